@@ -1,0 +1,261 @@
+"""Which pods an object of each kind makes."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from apps.clusters.domain.kube_json import JsonObject, mapping, text
+from apps.planning.domain.manifests.pod_specs import (
+    check_placement,
+    check_resources,
+    check_spec,
+    pod_template,
+    step_spec,
+)
+from apps.planning.domain.manifests.submissions import PodTemplate, Reader
+
+Templates = Iterator[PodTemplate]
+ONE_AFTER_THE_OTHER = frozenset(
+    {
+        *("Workflow", "CronWorkflow", "WorkflowTemplate", "ClusterWorkflowTemplate"),
+        *("Pipeline", "PipelineRun"),
+    }
+)
+"""Kinds whose templates are steps: not all of them run at the same time."""
+
+
+def pods_of(kind: str, item: Reader) -> list[PodTemplate] | None:
+    """Return the pods that an object makes; None for a kind that makes none.
+
+    Raises ManifestError for fields that cannot be what its API takes.
+    """
+    read = _KINDS.get(kind)
+    return None if read is None else list(read(item))
+
+
+def _pod(item: Reader) -> Templates:
+    spec = item.object("spec")
+    check_spec(spec)
+    yield PodTemplate(spec.body, mapping(item.body, "metadata"))
+
+
+def _replicas(item: Reader) -> Templates:
+    yield pod_template(item.object("spec", "template"), count=item.count("spec", "replicas"))
+
+
+def _daemon_set(item: Reader) -> Templates:
+    yield pod_template(item.object("spec", "template"), count=None)
+
+
+def _job(item: Reader) -> Templates:
+    yield _job_pods(item.object("spec"), "", 1)
+
+
+def _cron_job(item: Reader) -> Templates:
+    yield _job_pods(item.object("spec", "jobTemplate", "spec"), "", 1)
+
+
+def _job_pods(spec: Reader, role: str, times: int) -> PodTemplate:
+    parallel, completions = spec.count("parallelism"), spec.body.get("completions")
+    if completions is not None:
+        parallel = min(parallel, spec.count("completions"))
+    indexed = spec.text("completionMode") == "Indexed" and parallel == completions
+    count = parallel * times
+    return pod_template(
+        spec.object("template"), count=count, role=role, gang=parallel if indexed else 1
+    )
+
+
+def _job_set(item: Reader) -> Templates:
+    jobs = item.objects("spec", "replicatedJobs")
+    found = [
+        _job_pods(one.object("template", "spec"), one.text("name"), one.count("replicas"))
+        for one in jobs
+    ]
+    yield from map(_all_together, found)
+
+
+def _all_together(one: PodTemplate) -> PodTemplate:
+    return PodTemplate(one.spec, one.metadata, one.count, one.role, gang=max(1, one.count or 1))
+
+
+def _kubeflow(key: str) -> Callable[[Reader], Templates]:
+    def read(item: Reader) -> Templates:
+        for role, one in item.items("spec", key):
+            count = one.count("replicas")
+            yield pod_template(
+                one.object("template"), count=count, role=role.lower(), gang=max(1, count)
+            )
+
+    return read
+
+
+def _train_job(item: Reader) -> Templates:
+    # Its pod template is a runtime's, which the manifest does not have: what the trainer
+    # overrides is what it asks for.
+    spec = item.object("spec")
+    trainer = spec.maybe("trainer")
+    count = 1 if trainer is None else trainer.count("numNodes")
+    resources: JsonObject = {}
+    if trainer is not None and (own := trainer.maybe("resourcesPerNode")) is not None:
+        resources = own.body
+        check_resources(_Renamed(trainer))
+    places = [
+        *spec.objects("podTemplateOverrides"),
+        *spec.objects("podSpecOverrides"),
+    ]
+    specs = []
+    for one in places:
+        place = one.maybe("spec") or one
+        check_placement(place)
+        specs.append(place.body)
+    pod = step_spec([{"name": "node", "resources": resources}], *specs)
+    yield PodTemplate(pod, count=count, role="node", gang=max(1, count))
+
+
+class _Renamed(Reader):
+    """A trainer, whose `resourcesPerNode` is what a container calls resources."""
+
+    def __init__(self, trainer: Reader) -> None:
+        self._trainer = trainer
+
+    def maybe(self, *path: str) -> Reader | None:
+        return self._trainer.maybe("resourcesPerNode", *path[1:])
+
+
+def _ray_cluster(item: Reader) -> Templates:
+    yield from _ray(item.object("spec"))
+
+
+def _ray_job(item: Reader) -> Templates:
+    yield from _ray(item.object("spec", "rayClusterSpec"))
+
+
+def _ray_service(item: Reader) -> Templates:
+    yield from _ray(item.object("spec", "rayClusterConfig"))
+
+
+def _ray(spec: Reader) -> Templates:
+    yield pod_template(spec.object("headGroupSpec", "template"), role="head")
+    for group in spec.objects("workerGroupSpecs"):
+        replicas = group.count("replicas", default=group.count("minReplicas", default=0))
+        hosts = group.count("numOfHosts")
+        yield pod_template(
+            group.object("template"),
+            count=replicas * hosts,
+            role=group.text("groupName") or "worker",
+            # A replica of several hosts is one slice: its hosts start together.
+            gang=max(1, hosts),
+        )
+
+
+def _leader_worker_set(item: Reader) -> Templates:
+    spec = item.object("spec")
+    template = spec.object("leaderWorkerTemplate")
+    groups, size = spec.count("replicas"), template.count("size")
+    worker = template.object("workerTemplate")
+    leader = template.maybe("leaderTemplate") or worker
+    yield pod_template(leader, count=groups, role="leader")
+    if size > 1:
+        count = groups * (size - 1)
+        yield pod_template(worker, count=count, role="worker", gang=size - 1)
+
+
+def _workflow(item: Reader) -> Templates:
+    yield from _argo(item.object("spec"))
+
+
+def _cron_workflow(item: Reader) -> Templates:
+    yield from _argo(item.object("spec", "workflowSpec"))
+
+
+def _argo(spec: Reader) -> Templates:
+    check_placement(spec)
+    for template in spec.objects("templates"):
+        containers = []
+        for key in ("container", "script"):
+            if (one := template.maybe(key)) is not None:
+                check_resources(one)
+                containers.append(one.body)
+        if template.maybe("containerSet") is not None:
+            for one in template.objects("containerSet", "containers"):
+                check_resources(one)
+                containers.append(one.body)
+        # One without containers puts others together: steps, dag, suspend.
+        if containers:
+            check_placement(template)
+            pod = step_spec(containers, template.body, spec.body)
+            metadata = template.maybe("metadata")
+            labels = {} if metadata is None else metadata.body
+            yield PodTemplate(pod, labels, role=template.text("name"))
+
+
+def _task(item: Reader) -> Templates:
+    yield from _tekton(item.object("spec"), {}, "")
+
+
+def _task_run(item: Reader) -> Templates:
+    spec = item.object("spec")
+    place = spec.maybe("podTemplate")
+    if (task := spec.maybe("taskSpec")) is not None:
+        yield from _tekton(task, {} if place is None else place.body, "")
+
+
+def _pipeline(item: Reader) -> Templates:
+    yield from _tasks(item.object("spec"), {})
+
+
+def _pipeline_run(item: Reader) -> Templates:
+    spec = item.object("spec")
+    place = spec.maybe("taskRunTemplate", "podTemplate") or spec.maybe("podTemplate")
+    if (pipeline := spec.maybe("pipelineSpec")) is not None:
+        yield from _tasks(pipeline, {} if place is None else place.body)
+
+
+def _tasks(spec: Reader, place: JsonObject) -> Templates:
+    for task in spec.objects("tasks"):
+        if (own := task.maybe("taskSpec")) is not None:
+            yield from _tekton(own, place, task.text("name"))
+
+
+def _tekton(spec: Reader, place: JsonObject, role: str) -> Templates:
+    containers: list[JsonObject] = []
+    for key in ("steps", "sidecars"):
+        for step in spec.objects(key):
+            check_resources(step)
+            resources = step.maybe("computeResources") or step.maybe("resources")
+            containers.append({"resources": {} if resources is None else resources.body})
+    if containers:
+        yield PodTemplate(step_spec(containers, place), role=role)
+
+
+_KINDS: Mapping[str, Callable[[Reader], Templates]] = {
+    "Pod": _pod,
+    "Job": _job,
+    "CronJob": _cron_job,
+    "Deployment": _replicas,
+    "ReplicaSet": _replicas,
+    "StatefulSet": _replicas,
+    "ReplicationController": _replicas,
+    "DaemonSet": _daemon_set,
+    "JobSet": _job_set,
+    "TrainJob": _train_job,
+    "PyTorchJob": _kubeflow("pytorchReplicaSpecs"),
+    "TFJob": _kubeflow("tfReplicaSpecs"),
+    "MPIJob": _kubeflow("mpiReplicaSpecs"),
+    "XGBoostJob": _kubeflow("xgbReplicaSpecs"),
+    "MXJob": _kubeflow("mxReplicaSpecs"),
+    "PaddleJob": _kubeflow("paddleReplicaSpecs"),
+    "JAXJob": _kubeflow("jaxReplicaSpecs"),
+    "RayCluster": _ray_cluster,
+    "RayJob": _ray_job,
+    "RayService": _ray_service,
+    "LeaderWorkerSet": _leader_worker_set,
+    "Workflow": _workflow,
+    "WorkflowTemplate": _workflow,
+    "ClusterWorkflowTemplate": _workflow,
+    "CronWorkflow": _cron_workflow,
+    "Task": _task,
+    "TaskRun": _task_run,
+    "Pipeline": _pipeline,
+    "PipelineRun": _pipeline_run,
+}
+KINDS = tuple(sorted(_KINDS))

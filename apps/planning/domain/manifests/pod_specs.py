@@ -1,0 +1,108 @@
+"""Pod specs of manifests, checked as far as their amounts and places go."""
+
+from collections.abc import Iterator
+
+from apps.clusters.domain.kube_json import JsonObject
+from apps.clusters.domain.resources import parse_quantity
+from apps.planning.domain.manifests.submissions import PodTemplate, Reader
+
+_LISTS = ("containers", "initContainers")
+_OBJECT_LISTS = ("tolerations", "resourceClaims", "schedulingGates", "volumes")
+_NODE_TERMS = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+
+
+def pod_template(
+    template: Reader, *, count: int | None = 1, role: str = "", gang: int = 1
+) -> PodTemplate:
+    """Return the pods of a PodTemplateSpec. Raises ManifestError."""
+    spec = template.object("spec")
+    check_spec(spec)
+    metadata = template.maybe("metadata")
+    return PodTemplate(
+        spec.body, {} if metadata is None else metadata.body, count=count, role=role, gang=gang
+    )
+
+
+def check_spec(spec: Reader) -> None:
+    """Raise ManifestError for what in a pod spec cannot be what Kubernetes takes."""
+    if not spec.objects("containers"):
+        raise spec.error("at least one container is expected", "containers")
+    for container in _containers(spec):
+        check_resources(container)
+    check_resources(spec)
+    check_placement(spec)
+    for key in _OBJECT_LISTS:
+        spec.objects(key)
+    for key in ("schedulerName", "priorityClassName", "nodeName"):
+        spec.text(key)
+    overhead = spec.maybe("overhead")
+    if overhead is not None:
+        _check_amounts(overhead)
+
+
+def check_placement(spec: Reader) -> None:
+    """Raise ManifestError for a node selector or affinity that is none."""
+    selector = spec.maybe("nodeSelector")
+    if selector is not None:
+        for key, value in selector.body.items():
+            if not isinstance(value, str):
+                raise selector.error("text is expected; put quotes around it", key)
+    required = spec.maybe(*_NODE_TERMS)
+    if required is not None:
+        for term in required.objects("nodeSelectorTerms"):
+            for key in ("matchExpressions", "matchFields"):
+                term.objects(key)
+
+
+def check_resources(holder: Reader) -> None:
+    """Raise ManifestError for amounts that are no quantities, or that the API server refuses."""
+    resources = holder.maybe("resources")
+    if resources is None:
+        return
+    found = {}
+    for kind in ("limits", "requests"):
+        amounts = resources.maybe(kind)
+        found[kind] = {} if amounts is None else _check_amounts(amounts)
+    resources.objects("claims")
+    for resource, units in found["requests"].items():
+        limit = found["limits"].get(resource)
+        # The API server refuses to overcommit what is not its own, as GPUs.
+        if "/" in resource and limit != units:
+            raise resources.error("must equal its limit", "requests", resource)
+
+
+def _check_amounts(amounts: Reader) -> dict[str, float]:
+    found = {}
+    for resource, amount in amounts.body.items():
+        units = _quantity(amount)
+        if units is None or units < 0:
+            raise amounts.error("a quantity is expected, as 2 or 16Gi", resource)
+        if "/" in resource and units != int(units):
+            raise amounts.error("a whole number is expected: GPUs cannot be divided", resource)
+        found[resource] = units
+    return found
+
+
+def _quantity(amount: object) -> float | None:
+    if isinstance(amount, bool) or not isinstance(amount, str | int | float):
+        return None
+    try:
+        return parse_quantity(amount)
+    except ValueError:
+        return None
+
+
+def _containers(spec: Reader) -> Iterator[Reader]:
+    for key in _LISTS:
+        yield from spec.objects(key)
+
+
+def step_spec(containers: list[JsonObject], *places: JsonObject) -> JsonObject:
+    """Return the spec of a pod of these containers, placed as the first of `places` that tells."""
+    keys = ("nodeSelector", "tolerations", "affinity", "schedulerName", "priorityClassName")
+    spec: dict[str, object] = {"containers": containers}
+    for key in keys:
+        found = next((one[key] for one in places if one.get(key)), None)
+        if found is not None:
+            spec[key] = found
+    return spec

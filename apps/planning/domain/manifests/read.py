@@ -1,0 +1,90 @@
+"""A manifest's text as what it submits."""
+
+from collections.abc import Iterator
+
+from apps.clusters.domain.kube_json import JsonObject, mapping, text
+from apps.clusters.domain.observed.pods import queue_name
+from apps.planning.domain.manifests.documents import Document, read_documents
+from apps.planning.domain.manifests.kinds import ONE_AFTER_THE_OTHER, pods_of
+from apps.planning.domain.manifests.submissions import (
+    Manifest,
+    PodTemplate,
+    Reader,
+    Submission,
+    of_labels,
+)
+
+_CLAIM, _CLAIM_TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"
+_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+_MOST_NAMED = 20
+
+
+def read_manifest(manifest: str) -> Manifest:
+    """Return what a text of YAML or JSON submits. Raises ManifestError, and nothing else."""
+    submissions: list[Submission] = []
+    claims: list[JsonObject] = []
+    templates: list[JsonObject] = []
+    others: list[str] = []
+    documents = read_documents(manifest)
+    for item in (one for document in documents for one in _objects(document)):
+        kind = item.text("kind")
+        if not kind:
+            raise item.error("is missing", "kind")
+        if kind in (_CLAIM, _CLAIM_TEMPLATE):
+            inner = ("spec",) if kind == _CLAIM else ("spec", "spec")
+            item.object(*inner).objects("devices", "requests")
+            (claims if kind == _CLAIM else templates).append(item.body)
+            continue
+        pods = pods_of(kind, item)
+        if pods is None:
+            others.append(kind)
+        elif pods:
+            submissions.append(_submission(kind, item, pods))
+    if not submissions:
+        # Claims alone are asked for by a pod that has nothing else.
+        submissions = [_of_claim(one, _CLAIM) for one in claims]
+        submissions += [_of_claim(one, _CLAIM_TEMPLATE) for one in templates]
+    if not submissions:
+        named = ", ".join(sorted(set(others))[:_MOST_NAMED]) or "none"
+        raise documents[0].error(f"no object in it makes pods ({named[:200]})", "kind")
+    kinds = tuple(dict.fromkeys(others))[:_MOST_NAMED]
+    return Manifest(tuple(submissions), tuple(claims), tuple(templates), kinds)
+
+
+def _objects(document: Document) -> Iterator[Reader]:
+    """Yield the objects of a document: itself, or those of a List."""
+    whole = Reader(document)
+    if whole.text("kind").endswith("List") and "items" in document.body:
+        yield from whole.objects("items")
+    else:
+        yield whole
+
+
+def _submission(kind: str, item: Reader, pods: list[PodTemplate]) -> Submission:
+    metadata = item.maybe("metadata")
+    own: JsonObject = {} if metadata is None else metadata.body
+    if metadata is not None:
+        for key in ("name", "generateName", "namespace"):
+            metadata.text(key)
+    of_job = mapping(item.body, "spec", "jobTemplate", "metadata")
+    labels = of_labels(own, of_job, *(one.metadata for one in pods))
+    policy = mapping(item.body, "spec", "runPolicy", "schedulingPolicy")
+    return Submission(
+        kind=kind,
+        name=text(own.get("name")) or text(own.get("generateName")) or "unnamed",
+        namespace=text(own.get("namespace")),
+        templates=tuple(pods),
+        metadata=labels,
+        queue=queue_name(labels) or text(policy.get("queue")),
+        priority_class=text(mapping(labels, "labels").get(_PRIORITY_LABEL))
+        or next((name for one in pods if (name := text(one.spec.get("priorityClassName")))), ""),
+        parallel=kind not in ONE_AFTER_THE_OTHER,
+    )
+
+
+def _of_claim(claim: JsonObject, kind: str) -> Submission:
+    metadata = mapping(claim, "metadata")
+    name = text(metadata.get("name")) or "unnamed"
+    use = "resourceClaimName" if kind == _CLAIM else "resourceClaimTemplateName"
+    pod: JsonObject = {"containers": [{}], "resourceClaims": [{"name": "claim", use: name}]}
+    return Submission(kind, name, text(metadata.get("namespace")), (PodTemplate(pod),))

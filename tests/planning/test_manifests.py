@@ -1,0 +1,243 @@
+"""Manifests of every kind as the pods that they make, and bad ones as one sentence."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apps.planning.domain.manifests.documents import MOST_CHARACTERS, ManifestError
+from apps.planning.domain.manifests.kinds import KINDS
+from apps.planning.domain.manifests.read import read_manifest
+from apps.planning.domain.manifests.submissions import Manifest
+
+GPU = "nvidia.com/gpu"
+CONTAINER = {"name": "main", "resources": {"limits": {GPU: 8}}}
+SPEC = {"containers": [CONTAINER]}
+TEMPLATE = {"spec": SPEC}
+REPLICAS = {
+    "Master": {"replicas": 1, "template": TEMPLATE},
+    "Worker": {"replicas": 3, "template": TEMPLATE},
+}
+OF_REPLICAS = [("master", 1, 1), ("worker", 3, 3)]
+RAY = {
+    "headGroupSpec": {"template": TEMPLATE},
+    "workerGroupSpecs": [
+        {"groupName": "big", "replicas": 2, "numOfHosts": 4, "template": TEMPLATE},
+        {"groupName": "small", "minReplicas": 1, "template": TEMPLATE},
+    ],
+}
+OF_RAY = [("head", 1, 1), ("big", 8, 4), ("small", 1, 1)]
+INDEXED = {"parallelism": 4, "completions": 4, "completionMode": "Indexed", "template": TEMPLATE}
+STEPS = {"steps": [{"computeResources": {"limits": {GPU: 1}}}]}
+ARGO = {
+    "nodeSelector": {"pool": "a100"},
+    "templates": [{"name": "train", "container": CONTAINER}, {"name": "all", "steps": [[]]}],
+}
+CASES: dict[str, tuple[dict[str, Any], list[tuple[str, int | None, int]]]] = {
+    "Pod": (SPEC, [("", 1, 1)]),
+    "Job": ({"parallelism": 4, "completions": 3, "template": TEMPLATE}, [("", 3, 1)]),
+    "CronJob": ({"jobTemplate": {"spec": INDEXED}}, [("", 4, 4)]),
+    "Deployment": ({"replicas": 2, "template": TEMPLATE}, [("", 2, 1)]),
+    "ReplicaSet": ({"template": TEMPLATE}, [("", 1, 1)]),
+    "ReplicationController": ({"template": TEMPLATE}, [("", 1, 1)]),
+    "StatefulSet": ({"replicas": 0, "template": TEMPLATE}, [("", 0, 1)]),
+    "DaemonSet": ({"template": TEMPLATE}, [("", None, 1)]),
+    "JobSet": (
+        {"replicatedJobs": [{"name": "w", "replicas": 2, "template": {"spec": INDEXED}}]},
+        [("w", 8, 8)],
+    ),
+    "TrainJob": (
+        {"trainer": {"numNodes": 4, "resourcesPerNode": {"limits": {GPU: 8}}}},
+        [("node", 4, 4)],
+    ),
+    **{
+        kind: ({key: REPLICAS}, OF_REPLICAS)
+        for kind, key in {
+            "PyTorchJob": "pytorchReplicaSpecs",
+            "TFJob": "tfReplicaSpecs",
+            "MPIJob": "mpiReplicaSpecs",
+            "XGBoostJob": "xgbReplicaSpecs",
+            "MXJob": "mxReplicaSpecs",
+            "PaddleJob": "paddleReplicaSpecs",
+            "JAXJob": "jaxReplicaSpecs",
+        }.items()
+    },
+    "RayCluster": (RAY, OF_RAY),
+    "RayJob": ({"rayClusterSpec": RAY}, OF_RAY),
+    "RayService": ({"rayClusterConfig": RAY}, OF_RAY),
+    "LeaderWorkerSet": (
+        {"replicas": 2, "leaderWorkerTemplate": {"size": 3, "workerTemplate": TEMPLATE}},
+        [("leader", 2, 1), ("worker", 4, 2)],
+    ),
+    "Workflow": (ARGO, [("train", 1, 1)]),
+    "WorkflowTemplate": (ARGO, [("train", 1, 1)]),
+    "ClusterWorkflowTemplate": (ARGO, [("train", 1, 1)]),
+    "CronWorkflow": ({"workflowSpec": ARGO}, [("train", 1, 1)]),
+    "Task": (STEPS, [("", 1, 1)]),
+    "TaskRun": ({"taskSpec": STEPS}, [("", 1, 1)]),
+    "Pipeline": ({"tasks": [{"name": "fit", "taskSpec": STEPS}]}, [("fit", 1, 1)]),
+    "PipelineRun": (
+        {"pipelineSpec": {"tasks": [{"name": "fit", "taskSpec": STEPS}]}},
+        [("fit", 1, 1)],
+    ),
+}
+
+
+def written(kind: str, spec: object, **metadata: object) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"} | metadata, "spec": spec}
+
+
+def pods(manifest: Manifest) -> list[tuple[str, int | None, int]]:
+    return [(t.role, t.count, t.gang) for one in manifest.submissions for t in one.templates]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_object_makes_the_pods_that_its_controller_makes(kind: str) -> None:
+    spec, made = CASES[kind]
+    as_yaml = read_manifest(yaml.safe_dump(written(kind, spec)))
+    assert pods(as_yaml) == made
+    assert read_manifest(json.dumps(written(kind, spec), indent="\t")) == as_yaml
+
+
+def test_a_queue_and_a_priority_are_those_of_the_object_or_of_its_pods() -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/priority-class": "high"}
+    own = read_manifest(yaml.safe_dump(written("Job", {"template": TEMPLATE}, labels=labels)))
+    of_pods = {"template": {"metadata": {"labels": labels}, "spec": SPEC}}
+    found = read_manifest(yaml.safe_dump(written("Deployment", of_pods, namespace="vision")))
+    assert {(s.queue, s.priority_class) for s in (*own.submissions, *found.submissions)} == {
+        ("main", "high")
+    }
+    assert found.submissions[0].namespace == "vision"
+
+
+def test_several_documents_and_lists_are_read_and_other_kinds_named() -> None:
+    listed = {"kind": "List", "items": [written("Pod", SPEC), written("Service", {})]}
+    text = "---\n" + yaml.safe_dump_all([listed, written("Pod", SPEC)]) + "---\n"
+    found = read_manifest(text)
+    assert [one.kind for one in found.submissions] == ["Pod", "Pod"]
+    assert found.other_kinds == ("Service",)
+
+
+def test_claims_alone_are_asked_for_by_a_pod_that_has_nothing_else() -> None:
+    devices = {"devices": {"requests": [{"exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
+    text = yaml.safe_dump_all(
+        [written("ResourceClaim", devices), written("ResourceClaimTemplate", {"spec": devices})]
+    )
+    found = read_manifest(text)
+    uses = [one.templates[0].spec["resourceClaims"][0] for one in found.submissions]
+    assert [sorted(use)[1] for use in uses] == ["resourceClaimName", "resourceClaimTemplateName"]
+    assert len(found.claims) == len(found.claim_templates) == 1
+    with_pod = read_manifest(text + "---\n" + yaml.safe_dump(written("Pod", SPEC)))
+    assert [one.kind for one in with_pod.submissions] == ["Pod"]
+
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 8)}]\n" for n in range(1, 20)
+)
+POD = "kind: Pod\nspec:\n  containers:\n  - resources:\n      limits: "
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "field"),
+    [
+        pytest.param("", 1, "", id="nothing"),
+        pytest.param("kind: Pod\nspec: [1, 2", 3, "spec[2]", id="an open list"),
+        pytest.param("- kind: Pod", 1, "", id="no object"),
+        pytest.param("kind: Pod\nkind: Pod", 2, "kind", id="a key twice"),
+        pytest.param("a: !!python/object/apply:os.getcwd []\nb: 1", 1, "kind", id="harmless list"),
+        pytest.param("a: !!python/name:os.getcwd x", 1, "a", id="a tag that makes objects"),
+        pytest.param("a: &b [*b]", 1, "a[0]", id="an alias of itself"),
+        pytest.param(BOMB, 5, "a4[3]", id="a billion laughs"),
+        pytest.param("a: " + "[" * 100_000, 1, "a" + "[0]" * 63, id="very deep"),
+        pytest.param("x" * (MOST_CHARACTERS + 1), 1, "", id="very long"),
+        pytest.param("---\na: 1\n" * 101, 203, "", id="very many documents"),
+        pytest.param("kind: Pod\nspec: {name: \0}", 1, "", id="a NUL"),
+        pytest.param("kind: Pod\nspec: \ud800", 1, "", id="half a character"),
+        pytest.param("kind: ConfigMap", 1, "kind", id="no pods"),
+        pytest.param("spec: {}", 1, "kind", id="no kind"),
+        pytest.param("kind: Pod\nspec: 3", 2, "spec", id="no spec"),
+        pytest.param(
+            "kind: Job\nspec:\n  parallelism: -1", 3, "spec.parallelism", id="less than 0"
+        ),
+        pytest.param(
+            "kind: Job\nspec:\n  parallelism: many", 3, "spec.parallelism", id="no number"
+        ),
+        pytest.param("kind: Job\nspec:\n  backoffLimit: 1", 2, "spec.template", id="no template"),
+        pytest.param(
+            POD + f"{{{GPU}: 1.5}}", 5, f"spec.containers[0].resources.limits.{GPU}", id="1.5 GPUs"
+        ),
+        pytest.param(
+            POD + "{cpu: 4 cores}", 5, "spec.containers[0].resources.limits.cpu", id="no quantity"
+        ),
+        pytest.param(
+            f"kind: Pod\nspec:\n  containers:\n  - resources: {{requests: {{{GPU}: 1}}}}",
+            4,
+            f"spec.containers[0].resources.requests.{GPU}",
+            id="GPUs without a limit",
+        ),
+        pytest.param(
+            "kind: Pod\nspec:\n  nodeSelector: {gpu: true}\n  containers: [{}]",
+            3,
+            "spec.nodeSelector.gpu",
+            id="a label that is no text",
+        ),
+    ],
+)
+def test_a_bad_manifest_gets_one_sentence_with_line_and_field(
+    text: str, line: int, field: str
+) -> None:
+    with pytest.raises(ManifestError) as raised:
+        read_manifest(text)
+    error = raised.value
+    assert (error.line, error.field) == (line, field)
+    assert str(error) == f"Line {line}{', ' * bool(field)}{field}: {error.problem}."
+    assert "\n" not in str(error)
+
+
+GOOD = [yaml.safe_dump(written(kind, CASES[kind][0])) for kind in KINDS]
+ODD: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=5),
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.none(), max_size=2),
+)
+
+
+@st.composite
+def changed_objects(draw: st.DrawFn) -> str:
+    """Return a manifest in which some value is another, of any type."""
+    whole: Any = yaml.safe_load(draw(st.sampled_from(GOOD)))
+    at, key = None, None
+    found = whole
+    while isinstance(found, dict | list) and found and (at is None or draw(st.booleans())):
+        keys = list(found) if isinstance(found, dict) else list(range(len(found)))
+        at, key = found, draw(st.sampled_from(keys))
+        found = found[key]
+    assert at is not None
+    at[key] = draw(ODD)
+    return json.dumps(whole)
+
+
+@st.composite
+def cut_texts(draw: st.DrawFn) -> str:
+    """Return a manifest with some of its characters gone or replaced."""
+    text = draw(st.sampled_from(GOOD))
+    start = draw(st.integers(0, len(text)))
+    end = draw(st.integers(start, min(len(text), start + 40)))
+    return text[:start] + draw(st.text(max_size=8)) + text[end:]
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.one_of(changed_objects(), cut_texts(), st.text()))
+def test_a_fuzzed_manifest_is_read_or_gets_a_sentence(text: str) -> None:
+    try:
+        assert read_manifest(text).submissions
+    except ManifestError as error:
+        assert str(error).startswith(f"Line {error.line}")
+        assert 1 <= error.line <= len(text.splitlines()) + 2
