@@ -441,6 +441,11 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    # Two lists have a verdict: the first one keeps the name that clients know.
+    "ENUM_NAME_OVERRIDES": {
+        "VerdictEnum": ["too-early", "came", "partly", "did-not-come"],
+        "PreflightVerdictEnum": ["starts", "waits", "never"],
+    },
 }
 
 # ---------------------------------------------------------------- the portal itself

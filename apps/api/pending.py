@@ -3,12 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from django.http.response import HttpResponseBase
 from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.request import Request
+from rest_framework.response import Response
 
+from apps.accounts.domain.identity import TokenScope
 from apps.api import parameters
 from apps.api.endpoints import (
     CSV,
@@ -18,10 +23,13 @@ from apps.api.endpoints import (
     csv_response,
     documented,
     list_response,
+    problems,
     visibility_in,
     window_in,
 )
 from apps.api.parameters import NamesField, choices, filters_of
+from apps.api.problems import InvalidParameters
+from apps.api.quota_requests import OF_BODIES, Body, ChangesView, RequestRefusal, Text
 from apps.api.row_serializers import (
     RowSerializer,
     cells,
@@ -41,6 +49,17 @@ from apps.pending.selectors import (
     PendingPage,
     PendingRow,
     QueueTimeSums,
+    SuggestionRow,
+)
+from apps.planning.domain.manifests.documents import MOST_CHARACTERS, ManifestError
+from apps.planning.domain.verdicts import Verdict
+from apps.planning.services import (
+    AlternativeRow,
+    PreflightRefused,
+    PreflightReport,
+    PreflightResult,
+    QueueTimeRange,
+    preflight_manifest,
 )
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import RowPage
@@ -139,6 +158,192 @@ class PendingHistoryView(PortalView):
             return csv_response([records], file)
         shown = ShortList("pending-history", partial(_group_name, groups), list)
         return shown.response(request, query, records, window=window)
+
+
+class PreflightBody(Body):
+    """A manifest, and where it is to be submitted. Nothing is sent to the cluster."""
+
+    cluster = Text(max_length=200)
+    namespace = Text(max_length=253)
+    manifest = Text(max_length=MOST_CHARACTERS, help_text="YAML or JSON, of several documents.")
+
+
+class QueueTimeSerializer(serializers.Serializer[Any]):
+    """The queue times within which a share of pods of like size started, in seconds."""
+
+    p10 = serializers.FloatField()
+    p50 = serializers.FloatField()
+    p90 = serializers.FloatField()
+
+
+class TouchedQuotaSerializer(serializers.Serializer[Any]):
+    """A key of a quota or queue that the pods count in, in units of its resource."""
+
+    namespace = serializers.CharField(help_text="Empty for queues of a whole cluster.")
+    name = serializers.CharField()
+    key = serializers.CharField(help_text="Of queues flavor/resource.")
+    hard = serializers.FloatField(help_text="The limit; of Kueue the nominal quota.")
+    used = serializers.FloatField()
+    left = serializers.FloatField(help_text="What may be had now, borrowed quota included.")
+    needs = serializers.FloatField()
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        # An attribute of every field is called so.
+        source = serializers.CharField(help_text="ResourceQuota, ClusterQueue or VolcanoQueue.")
+        return {"source": source} | super().get_fields()
+
+
+class PreflightSuggestionSerializer(serializers.Serializer[Any]):
+    """A change that would let it start."""
+
+    action = serializers.CharField()
+    text = serializers.CharField(help_text="The same in words.")
+    change = serializers.DictField(help_text="Its particulars, by the action.")
+
+
+class AlternativeSerializer(serializers.Serializer[Any]):
+    """Another request of the same pods that starts now."""
+
+    tier = serializers.CharField()
+    resource = serializers.CharField()
+    units = serializers.FloatField(help_text="In each pod.")
+    gpu_equivalents = serializers.FloatField(help_text="Of all pods.")
+    expected_wait_seconds = QueueTimeSerializer(allow_null=True)
+    cost_per_hour = serializers.CharField(allow_null=True)
+
+
+class PreflightResultSerializer(serializers.Serializer[Any]):
+    """The answer for pods alike of an object."""
+
+    kind = serializers.CharField()
+    name = serializers.CharField()
+    role = serializers.CharField(help_text="Which pods of the object; empty where they are alike.")
+    namespace = serializers.CharField()
+    tier = serializers.CharField(help_text="Empty without GPUs.")
+    resource = serializers.CharField()
+    units = serializers.FloatField(help_text="In each pod.")
+    gpu_equivalents = serializers.FloatField(help_text="Of all pods.")
+    pods = serializers.IntegerField()
+    could_start = serializers.IntegerField(help_text="Pods that would start now.")
+    verdict = serializers.ChoiceField([one.value for one in Verdict])
+    cause = serializers.CharField(help_text="As in pending; empty where it starts.")
+    detail = serializers.CharField()
+    explanation = serializers.CharField()
+    expected_wait_seconds = QueueTimeSerializer(
+        allow_null=True, help_text="Of the last 30 days; null where too few started, and of never."
+    )
+    quotas = TouchedQuotaSerializer(many=True)
+    cost_per_hour = serializers.CharField(
+        allow_null=True, help_text="Of all pods; null where no price is known."
+    )
+    currency = serializers.CharField()
+    change = PreflightSuggestionSerializer(
+        allow_null=True, help_text="The smallest change that lets it start."
+    )
+    alternatives = AlternativeSerializer(many=True)
+    unchecked = serializers.ListField(
+        child=serializers.CharField(), help_text="What the portal does not know of it."
+    )
+
+
+class PreflightSerializer(serializers.Serializer[Any]):
+    """Whether the pods of a manifest would start."""
+
+    results = PreflightResultSerializer(many=True)
+    as_of = serializers.DateTimeField(help_text="Until when the cluster was watched.")
+    other_kinds = serializers.ListField(
+        child=serializers.CharField(), help_text="Kinds in it that make no pods."
+    )
+
+
+class PreflightView(ChangesView):
+    """Whether a manifest would start; it reads, and sends nothing to a cluster."""
+
+    scopes = {"POST": TokenScope.READ}
+
+    @extend_schema(
+        operation_id="preflight",
+        summary="Whether the pods of a manifest would start, and what it would take.",
+        request=PreflightBody,
+        responses={200: PreflightSerializer}
+        | problems(
+            {
+                **OF_BODIES,
+                404: "There is no such namespace, or you may not see it.",
+                422: "The manifest cannot be answered; the detail says why.",
+            }
+        ),
+        tags=["pending"],
+    )
+    def post(self, request: Request) -> Response:
+        body = PreflightBody.read(request.data)
+        try:
+            report = preflight_manifest(
+                body["cluster"],
+                body["namespace"],
+                body["manifest"],
+                now=timezone.now(),
+                visibility=visibility_in(request),
+            )
+        except ManifestError as error:
+            raise InvalidParameters({"manifest": [str(error)]}) from error
+        except LookupError as error:
+            raise RequestRefusal(HTTPStatus.NOT_FOUND, str(error)) from error
+        except PreflightRefused as error:
+            raise RequestRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
+        return Response(_report(report))
+
+
+def _report(report: PreflightReport) -> dict[str, Any]:
+    return {
+        "results": [_preflight_result(one) for one in report.results],
+        "as_of": report.as_of,
+        "other_kinds": list(report.other_kinds),
+    }
+
+
+def _preflight_result(one: PreflightResult) -> dict[str, Any]:
+    plain = (
+        *("kind", "name", "role", "namespace", "tier", "resource", "units", "gpu_equivalents"),
+        *("pods", "could_start", "verdict", "cause", "detail", "explanation", "currency"),
+    )
+    return {
+        **{name: getattr(one, name) for name in plain},
+        "expected_wait_seconds": _wait(one.expected_wait),
+        "quotas": [
+            {
+                **{
+                    name: getattr(quota, name)
+                    for name in ("source", "namespace", "name", "key", "used", "left", "needs")
+                },
+                "hard": quota.limit,
+            }
+            for quota in one.quotas
+        ],
+        "cost_per_hour": None if one.cost_per_hour is None else str(one.cost_per_hour),
+        "change": _change(one.change),
+        "alternatives": [_alternative(other) for other in one.alternatives],
+        "unchecked": list(one.unchecked),
+    }
+
+
+def _wait(one: QueueTimeRange | None) -> dict[str, float] | None:
+    return None if one is None else {"p10": one.p10, "p50": one.p50, "p90": one.p90}
+
+
+def _change(one: SuggestionRow | None) -> dict[str, Any] | None:
+    if one is None:
+        return None
+    return {"action": one.action, "text": one.text, "change": dict(one.change)}
+
+
+def _alternative(one: AlternativeRow) -> dict[str, Any]:
+    plain = ("tier", "resource", "units", "gpu_equivalents")
+    return {
+        **{name: getattr(one, name) for name in plain},
+        "expected_wait_seconds": _wait(one.expected_wait),
+        "cost_per_hour": None if one.cost_per_hour is None else str(one.cost_per_hour),
+    }
 
 
 def _group_name(groups: Sequence[str], record: Mapping[str, Any]) -> str:

@@ -43,6 +43,7 @@ urlpatterns = [
     path("schema/", views.SchemaView.as_view(), name="schema"),
     path("v1/", views.IndexView.as_view(), name="index"),
     *(route for name, view in _LISTS.items() for route in _routes(name, view)),
+    *_routes("preflight", pending.PreflightView),
     *_routes("quota-request", quota_requests.QuotaRequestView, _REQUEST),
     *(
         route

@@ -81,6 +81,11 @@ for slash in ("", "/"):
     TABLE[f"{PROPOSAL}/cancel{slash}"] = {"anonymous": UNKNOWN} | {
         role: ONLY_POST | {"post": 404 if role == "dan" else 403} for role in SIGNED_IN
     }
+# Anybody may ask about namespaces that they see; an empty object names none.
+for slash in ("", "/"):
+    TABLE[f"/api/v1/preflight{slash}"] = {"anonymous": UNKNOWN} | {
+        role: ONLY_POST | {"post": 400} for role in SIGNED_IN
+    }
 TABLE["/api/v1/"] = {"anonymous": UNKNOWN} | SIGNED_IN
 # The document describes addresses, not data: anybody may read it.
 TABLE["/api/schema/"] = dict.fromkeys(ROLES, READ | REFUSED)

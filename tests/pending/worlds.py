@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ RECORDINGS = Path(__file__).parent.parent / "recordings"
 AT = 1_800_000_000.0
 GPU = "nvidia.com/gpu"
 GIB = 2.0**30
+Keeps = Callable[[ObservedKind, dict[str, Any]], bool]
 KUBE_LISTS = {
     ObservedKind.POD: "pods",
     ObservedKind.NODE: "nodes",
@@ -158,15 +159,23 @@ def only(state: ClusterState, name: str = "") -> PendingItem:
 
 
 def recorded(
-    folder: str, lists: Mapping[ObservedKind, str], *, named: Collection[str] = ()
+    folder: str,
+    lists: Mapping[ObservedKind, str],
+    *,
+    named: Collection[str] = (),
+    keeps: Keeps = lambda _kind, _item: True,
 ) -> ClusterState:
     """Return the state of a recorded cluster; `lists` names the file of each kind.
 
-    `named` are resources that tiers name beside those of GPUs.
+    `named` are resources that tiers name beside those of GPUs; `keeps` tells which objects were
+    there.
 
     What the watch would add is added the same way: what pods hold of nodes, and free devices.
     """
-    raw = {kind: _items(folder, name) for kind, name in lists.items()}
+    raw = {
+        kind: [item for item in items_of(folder, name) if keeps(kind, item)]
+        for kind, name in lists.items()
+    }
     claims = raw.get(ObservedKind.RESOURCE_CLAIM, [])
     beside = _beside(folder, claims, named)
     by_kind: dict[ObservedKind, list[ObservedObject]] = {}
@@ -188,7 +197,7 @@ def expected(folder: str) -> dict[str, Any]:
     return found
 
 
-def _items(folder: str, name: str) -> list[dict[str, Any]]:
+def items_of(folder: str, name: str) -> list[dict[str, Any]]:
     path = RECORDINGS / folder / "lists" / f"{name}.json"
     return list(json.loads(path.read_text())["items"]) if path.exists() else []
 
@@ -196,7 +205,7 @@ def _items(folder: str, name: str) -> list[dict[str, Any]]:
 def _beside(folder: str, claims: list[dict[str, Any]], named: Collection[str]) -> Any:
     templates = {
         (one["metadata"]["namespace"], one["metadata"]["name"]): template_classes(one)
-        for one in _items(folder, "resourceclaimtemplates")
+        for one in items_of(folder, "resourceclaimtemplates")
     }
     asks = {(one["metadata"]["namespace"], one["metadata"]["name"]): _ask(one) for one in claims}
 
@@ -241,7 +250,7 @@ def _as_used(one: ObservedObject, pods: list[dict[str, Any]], folder: str) -> Ob
         for resource, units in request(item["spec"]).items():
             used[resource] += units
     devices = _devices(folder, one.name)
-    taken = sum(_on(item, one.name) for item in _items(folder, "resourceclaims"))
+    taken = sum(_on(item, one.name) for item in items_of(folder, "resourceclaims"))
     free = {name: units - taken for name, units in devices.items()}
     return ObservedObject(
         *(one.kind, one.uid, one.namespace, one.name),
@@ -255,7 +264,7 @@ def _as_used(one: ObservedObject, pods: list[dict[str, Any]], folder: str) -> Ob
 
 
 def _devices(folder: str, name: str) -> dict[str, int]:
-    slices = [s for s in _items(folder, "resourceslices") if s["spec"].get("nodeName") == name]
+    slices = [s for s in items_of(folder, "resourceslices") if s["spec"].get("nodeName") == name]
     count = sum(len(s["spec"]["devices"]) for s in slices)
     return {"gpu.nvidia.com": count} if count else {}
 

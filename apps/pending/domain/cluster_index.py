@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from functools import cache
 from typing import TypeVar
 
@@ -47,6 +48,14 @@ class ClusterIndex:
         # Failed pods are left over from earlier tries and no longer stand for missing ones.
         self.waiting_of = Counter(pod.controller for _, pod in self.pods if pod.phase != "Failed")
         self.schedulers = self._schedulers()
+
+    def assuming(self, state: ClusterState) -> "ClusterIndex":
+        """Return the index of a state that differs in its nodes, quotas or queues alone."""
+        found = copy(self)
+        found.state = state
+        if state.of(ObservedKind.NODE) != self.state.of(ObservedKind.NODE):
+            found.nodes = Nodes(state.of(ObservedKind.NODE), self.is_gpu)
+        return found
 
     def gpus(self, requests: Mapping[str, float]) -> dict[str, float]:
         """Return the GPU resources and device classes of a request."""

@@ -312,6 +312,18 @@ class PodDiagnoser:
             if pod.phase not in ("Failed", "Succeeded") and pod.deleting is None
         ]
 
+    def before_submission(self, seen: ObservedObject, pod: PodSnapshot) -> Diagnosis | None:
+        """Return why a pod that is not made yet would be pending; None where a node takes it."""
+        if pod.gates:
+            return self._gated(seen, pod, "")
+        missing = unmade(seen.namespace, pod, self._claims, [])
+        if missing is not None:
+            return missing
+        known = (_DEFAULT_SCHEDULER, *self._index.schedulers)
+        if pod.scheduler not in known:
+            return self._unseen(pod)
+        return self._placer.by_state(pod.requests, pod.placement)
+
     def _item(self, seen: ObservedObject, pod: PodSnapshot) -> PendingItem:
         why = self._why(seen, pod)
         context = self._index.context(seen)

@@ -1,7 +1,7 @@
 """Reads of pending work: now and its causes, what is ahead, history, gangs, evictions."""
 
 from apps.pending.selectors.blocking import blocking_teams
-from apps.pending.selectors.current import pending_now, pending_sums
+from apps.pending.selectors.current import pending_now, pending_sums, suggestion_rows
 from apps.pending.selectors.days import pending_history
 from apps.pending.selectors.effective import counted_causes, effective_ratios
 from apps.pending.selectors.episodes import (
@@ -9,6 +9,7 @@ from apps.pending.selectors.episodes import (
     episodes_of,
     find_open,
     find_pending,
+    queue_time_quantiles,
     queue_times_by_day,
     time_to_start,
     typical_queue_time,
@@ -54,7 +55,7 @@ from apps.pending.selectors.rows import (
     StartTimes,
     SuggestionRow,
 )
-from apps.pending.selectors.scope import NamespaceContext
+from apps.pending.selectors.scope import NamespaceContext, seen_namespaces
 from apps.pending.selectors.workloads import (
     CauseCount,
     PendingGroup,

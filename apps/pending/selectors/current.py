@@ -152,6 +152,14 @@ def pending_row(row: Any, at: datetime, scope: PendingScope) -> PendingRow:
     )
 
 
+def suggestion_rows(
+    suggestions: Iterable[Suggestion], cluster: str, *, at: datetime, visibility: Visibility
+) -> list[SuggestionRow]:
+    """Return suggestions of a diagnosis as a reader may have them. Three queries at most."""
+    scope = PendingScope(at, ALL_PENDING, visibility)
+    return [_suggestion(one, cluster, scope) for one in suggestions]
+
+
 def _suggestion(given: Suggestion, cluster: str, scope: PendingScope) -> SuggestionRow:
     """Return a suggestion as the reader may have it: holders are pods, of other teams too."""
     change = dict(given.change)

@@ -156,6 +156,25 @@ def typical_queue_time(
     return TypicalQueueTime(p50, p95, count)
 
 
+def queue_time_quantiles(
+    tier: str, gpu_equivalents: float, at: datetime, *, cluster: str, fractions: Sequence[float]
+) -> list[float] | None:
+    """Return quantiles of the queue times, in seconds, of pods of like size in the last 30 days.
+
+    Of like size is from half to twice as many GPU-equivalents, on the cluster and in the tier.
+    None where fewer than five started. Of all teams together. One query.
+    """
+    rows = _started(Window(at - _MONTH, at)).filter(
+        tier_condition((tier,)),
+        cluster__name=cluster,
+        gpu_equivalents__gte=gpu_equivalents / 2,
+        gpu_equivalents__lte=gpu_equivalents * 2,
+    )
+    found = _with_wait(rows).values_list("wait").annotate(count=Count("pk"))
+    waits = {float(wait): count for wait, count in found}
+    return nearest_rank(waits, fractions) if sum(waits.values()) >= _FEWEST else None
+
+
 def time_to_start(
     window: Window,
     *,

@@ -187,6 +187,11 @@ class PendingScope:
         ]
 
 
+def seen_namespaces(at: datetime, visibility: Visibility) -> frozenset[tuple[str, str]]:
+    """Return the namespaces of active clusters that a reader may see into: cluster and name."""
+    return PendingScope(at, ALL_PENDING, visibility).seen_names
+
+
 def tier_condition(tiers: Collection[str], path: str = "") -> Q:
     """Return the condition of being in one of these tiers; `undetermined` also means in none."""
     if not tiers:

@@ -1,6 +1,6 @@
 """Writes of pending work: episodes, their sums by day, evictions."""
 
-from apps.pending.services.cluster_state import amounts
+from apps.pending.services.cluster_state import amounts, current_state
 from apps.pending.services.days import end_retired, prune, roll_days
 from apps.pending.services.evictions import note_evictions
 from apps.pending.services.refresh import refresh, schedule_refreshes, take_in_pods

@@ -194,6 +194,12 @@ def read_state(
     )
 
 
+def current_state(cluster_id: int, *, now: datetime, catalog: TierHistory) -> ClusterState:
+    """Return what was seen of a cluster last. Two queries."""
+    pods = ledger_pods(cluster_id, Q(ended_at__isnull=True, bound_at__isnull=False))
+    return read_state(cluster_id, pods, now=now, gone_since=now, catalog=catalog)
+
+
 def came_and_went(state: ClusterState, known: Collection[str]) -> list[ObservedObject]:
     """Return pods that went, last seen unbound, which are not among the `known` uids."""
     return [

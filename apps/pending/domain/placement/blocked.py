@@ -192,7 +192,7 @@ class BlockedControllers:
                 continue
             for key, limit in sorted(quota.hard.items()):
                 used = quota.used.get(key)
-                each = _each_pod(key, body.requests)
+                each = each_pod(key, body.requests)
                 # A key that no evaluator counts (`nvidia.com/gpu` without `requests.`) limits
                 # nothing.
                 if used is None or not each:
@@ -205,10 +205,10 @@ class BlockedControllers:
 
 
 def _lacks(key: str, body: ControllerSnapshot) -> float:
-    return _each_pod(key, body.requests) * (body.wanted - body.pods)
+    return each_pod(key, body.requests) * (body.wanted - body.pods)
 
 
-def _each_pod(key: str, requests: Mapping[str, float]) -> float:
+def each_pod(key: str, requests: Mapping[str, float]) -> float:
     """Return how much one pod adds to a quota's key."""
     if key in _COUNTS:
         return 1.0

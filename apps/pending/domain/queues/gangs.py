@@ -239,16 +239,20 @@ class Gangs:
         if not gang.pods:
             return 0, None
         seen, pod = gang.pods[0]
-        fitting = self._placer.fit_of(pod.requests, pod.placement)
-        nodes = self.index.nodes
-        asked = [(r, units) for r, units in pod.requests.items() if units > 0]
-        fits = (
-            # By the scarcest resource of each node: GPUs without CPU start nothing.
-            min((_times(free(nodes.seen[i], r), units) for r, units in asked), default=0)
-            for i in bits(fitting.now)
-        )
+        room = room_by_node(self._placer, pod)
         mine = self.index.mine(seen.namespace, pod)
-        return int(sum(fits)), self._placer.by_state(pod.requests, pod.placement, mine)
+        return sum(room.values()), self._placer.by_state(pod.requests, pod.placement, mine)
+
+
+def room_by_node(placer: PlacementDiagnoser, pod: PodSnapshot) -> dict[int, int]:
+    """Return for how many pods like one the nodes have room now, by a node's position."""
+    fitting = placer.fit_of(pod.requests, pod.placement)
+    asked = [(r, units) for r, units in pod.requests.items() if units > 0]
+    return {
+        # By the scarcest resource of each node: GPUs without CPU start nothing.
+        i: int(min((_times(free(fitting.nodes.seen[i], r), n) for r, n in asked), default=0))
+        for i in bits(fitting.now)
+    }
 
 
 def is_pending(kind: ObservedKind, body: PodGroupSnapshot) -> bool:

@@ -131,6 +131,43 @@ class AdmissionAdvisor:
         instead = self._instead(one, quota) if not first else []
         return [*all_needed([*first, *raised, *last]), *instead]
 
+    def flavor_of(self, one: QueuedWorkload) -> tuple[str, str]:
+        """Return Kueue's reason why no flavor has room for a Workload, or "" and that of its GPUs.
+
+        Resources of one group come from the same flavor; the first in order that has room is
+        taken.
+        """
+        flavor, wanted = "", {r: units for r, units in total(one.body).items() if units > 0}
+        groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for resource in wanted:
+            offers = self.queues.rooms(one.cluster_queue, resource)
+            groups[tuple(room.flavor for room in offers)].append(resource)
+        for names, resources in groups.items():
+            of_gpus = any(map(self._is_gpu, resources))
+            workload = (one.seen, one.body)
+            suited = [
+                name
+                for name in names
+                if not of_gpus or not self._nodes.contradicted(workload, name)
+            ]
+            if names and not suited:
+                return "NoMatchingFlavor", ""
+            rooms = {
+                (room.flavor, r): room
+                for r in resources
+                for room in self.queues.rooms(one.cluster_queue, r)
+            }
+            fits = [
+                n for n in suited if all(rooms[n, r].free + EPSILON >= wanted[r] for r in resources)
+            ]
+            if not fits:
+                ever = any(
+                    all(rooms[n, r].most + EPSILON >= wanted[r] for r in resources) for n in suited
+                )
+                return ("WaitingForQuota" if ever else "ExceedsMaxQuota"), ""
+            flavor = fits[0] if of_gpus else flavor
+        return "", flavor
+
     def _smaller(
         self, shapes: Sequence[PodShape], chosen: Mapping[str, QueueHeadroom]
     ) -> tuple[PodShape, str, float] | None:
@@ -338,6 +375,29 @@ class KueueQueues:
             suggestions=tuple(self._suggestions(one, detail, message)),
             blockers=tuple(f"cluster_queue:{name}" for name in sharing),
         )
+
+    def before_submission(self, one: QueuedWorkload) -> tuple[Diagnosis | None, str]:
+        """Return why a Workload that is not made yet would wait in its queue, else its flavor.
+
+        Nothing is preempted for it. Empty where no GPU has a flavor.
+        """
+        if self._broken(one, None, ""):
+            return self.why(one), ""
+        if one.cluster_queue not in self.queues.by_name:
+            # Without any queue seen, the reader may lack the right to list them.
+            return (self._with_reason(one, "Misconfigured") if self.queues.by_name else None), ""
+        if self._body(one).strategy == _STRICT and one.place:
+            return self.why(one), ""
+        reason, flavor = self._admitting.flavor_of(one)
+        return (self._with_reason(one, reason) if reason else None), flavor
+
+    def flavor(self, name: str) -> FlavorSnapshot:
+        """Return a flavor; one without labels where it was not seen."""
+        return self._flavors.get(name, FlavorSnapshot())
+
+    def _with_reason(self, one: QueuedWorkload, reason: str) -> Diagnosis:
+        state = Condition("QuotaReserved", "False", reason)
+        return self.why(replace(one, body=replace(one.body, conditions=(state,))))
 
     def node_labels(self, one: QueuedWorkload) -> Mapping[str, str]:
         """Return the node labels of the flavor that a Workload gets its GPUs of; {}: not known.

@@ -4,7 +4,7 @@ Built from the events of the parser, so that nothing is recursive, no tag makes 
 alias costs what it stands for. Limits hold before anything is built.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ _PLAIN_TAGS = "tag:yaml.org,2002:"
 # "value" is what a lone equals sign resolves to.
 _KINDS = frozenset({"null", "bool", "int", "float", "str", "timestamp", "binary", "merge", "value"})
 _TRUE = frozenset({"y", "yes", "true", "on"})
-_resolver = Resolver()
+_resolve: Callable[..., str] = Resolver().resolve
 Path = tuple[str | int, ...]
 
 
@@ -37,17 +37,17 @@ class ManifestError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document's object; `lines` are those of its fields by their path."""
+    """A document's object; `line_of` tells at which line each field is, by its path."""
 
     body: Mapping[str, Any]
-    lines: Mapping[Path, int]
+    line_of: Mapping[Path, int]
 
     def error(self, problem: str, *path: str | int) -> ManifestError:
         """Return an error of the field at a path, with the line of the nearest that is there."""
         at = path
-        while at and at not in self.lines:
+        while at and at not in self.line_of:
             at = at[:-1]
-        return ManifestError(problem, line=self.lines.get(at, 1), field=named(path))
+        return ManifestError(problem, line=self.line_of.get(at, 1), field=named(path))
 
 
 def named(path: Path) -> str:
@@ -126,7 +126,7 @@ class _Builder:
 
     def take(self, event: yaml.Event) -> None:
         """Take the next event. Raises ManifestError."""
-        self.line = event.start_mark.line + 1
+        self.line = 1 if event.start_mark is None else event.start_mark.line + 1
         match event:
             case yaml.DocumentStartEvent():
                 self._lines, self._anchors, self._root = {}, {}, None
@@ -141,9 +141,10 @@ class _Builder:
             case yaml.ScalarEvent():
                 self._scalar(event)
             case yaml.AliasEvent():
-                value, size = self._anchors.get(event.anchor, (None, 0))
+                name = event.anchor or ""
+                value, size = self._anchors.get(name, (None, 0))
                 if not size:
-                    raise self._error(f"the alias {event.anchor[:60]} stands for nothing")
+                    raise self._error(f"the alias {name[:60]} stands for nothing")
                 self._add(value, size)
 
     def _error(self, problem: str) -> ManifestError:
@@ -198,7 +199,7 @@ class _Builder:
         if tag is None or tag == "!":
             if not event.implicit[0]:
                 return str(event.value)
-            tag = _resolver.resolve(yaml.ScalarNode, event.value, (True, False))
+            tag = _resolve(yaml.ScalarNode, event.value, (True, False))
         kind = str(tag).removeprefix(_PLAIN_TAGS)
         if kind not in _KINDS:
             raise self._error(f"the tag {str(tag)[:60]} is not allowed")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from apps.clusters.domain.kube_json import JsonObject, mapping, text
+from apps.clusters.domain.kube_json import JsonObject, mapping
 from apps.planning.domain.manifests.pod_specs import (
     check_placement,
     check_resources,
@@ -32,25 +32,25 @@ def pods_of(kind: str, item: Reader) -> list[PodTemplate] | None:
 
 
 def _pod(item: Reader) -> Templates:
-    spec = item.object("spec")
+    spec = item.required("spec")
     check_spec(spec)
     yield PodTemplate(spec.body, mapping(item.body, "metadata"))
 
 
 def _replicas(item: Reader) -> Templates:
-    yield pod_template(item.object("spec", "template"), count=item.count("spec", "replicas"))
+    yield pod_template(item.required("spec", "template"), count=item.count("spec", "replicas"))
 
 
 def _daemon_set(item: Reader) -> Templates:
-    yield pod_template(item.object("spec", "template"), count=None)
+    yield pod_template(item.required("spec", "template"), count=None)
 
 
 def _job(item: Reader) -> Templates:
-    yield _job_pods(item.object("spec"), "", 1)
+    yield _job_pods(item.required("spec"), "", 1)
 
 
 def _cron_job(item: Reader) -> Templates:
-    yield _job_pods(item.object("spec", "jobTemplate", "spec"), "", 1)
+    yield _job_pods(item.required("spec", "jobTemplate", "spec"), "", 1)
 
 
 def _job_pods(spec: Reader, role: str, times: int) -> PodTemplate:
@@ -60,14 +60,14 @@ def _job_pods(spec: Reader, role: str, times: int) -> PodTemplate:
     indexed = spec.text("completionMode") == "Indexed" and parallel == completions
     count = parallel * times
     return pod_template(
-        spec.object("template"), count=count, role=role, gang=parallel if indexed else 1
+        spec.required("template"), count=count, role=role, gang=parallel if indexed else 1
     )
 
 
 def _job_set(item: Reader) -> Templates:
     jobs = item.objects("spec", "replicatedJobs")
     found = [
-        _job_pods(one.object("template", "spec"), one.text("name"), one.count("replicas"))
+        _job_pods(one.required("template", "spec"), one.text("name"), one.count("replicas"))
         for one in jobs
     ]
     yield from map(_all_together, found)
@@ -82,7 +82,7 @@ def _kubeflow(key: str) -> Callable[[Reader], Templates]:
         for role, one in item.items("spec", key):
             count = one.count("replicas")
             yield pod_template(
-                one.object("template"), count=count, role=role.lower(), gang=max(1, count)
+                one.required("template"), count=count, role=role.lower(), gang=max(1, count)
             )
 
     return read
@@ -91,7 +91,7 @@ def _kubeflow(key: str) -> Callable[[Reader], Templates]:
 def _train_job(item: Reader) -> Templates:
     # Its pod template is a runtime's, which the manifest does not have: what the trainer
     # overrides is what it asks for.
-    spec = item.object("spec")
+    spec = item.required("spec")
     trainer = spec.maybe("trainer")
     count = 1 if trainer is None else trainer.count("numNodes")
     resources: JsonObject = {}
@@ -122,24 +122,25 @@ class _Renamed(Reader):
 
 
 def _ray_cluster(item: Reader) -> Templates:
-    yield from _ray(item.object("spec"))
+    yield from _ray(item.required("spec"))
 
 
 def _ray_job(item: Reader) -> Templates:
-    yield from _ray(item.object("spec", "rayClusterSpec"))
+    yield from _ray(item.required("spec", "rayClusterSpec"))
 
 
 def _ray_service(item: Reader) -> Templates:
-    yield from _ray(item.object("spec", "rayClusterConfig"))
+    yield from _ray(item.required("spec", "rayClusterConfig"))
 
 
 def _ray(spec: Reader) -> Templates:
-    yield pod_template(spec.object("headGroupSpec", "template"), role="head")
+    # With an autoscaler a group begins with its least number of replicas.
+    yield pod_template(spec.required("headGroupSpec", "template"), role="head")
     for group in spec.objects("workerGroupSpecs"):
         replicas = group.count("replicas", default=group.count("minReplicas", default=0))
         hosts = group.count("numOfHosts")
         yield pod_template(
-            group.object("template"),
+            group.required("template"),
             count=replicas * hosts,
             role=group.text("groupName") or "worker",
             # A replica of several hosts is one slice: its hosts start together.
@@ -148,10 +149,10 @@ def _ray(spec: Reader) -> Templates:
 
 
 def _leader_worker_set(item: Reader) -> Templates:
-    spec = item.object("spec")
-    template = spec.object("leaderWorkerTemplate")
+    spec = item.required("spec")
+    template = spec.required("leaderWorkerTemplate")
     groups, size = spec.count("replicas"), template.count("size")
-    worker = template.object("workerTemplate")
+    worker = template.required("workerTemplate")
     leader = template.maybe("leaderTemplate") or worker
     yield pod_template(leader, count=groups, role="leader")
     if size > 1:
@@ -160,11 +161,11 @@ def _leader_worker_set(item: Reader) -> Templates:
 
 
 def _workflow(item: Reader) -> Templates:
-    yield from _argo(item.object("spec"))
+    yield from _argo(item.required("spec"))
 
 
 def _cron_workflow(item: Reader) -> Templates:
-    yield from _argo(item.object("spec", "workflowSpec"))
+    yield from _argo(item.required("spec", "workflowSpec"))
 
 
 def _argo(spec: Reader) -> Templates:
@@ -189,22 +190,22 @@ def _argo(spec: Reader) -> Templates:
 
 
 def _task(item: Reader) -> Templates:
-    yield from _tekton(item.object("spec"), {}, "")
+    yield from _tekton(item.required("spec"), {}, "")
 
 
 def _task_run(item: Reader) -> Templates:
-    spec = item.object("spec")
+    spec = item.required("spec")
     place = spec.maybe("podTemplate")
     if (task := spec.maybe("taskSpec")) is not None:
         yield from _tekton(task, {} if place is None else place.body, "")
 
 
 def _pipeline(item: Reader) -> Templates:
-    yield from _tasks(item.object("spec"), {})
+    yield from _tasks(item.required("spec"), {})
 
 
 def _pipeline_run(item: Reader) -> Templates:
-    spec = item.object("spec")
+    spec = item.required("spec")
     place = spec.maybe("taskRunTemplate", "podTemplate") or spec.maybe("podTemplate")
     if (pipeline := spec.maybe("pipelineSpec")) is not None:
         yield from _tasks(pipeline, {} if place is None else place.body)

@@ -15,7 +15,7 @@ def pod_template(
     template: Reader, *, count: int | None = 1, role: str = "", gang: int = 1
 ) -> PodTemplate:
     """Return the pods of a PodTemplateSpec. Raises ManifestError."""
-    spec = template.object("spec")
+    spec = template.required("spec")
     check_spec(spec)
     metadata = template.maybe("metadata")
     return PodTemplate(

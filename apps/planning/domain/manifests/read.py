@@ -32,7 +32,7 @@ def read_manifest(manifest: str) -> Manifest:
             raise item.error("is missing", "kind")
         if kind in (_CLAIM, _CLAIM_TEMPLATE):
             inner = ("spec",) if kind == _CLAIM else ("spec", "spec")
-            item.object(*inner).objects("devices", "requests")
+            item.required(*inner).objects("devices", "requests")
             (claims if kind == _CLAIM else templates).append(item.body)
             continue
         pods = pods_of(kind, item)
@@ -79,6 +79,10 @@ def _submission(kind: str, item: Reader, pods: list[PodTemplate]) -> Submission:
         priority_class=text(mapping(labels, "labels").get(_PRIORITY_LABEL))
         or next((name for one in pods if (name := text(one.spec.get("priorityClassName")))), ""),
         parallel=kind not in ONE_AFTER_THE_OTHER,
+        suspended=any(
+            mapping(item.body, *path).get("suspend") is True
+            for path in (("spec",), ("spec", "runPolicy"))
+        ),
     )
 
 

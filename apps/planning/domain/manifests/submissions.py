@@ -1,7 +1,7 @@
 """What a manifest submits: the pods of each object, and the claims beside them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from apps.clusters.domain.kube_json import JsonObject, mapping, text, words
 from apps.planning.domain.manifests.documents import Document, ManifestError, Path
@@ -28,7 +28,7 @@ class PodTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """An object that makes pods. An empty `namespace` is that of whoever submits it.
+    """An object that makes pods. Its `namespace` may be empty.
 
     `labels` and `annotations` are those by which queues are named: its own and its templates'.
     `parallel`: its templates run at the same time; otherwise one after the other.
@@ -42,6 +42,7 @@ class Submission:
     queue: str = ""
     priority_class: str = ""
     parallel: bool = True
+    suspended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,9 @@ class Reader:
     def __init__(self, document: Document, at: Path = ()) -> None:
         self._document = document
         self._at = at
-        found: object = document.body
+        found: Any = document.body
         for key in at:
-            found = found[key] if isinstance(found, dict | list) else {}  # type: ignore[index]
+            found = found[key]
         self.value = found
 
     def error(self, problem: str, *path: str | int) -> ManifestError:
@@ -76,7 +77,7 @@ class Reader:
         """Return the reader of a field that is there."""
         return Reader(self._document, (*self._at, *path))
 
-    def object(self, *path: str) -> "Reader":
+    def required(self, *path: str) -> "Reader":
         """Return the reader of an object that must be there."""
         found = self._get(path)
         if not isinstance(found, dict):
@@ -85,7 +86,7 @@ class Reader:
 
     def maybe(self, *path: str) -> "Reader | None":
         """Return the reader of an object; None where there is none."""
-        return None if self._get(path) is None else self.object(*path)
+        return None if self._get(path) is None else self.required(*path)
 
     def objects(self, *path: str) -> "list[Reader]":
         """Return the readers of the objects of a list; none where there is no list."""
@@ -147,7 +148,7 @@ class Reader:
 
 def of_labels(metadata: JsonObject, *others: JsonObject) -> JsonObject:
     """Return metadata whose labels and annotations are those of all, the first before the rest."""
-    found: dict[str, Mapping[str, str]] = {}
+    found: dict[str, dict[str, str]] = {}
     for key in ("labels", "annotations"):
         merged: dict[str, str] = {}
         for one in (metadata, *others):

@@ -1,0 +1,337 @@
+"""Work that is not submitted yet: whether it would start, by the diagnosis of what is pending.
+
+It is put into the state of the cluster as the objects that the API server would have of it, and
+what the diagnosis says of these is the answer. Nothing is preempted for it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from apps.clusters.domain.observed.objects import (
+    ControllerSnapshot,
+    EventSnapshot,
+    NodeSnapshot,
+    ObservedKind,
+    ObservedObject,
+    PodGroupSnapshot,
+    PodSet,
+    PodSnapshot,
+    QuotaSnapshot,
+    WorkloadSnapshot,
+)
+from apps.pending.domain.cluster_index import ClusterIndex
+from apps.pending.domain.diagnosis import ClusterState, Diagnosis
+from apps.pending.domain.placement.blocked import BlockedControllers, each_pod
+from apps.pending.domain.placement.fits import EPSILON, free
+from apps.pending.domain.placement.unschedulable import PlacementDiagnoser, claims_of, unmade
+from apps.pending.domain.pods import PodDiagnoser
+from apps.pending.domain.queues.gangs import CLOSED, OVER_CAPABILITY, Gang, Gangs, room_by_node
+from apps.pending.domain.queues.kueue import KueueQueues
+
+_UID = "not-submitted"
+_SETTLED_SECONDS = 3600.0
+_VOLCANO = "volcano"
+DEVICES = ".deviceclass.resource.k8s.io/devices"
+"""The end of a quota's key that counts devices of a class."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPods:
+    """Pods alike that are to be submitted; `count` None: one on each node that it may go to.
+
+    `gang`: how many of them start together. `templated` are the devices by class that each gets
+    from ResourceClaimTemplates.
+    """
+
+    pod: PodSnapshot
+    count: int | None = 1
+    gang: int = 1
+    templated: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWork:
+    """An object that is to be submitted, with all its pods."""
+
+    kind: str
+    namespace: str
+    name: str
+    pods: tuple[PlannedPods, ...]
+    queue: str = ""
+    suspended: bool = False
+    parallel: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStart:
+    """Whether pods would start: `could` of `count` now; `why` the others not, None: all would.
+
+    `flavor` is that of Kueue that their GPUs come from.
+    """
+
+    why: Diagnosis | None
+    count: int
+    could: int
+    flavor: str = ""
+
+
+class SubmissionDiagnoser:
+    """Tells of a cluster's state whether work would start; each work by itself."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.index = ClusterIndex(state)
+        self.claims = claims_of(self.index)
+        self.placer = PlacementDiagnoser(self.index, self.claims)
+
+    def starts(self, work: PlannedWork) -> list[PlannedStart]:
+        """Return for all pods of a work, in their order, whether they would start."""
+        queued, flavor, work = self._queued(work)
+        index, found = self.index, []
+        for part in work.pods:
+            why = queued or self._suspended(index, work, part) or self._blocked(index, work, part)
+            if why is not None:
+                found.append(PlannedStart(why, part.count or 1, 0, flavor))
+                continue
+            count, could, why, filled = self._placed(index, work, part)
+            found.append(PlannedStart(why, count, could, flavor))
+            if work.parallel and len(work.pods) > 1:
+                index = _charged(filled, work.namespace, part, count)
+        return found
+
+    # ------------------------------------------------------------ queues
+
+    def _queued(self, work: PlannedWork) -> tuple[Diagnosis | None, str, PlannedWork]:
+        """Return why a queue would hold the work, its flavor, and the work as admitted."""
+        state = self.index.state
+        volcano = {one.name for one in state.of(ObservedKind.VOLCANO_QUEUE)}
+        by_volcano = any(part.pod.scheduler == _VOLCANO for part in work.pods)
+        local = {(q.namespace, q.name) for q in state.of(ObservedKind.LOCAL_QUEUE)}
+        of_kueue = bool(local or state.of(ObservedKind.CLUSTER_QUEUE))
+        if work.queue and of_kueue and ((work.namespace, work.queue) in local or not by_volcano):
+            return self._by_kueue(work)
+        if volcano and by_volcano:
+            return self._by_volcano(work), "", work
+        return None, "", work
+
+    def _by_kueue(self, work: PlannedWork) -> tuple[Diagnosis | None, str, PlannedWork]:
+        sets = tuple(
+            PodSet(f"{at}", part.count or 1, part.pod.requests) for at, part in enumerate(work.pods)
+        )
+        body = WorkloadSnapshot(
+            created=self.index.state.at,
+            queue=work.queue,
+            priority=max(part.pod.priority for part in work.pods),
+            owner_kind=work.kind,
+            owner=work.name,
+            pod_sets=sets,
+        )
+        seen = self._seen(ObservedKind.KUEUE_WORKLOAD, work, body)
+        # The flavors that suit it are told by its pods' selector, as a controller has it.
+        stand_in = self._seen(ObservedKind.JOB, work, _controller(work, work.pods[0], 1))
+        seen = replace(seen, name=work.name)
+        body = replace(body, owner_kind=ObservedKind.JOB.short, owner=work.name)
+        seen = replace(seen, body=body)
+        index = self._with(seen)
+        index.controllers = {**index.controllers, stand_in.uid: _of_controller(stand_in)}
+        kueue = KueueQueues(index, self.placer)
+        one = next(one for one in kueue.waiting if one.seen.uid == _UID)
+        why, flavor = kueue.before_submission(one)
+        given = kueue.flavor(flavor)
+        pods = tuple(
+            replace(
+                part,
+                pod=replace(
+                    part.pod,
+                    placement=replace(
+                        part.pod.placement,
+                        node_selector={**part.pod.placement.node_selector, **given.node_labels},
+                        tolerations=(*part.pod.placement.tolerations, *given.tolerations),
+                    ),
+                ),
+            )
+            for part in work.pods
+        )
+        return why, flavor, replace(work, pods=pods)
+
+    def _by_volcano(self, work: PlannedWork) -> Diagnosis | None:
+        requests: dict[str, float] = {}
+        for part in work.pods:
+            for resource, units in part.pod.requests.items():
+                requests[resource] = requests.get(resource, 0.0) + units * (part.count or 1)
+        members = sum(part.count or 1 for part in work.pods)
+        body = PodGroupSnapshot(self.index.state.at, work.queue, members, requests, phase="Pending")
+        seen = self._seen(ObservedKind.VOLCANO_POD_GROUP, work, body)
+        gangs = Gangs(self.index, self.placer)
+        why = gangs.why(Gang(seen, body, ((seen, work.pods[0].pod),)))
+        return why if why.detail in (CLOSED, OVER_CAPABILITY) else None
+
+    # ------------------------------------------------------------ quotas
+
+    def _suspended(
+        self, index: ClusterIndex, work: PlannedWork, part: PlannedPods
+    ) -> Diagnosis | None:
+        if not work.suspended or work.queue:
+            return None
+        body = _controller(work, part, part.count or 1)
+        seen = self._seen(ObservedKind.JOB, work, body)
+        return BlockedControllers(index).suspended(seen, body)
+
+    def _blocked(
+        self, index: ClusterIndex, work: PlannedWork, part: PlannedPods
+    ) -> Diagnosis | None:
+        """Return which quota would refuse pods, or the claims made for them."""
+        if not part.count and part.count is not None:
+            return None
+        body = _controller(work, part, part.count or 1)
+        seen = self._seen(ObservedKind.JOB, work, body)
+        why = BlockedControllers(index).refused(seen, body)
+        return why or self._claims_blocked(index, work, part)
+
+    def _claims_blocked(
+        self, index: ClusterIndex, work: PlannedWork, part: PlannedPods
+    ) -> Diagnosis | None:
+        for device_class, units in (part.templated or {}).items():
+            key, wanted = f"{device_class}{DEVICES}", units * (part.count or 1)
+            for seen in index.state.of(ObservedKind.RESOURCE_QUOTA):
+                quota = seen.body
+                if seen.namespace != work.namespace or not isinstance(quota, QuotaSnapshot):
+                    continue
+                limit, used = quota.hard.get(key), quota.used.get(key)
+                if limit is None or used is None or used + wanted <= limit + EPSILON:
+                    continue
+                # As the API server words it, so that it is read as any other refusal.
+                message = (
+                    f"exceeded quota: {seen.name}, requested: {key}={wanted:g},"
+                    f" used: {key}={used:g}, limited: {key}={limit:g}"
+                )
+                event = EventSnapshot(
+                    "Pod", work.name, _UID, "FailedResourceClaimCreation", message
+                )
+                return unmade(work.namespace, part.pod, self.claims, [event])
+        return None
+
+    # ------------------------------------------------------------ nodes
+
+    def _placed(
+        self, index: ClusterIndex, work: PlannedWork, part: PlannedPods
+    ) -> tuple[int, int, Diagnosis | None, ClusterIndex]:
+        """Return how many pods there are, how many start, why not all, and the nodes with them."""
+        claims = tuple(use for use in part.pod.claims if use.claim)
+        pod = replace(part.pod, claims=claims)
+        seen = self._seen(ObservedKind.POD, work, pod)
+        placer = self.placer if index is self.index else PlacementDiagnoser(index, self.claims)
+        why = PodDiagnoser(index, placer, self.claims, (), {}, ()).before_submission(seen, pod)
+        room = room_by_node(placer, pod) if why is None else {}
+        if part.count is None:
+            fitting = placer.fit_of(pod.requests, pod.placement)
+            nodes = (fitting.selected & fitting.tolerated & fitting.offering).bit_count()
+            return nodes, min(nodes, len(room)), why, index
+        if why is not None or not len(index.nodes):
+            return part.count, 0 if why is not None else part.count, why, index
+        filled = _filled(index, pod, room, part.count)
+        could = sum(room.values())
+        if could >= part.count:
+            return part.count, part.count, None, filled
+        if part.gang == part.count:
+            return part.count, 0, self._gang(index, placer, seen, part), index
+        placer = PlacementDiagnoser(filled, self.claims)
+        return part.count, could, placer.by_state(pod.requests, pod.placement), filled
+
+    def _gang(
+        self,
+        index: ClusterIndex,
+        placer: PlacementDiagnoser,
+        seen: ObservedObject,
+        part: PlannedPods,
+    ) -> Diagnosis:
+        requests = {r: units * part.gang for r, units in part.pod.requests.items()}
+        body = PodGroupSnapshot(
+            index.state.at, min_member=part.gang, requests=requests, phase="Inqueue"
+        )
+        group = replace(seen, kind=ObservedKind.COSCHEDULING_POD_GROUP, body=body)
+        return Gangs(index, placer).why(Gang(group, body, ((seen, part.pod),)))
+
+    def _with(self, seen: ObservedObject) -> ClusterIndex:
+        return self.index.assuming(_adding(self.index.state, seen))
+
+    def _seen(
+        self,
+        kind: ObservedKind,
+        work: PlannedWork,
+        body: PodSnapshot | ControllerSnapshot | WorkloadSnapshot | PodGroupSnapshot,
+    ) -> ObservedObject:
+        # Long enough ago for what is missing of it to prove something.
+        at = self.index.state.at - _SETTLED_SECONDS
+        return ObservedObject(kind, _UID, work.namespace, work.name, body, at, at)
+
+
+def _controller(work: PlannedWork, part: PlannedPods, count: int) -> ControllerSnapshot:
+    return ControllerSnapshot(
+        created=0.0,
+        wanted=count,
+        suspended=work.suspended and not work.queue,
+        requests=part.pod.requests,
+        placement=part.pod.placement,
+        queue=work.queue,
+    )
+
+
+def _of_controller(seen: ObservedObject) -> tuple[ObservedObject, ControllerSnapshot]:
+    if not isinstance(seen.body, ControllerSnapshot):
+        raise TypeError(f"{seen.kind} is no controller")
+    return seen, seen.body
+
+
+def _adding(state: ClusterState, seen: ObservedObject) -> ClusterState:
+    objects = {**state.objects, seen.kind: [*state.objects.get(seen.kind, ()), seen]}
+    return replace(state, objects=objects)
+
+
+def _filled(
+    index: ClusterIndex, pod: PodSnapshot, room: Mapping[int, int], count: int
+) -> ClusterIndex:
+    """Return the cluster with so many pods on its nodes, those first that have least left."""
+    gpus = index.gpus(pod.requests)
+    nodes, left, taken = index.nodes, count, dict[str, int]()
+    for at in sorted(room, key=lambda i: (sum(free(nodes.seen[i], r) for r in gpus), i)):
+        pods = min(left, room[at])
+        if pods <= 0:
+            continue
+        taken[nodes.names[at]], left = pods, left - pods
+    seen = [
+        _with_pods(one, pod, taken.get(one.name, 0)) for one in index.state.of(ObservedKind.NODE)
+    ]
+    return index.assuming(
+        replace(index.state, objects={**index.state.objects, ObservedKind.NODE: seen})
+    )
+
+
+def _with_pods(seen: ObservedObject, pod: PodSnapshot, pods: int) -> ObservedObject:
+    node = seen.body
+    if not pods or not isinstance(node, NodeSnapshot):
+        return seen
+    used, devices = dict(node.used), dict(node.free_devices)
+    for resource, units in {**pod.requests, "pods": 1.0}.items():
+        if resource in devices and resource not in node.allocatable:
+            devices[resource] -= int(units) * pods
+        else:
+            used[resource] = used.get(resource, 0.0) + units * pods
+    return replace(seen, body=replace(node, used=used, free_devices=devices))
+
+
+def _charged(index: ClusterIndex, namespace: str, part: PlannedPods, count: int) -> ClusterIndex:
+    """Return the cluster with pods counted by the quotas of their namespace."""
+
+    def charged(seen: ObservedObject) -> ObservedObject:
+        quota = seen.body
+        if seen.namespace != namespace or not isinstance(quota, QuotaSnapshot):
+            return seen
+        used = {
+            key: units + each_pod(key, part.pod.requests) * count
+            for key, units in quota.used.items()
+        }
+        return replace(seen, body=replace(quota, used=used))
+
+    kind = ObservedKind.RESOURCE_QUOTA
+    quotas: Sequence[ObservedObject] = [charged(one) for one in index.state.of(kind)]
+    return index.assuming(replace(index.state, objects={**index.state.objects, kind: quotas}))

@@ -1,0 +1,167 @@
+"""Submissions of a manifest as the pods that a cluster would see of them."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from apps.clusters.domain.devices.resource_claims import ClaimUnits, pod_claims
+from apps.clusters.domain.kube_json import JsonObject, mapping, placement, request, text
+from apps.clusters.domain.observed.extract import observed_object, template_classes
+from apps.clusters.domain.observed.objects import (
+    ClaimSnapshot,
+    ObservedKind,
+    ObservedObject,
+    PodSnapshot,
+)
+from apps.clusters.domain.observed.pods import ExtractionContext, pod_snapshot
+from apps.pending.domain.diagnosis import ClusterState
+from apps.pending.domain.submission import PlannedPods, PlannedWork
+from apps.planning.domain.manifests.submissions import Manifest, PodTemplate, Submission
+
+_UID = "not-submitted"
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPods:
+    """What a manifest submits to a cluster: its work, and the state with its claims.
+
+    `unknown_templates` are ResourceClaimTemplates that pods name and the manifest does not have:
+    what they request is not known.
+    """
+
+    state: ClusterState
+    works: tuple[tuple[Submission, PlannedWork], ...]
+    unknown_templates: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
+class SubmissionReader:
+    """Makes of submissions the pods that a cluster would see, in one namespace."""
+
+    def __init__(
+        self, manifest: Manifest, state: ClusterState, namespace: str, named: Collection[str]
+    ) -> None:
+        self._manifest = manifest
+        self._namespace = namespace
+        self._named = named
+        self._is_gpu = state.is_gpu
+        self._templates = {
+            (namespace, name): template_classes(_with_uid(one, namespace))
+            for one in manifest.claim_templates
+            if (name := _name(one))
+        }
+        self.state = self._with_claims(state)
+        self._requested = _claims_requested(self.state)
+
+    def pods(self) -> ManifestPods:
+        """Return the work of every submission."""
+        works = tuple((one, self._work(one)) for one in self._manifest.submissions)
+        unknown = {
+            work.name: names for one, work in works if (names := self._unknown_templates(one))
+        }
+        return ManifestPods(self.state, works, unknown)
+
+    def _with_claims(self, state: ClusterState) -> ClusterState:
+        context = ExtractionContext(self._named, is_gpu_class=self._is_gpu)
+        kind, found = ObservedKind.RESOURCE_CLAIM, list[ObservedObject]()
+        for one in self._manifest.claims:
+            item = _with_uid(one, self._namespace)
+            body = observed_object(kind, item, context)
+            if isinstance(body, ClaimSnapshot):
+                at = state.at
+                name = _name(one)
+                found.append(
+                    ObservedObject(kind, f"{_UID}-{name}", self._namespace, name, body, at, at)
+                )
+        if not found:
+            return state
+        return replace(state, objects={**state.objects, kind: [*state.of(kind), *found]})
+
+    def _work(self, one: Submission) -> PlannedWork:
+        return PlannedWork(
+            kind=one.kind,
+            namespace=self._namespace,
+            name=one.name,
+            pods=tuple(self._planned(one, template) for template in one.templates),
+            queue=one.queue,
+            suspended=one.suspended,
+            parallel=one.parallel,
+        )
+
+    def _planned(self, one: Submission, template: PodTemplate) -> PlannedPods:
+        metadata = {
+            "name": one.name,
+            "namespace": self._namespace,
+            "uid": _UID,
+            **{key: mapping(one.metadata, key) for key in ("labels", "annotations")},
+        }
+        item = {"metadata": metadata, "spec": dict(template.spec), "status": {"phase": "Pending"}}
+        # A pod that names its node passes by the scheduler: asked is whether it would be placed.
+        item["spec"].pop("nodeName", None)
+        found = pod_claims(item, self._claim_units)
+        context = ExtractionContext(self._named, None, found, self._is_gpu, self._templates)
+        pod = pod_snapshot(item, context)
+        if pod is None:
+            pod = PodSnapshot(
+                created=self.state.at,
+                requests=request(template.spec),
+                placement=placement(template.spec, pod=one.name),
+                scheduler=text(template.spec.get("schedulerName")) or "default-scheduler",
+                phase="Pending",
+            )
+        templated = {
+            name: units
+            for use in pod.claims
+            if not use.claim
+            for name, units in self._templates.get((self._namespace, use.template), {}).items()
+        }
+        return PlannedPods(pod, template.count, template.gang, templated)
+
+    def _claim_units(self, name: str) -> ClaimUnits | None:
+        return self._requested.get((self._namespace, name))
+
+    def _unknown_templates(self, one: Submission) -> list[str]:
+        named = {
+            use.template
+            for template in one.templates
+            for use in self._planned(one, template).pod.claims
+            if use.template
+        }
+        return sorted(name for name in named if (self._namespace, name) not in self._templates)
+
+
+def _claims_requested(state: ClusterState) -> dict[tuple[str, str], ClaimUnits]:
+    """Return by namespace and name what claims request that have nothing yet."""
+    found = {}
+    for seen in state.of(ObservedKind.RESOURCE_CLAIM):
+        if isinstance(seen.body, ClaimSnapshot):
+            units: dict[str, float] = {}
+            for one in () if seen.body.allocated is not None else seen.body.requests:
+                count = 1 if one.count is None else one.count
+                units[one.device_class] = units.get(one.device_class, 0.0) + count
+            found[seen.namespace, seen.name] = ClaimUnits(seen.uid, units)
+    return found
+
+
+def _with_uid(claim: JsonObject, namespace: str) -> JsonObject:
+    metadata = {**mapping(claim, "metadata"), "uid": f"{_UID}-{_name(claim)}"}
+    return {**claim, "metadata": {**metadata, "namespace": namespace}}
+
+
+def _name(claim: JsonObject) -> str:
+    return text(mapping(claim, "metadata").get("name"))
+
+
+def gpus_of(requests: Mapping[str, float], is_gpu: Callable[[str], bool]) -> dict[str, float]:
+    """Return the GPU resources and device classes of a request."""
+    return {r: units for r, units in sorted(requests.items()) if units > 0 and is_gpu(r)}
+
+
+def with_gpus(work: PlannedWork, at: int, changed: Sequence[tuple[str, str, float]]) -> PlannedWork:
+    """Return the work with other GPUs in its pods of position `at`: (resource, instead, units)."""
+    part = work.pods[at]
+    requests = dict(part.pod.requests)
+    for resource, instead, units in changed:
+        requests.pop(resource, None)
+        requests[instead] = units
+    pods = list(work.pods)
+    pods[at] = replace(part, pod=replace(part.pod, requests=requests))
+    return replace(work, pods=tuple(pods))

@@ -1,0 +1,165 @@
+"""Whether work starts at once, later or never, and the limits that it counts in."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from apps.clusters.domain.observed.objects import (
+    ObservedKind,
+    QuotaScope,
+    QuotaSnapshot,
+    VolcanoQueueSnapshot,
+)
+from apps.pending.domain.cluster_index import bodies
+from apps.pending.domain.diagnosis import Cause, ClusterState, Diagnosis
+from apps.pending.domain.placement.blocked import each_pod
+from apps.pending.domain.placement.fits import EPSILON
+from apps.pending.domain.placement.flavor_nodes import FlavorNodes, PodShape
+from apps.pending.domain.placement.node_search import NOT_READY
+from apps.pending.domain.pods import NO_SCHEDULER
+from apps.pending.domain.queues.cluster_queues import queues_of
+from apps.pending.domain.queues.kueue import EXCEEDS, MISCONFIGURED
+from apps.pending.domain.submission import DEVICES, PlannedPods, PlannedWork
+
+
+class Verdict(StrEnum):
+    """Whether work starts at once, when others end, or not before something is changed."""
+
+    STARTS = "starts"
+    WAITS = "waits"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaTouched:
+    """A key of a quota or queue that work counts in: what it needs, and what is left of the limit.
+
+    `left` of a queue that may borrow can exceed what its own quota leaves; `most` is what it may
+    ever have.
+    """
+
+    source: str
+    namespace: str
+    name: str
+    key: str
+    limit: float
+    used: float
+    left: float
+    most: float
+    needs: float
+
+    @property
+    def fits(self) -> bool:
+        return self.needs <= self.left + EPSILON
+
+
+def quotas_touched(state: ClusterState, work: PlannedWork) -> list[QuotaTouched]:
+    """Return every key of quotas and queues that a work counts in, the tightest first."""
+    found = [*_resource_quotas(state, work), *_queues(state, work)]
+    return sorted(found, key=lambda one: (one.fits, one.left - one.needs, one.name, one.key))
+
+
+def _resource_quotas(state: ClusterState, work: PlannedWork) -> Iterator[QuotaTouched]:
+    for seen, quota in bodies(state.of(ObservedKind.RESOURCE_QUOTA), QuotaSnapshot):
+        if seen.namespace != work.namespace or not _counts_all(quota.scopes):
+            continue
+        for key, limit in sorted(quota.hard.items()):
+            used = quota.used.get(key)
+            needs = sum(_counted(key, part) for part in work.pods)
+            if used is not None and needs > 0:
+                left = max(0.0, limit - used)
+                yield QuotaTouched(
+                    *("ResourceQuota", seen.namespace, seen.name, key),
+                    *(limit, used, left, limit, needs),
+                )
+
+
+def _counts_all(scopes: tuple[QuotaScope, ...]) -> bool:
+    return all(one.name in ("NotBestEffort", "NotTerminating") for one in scopes)
+
+
+def _counted(key: str, part: PlannedPods) -> float:
+    count = part.count or 1
+    if key.endswith(DEVICES):
+        return (part.templated or {}).get(key.removesuffix(DEVICES), 0.0) * count
+    return each_pod(key, part.pod.requests) * count
+
+
+def _queues(state: ClusterState, work: PlannedWork) -> Iterator[QuotaTouched]:
+    if not work.queue:
+        return
+    needs: dict[str, float] = {}
+    for part in work.pods:
+        for resource, units in part.pod.requests.items():
+            needs[resource] = needs.get(resource, 0.0) + units * (part.count or 1)
+    queues = queues_of(state)
+    local = (
+        one.body
+        for one in state.of(ObservedKind.LOCAL_QUEUE)
+        if (one.namespace, one.name) == (work.namespace, work.queue)
+    )
+    name = next((getattr(body, "cluster_queue", "") for body in local), "")
+    for resource, units in sorted(needs.items()):
+        for room in queues.rooms(name, resource):
+            yield QuotaTouched(
+                *("ClusterQueue", "", name, f"{room.flavor}/{resource}"),
+                *(room.nominal, room.used, max(0.0, room.free), room.most, units),
+            )
+    for seen, queue in bodies(state.of(ObservedKind.VOLCANO_QUEUE), VolcanoQueueSnapshot):
+        if seen.name != work.queue or name:
+            continue
+        for resource, limit in sorted(queue.capability.items()):
+            if units := needs.get(resource, 0.0):
+                used = queue.allocated.get(resource, 0.0)
+                left = max(0.0, limit - used)
+                yield QuotaTouched(
+                    *("VolcanoQueue", "", seen.name, resource), *(limit, used, left, limit, units)
+                )
+
+
+def verdict_of(
+    why: Diagnosis | None,
+    part: PlannedPods,
+    work: PlannedWork,
+    nodes: FlavorNodes | None,
+    quotas: list[QuotaTouched],
+) -> Verdict:
+    """Return the verdict on pods: never, where no end of other work lets them start.
+
+    `nodes` is None where none is known.
+    """
+    if why is None:
+        return Verdict.STARTS
+    ever = nodes is None or _could_ever(part, nodes)
+    match why.cause:
+        case Cause.AFFINITY | Cause.VOLUME | Cause.CLAIM | Cause.ADMISSION:
+            ever = False
+        case Cause.TAINT:
+            ever = why.detail == NOT_READY
+        case Cause.SCHEDULER:
+            ever = why.detail != NO_SCHEDULER
+        case Cause.QUEUE:
+            ever = ever and why.detail not in (EXCEEDS, MISCONFIGURED)
+        case Cause.QUOTA:
+            ever = ever and not _beyond_limit(part, work, quotas)
+        case Cause.CORDON:
+            ever = True
+    # A cordon is lifted and a queue resumed without a change of the work itself.
+    return Verdict.WAITS if ever else Verdict.NEVER
+
+
+def _beyond_limit(part: PlannedPods, work: PlannedWork, quotas: list[QuotaTouched]) -> bool:
+    """Say whether one pod, or a gang as a whole, needs more than a quota ever gives."""
+    gang = sum(one.gang for one in work.pods) if part.gang > 1 else 1
+    for one in quotas:
+        if one.source == "ResourceQuota":
+            whole = sum(_counted(one.key, each) for each in work.pods)
+            single = _counted(one.key, part) / max(1, part.count or 1)
+            if (whole if gang > 1 else single) > one.most + EPSILON:
+                return True
+    return False
+
+
+def _could_ever(part: PlannedPods, nodes: FlavorNodes) -> bool:
+    """Say whether empty nodes would hold a pod, or all of a gang at once."""
+    return nodes.could_hold([PodShape(part.gang, part.pod.requests, part.pod.placement)])

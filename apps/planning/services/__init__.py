@@ -1,0 +1,9 @@
+"""Preflight: whether a manifest would start, read from what was recorded of a cluster."""
+
+from apps.planning.services.preflight import PreflightRefused, preflight_manifest
+from apps.planning.services.preflight_rows import (
+    AlternativeRow,
+    PreflightReport,
+    PreflightResult,
+    QueueTimeRange,
+)

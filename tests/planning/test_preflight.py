@@ -1,0 +1,182 @@
+"""Preflight in a portal: who may ask, tier and size, quotas, prices, queue times, alternatives."""
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import yaml
+from django.test import Client
+from django.utils import timezone
+
+from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind, QuotaSnapshot
+from apps.clusters.models import TierRule
+from apps.costs.models import Price
+from tests.api.conftest import client_of
+from tests.factories import H100, Portal, make_portal, make_workload
+from tests.pending.pending_portal import at_most
+from tests.pending.rows import make_episode, make_looked, see
+
+pytestmark = pytest.mark.django_db
+GPU = "nvidia.com/gpu"
+KEY = f"requests.{GPU}"
+LABELS = {"nvidia.com/gpu.product": H100, "pool": "gold"}
+URL = "/api/v1/preflight"
+
+
+@pytest.fixture
+def watched() -> Portal:
+    """Return a portal whose west has a node with 3 of 8 GPUs free, and a quota that leaves 16."""
+    portal, now = make_portal(), timezone.now()
+    west = portal.clusters[0]
+    make_looked(west, now)
+    amounts = {GPU: 8.0, "cpu": 64.0}
+    node = NodeSnapshot(labels=LABELS, allocatable=amounts, used={GPU: 5.0})
+    see(west, ObservedKind.NODE, "node-1", node, at=now, namespace="", name="west-1")
+    quota = QuotaSnapshot({KEY: 20.0}, {KEY: 20.0}, {KEY: 4.0})
+    see(west, ObservedKind.RESOURCE_QUOTA, "quota-1", quota, at=now, name="gpus")
+    train = make_workload(west, "vision", "train")
+    gold = portal.tiers[0]
+    TierRule.objects.filter(tier=gold).update(node_selector={"pool": "gold"})
+    for minutes in range(1, 11):
+        until = now - timedelta(hours=1)
+        since = until - timedelta(minutes=minutes)
+        make_episode(train, f"past-{minutes}", since=since, until=until, units=2.0, tier=gold)
+    Price.objects.create(
+        gpu_model=H100,
+        capacity_type="unknown",
+        per_gpu_hour=Decimal("2.50"),
+        currency="USD",
+        valid_from=now - timedelta(days=9),
+    )
+    return portal
+
+
+def job(gpus: int, pods: int = 1, **spec: Any) -> str:
+    pod = {
+        "nodeSelector": {"pool": "gold"},
+        "containers": [{"name": "main", "resources": {"limits": {GPU: gpus}}}],
+        **spec,
+    }
+    return yaml.safe_dump(
+        {
+            "kind": "Job",
+            "metadata": {"name": "train"},
+            "spec": {"parallelism": pods, "template": {"spec": pod}},
+        }
+    )
+
+
+def asked(client: Client, manifest: str, namespace: str = "vision", cluster: str = "west") -> Any:
+    body = {"cluster": cluster, "namespace": namespace, "manifest": manifest}
+    response = client.post(URL, body, content_type="application/json")
+    return response.json() | {"status": response.status_code}
+
+
+def result(portal: Portal, manifest: str) -> dict[str, Any]:
+    (found,) = asked(client_of(portal.ada), manifest)["results"]
+    return dict(found)
+
+
+def test_what_fits_starts_with_its_tier_quota_price_and_queue_time(watched: Portal) -> None:
+    found = result(watched, job(2))
+    assert (found["verdict"], found["cause"], found["could_start"]) == ("starts", "", 1)
+    assert (found["tier"], found["gpu_equivalents"]) == ("gold", 2.0)
+    assert found["cost_per_hour"] == "5.00"
+    assert found["currency"] == "USD"
+    assert found["expected_wait_seconds"] == {"p10": 60.0, "p50": 300.0, "p90": 540.0}
+    (quota,) = found["quotas"]
+    assert (quota["hard"], quota["used"], quota["left"], quota["needs"]) == (20.0, 4.0, 16.0, 2.0)
+    assert (found["change"], found["alternatives"]) == (None, [])
+
+
+def test_what_finds_no_room_waits_and_is_told_what_starts_now(watched: Portal) -> None:
+    found = result(watched, job(4))
+    assert (found["verdict"], found["cause"], found["detail"]) == ("waits", "capacity", "none free")
+    assert "most free on one is 3" in found["explanation"]
+    assert found["change"]["action"] == "free"
+    assert [(one["units"], one["cost_per_hour"]) for one in found["alternatives"]] == [
+        (2.0, "5.00"),
+        (1.0, "2.50"),
+    ]
+
+
+def test_of_several_pods_it_tells_how_many_start(watched: Portal) -> None:
+    found = result(watched, job(2, pods=2))
+    assert (found["verdict"], found["pods"], found["could_start"]) == ("waits", 2, 1)
+    assert found["gpu_equivalents"] == 4.0
+
+
+@pytest.mark.parametrize(
+    ("manifest", "verdict", "cause", "action"),
+    [
+        pytest.param(job(9), "never", "capacity", "request", id="larger than any node"),
+        pytest.param(job(1, 17), "waits", "quota", "raise_quota", id="more pods than quota left"),
+        pytest.param(job(21), "never", "quota", "raise_quota", id="more than the quota"),
+        pytest.param(job(17), "never", "quota", "raise_quota", id="quota, and no such node"),
+        pytest.param(
+            job(1, nodeSelector={"pool": "h200"}), "never", "affinity", "select", id="no such node"
+        ),
+        pytest.param(
+            job(1, schedulerName="typo"), "never", "scheduler", "set_scheduler", id="no scheduler"
+        ),
+        pytest.param(
+            job(1, schedulingGates=[{"name": "x/y"}]), "waits", "queue", "ungate", id="gated"
+        ),
+    ],
+)
+def test_a_verdict_has_the_cause_and_the_change_of_pending_work(
+    manifest: str, verdict: str, cause: str, action: str, watched: Portal
+) -> None:
+    found = result(watched, manifest)
+    assert (found["verdict"], found["cause"]) == (verdict, cause)
+    assert found["change"]["action"] == action
+    assert found["explanation"]
+    assert (found["expected_wait_seconds"] is None) is (verdict == "never" or cause == "affinity")
+
+
+def test_what_is_not_read_of_a_cluster_is_named(watched: Portal) -> None:
+    affinity: dict[str, Any] = {
+        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}
+    }
+    claims = [{"name": "x", "persistentVolumeClaim": {"claimName": "data"}}]
+    found = result(watched, job(1, affinity=affinity, volumes=claims))
+    assert found["unchecked"] == [
+        "Affinity between pods is not checked.",
+        "Volumes are not checked.",
+    ]
+
+
+def test_who_does_not_see_a_namespace_is_not_answered(watched: Portal) -> None:
+    dan, cleo = client_of(watched.dan), client_of(watched.cleo)
+    assert asked(dan, job(1))["status"] == 404
+    assert asked(dan, job(1))["detail"] == asked(dan, job(1), "none")["detail"].replace(
+        "none", "vision"
+    )
+    assert asked(cleo, job(1))["status"] == 200
+    assert asked(cleo, job(1), cluster="north")["status"] == 404
+
+
+def test_a_cluster_without_a_watch_is_not_answered_for(watched: Portal) -> None:
+    found = asked(client_of(watched.cleo), job(1), "stray", "east")
+    assert (found["status"], "No watch follows east" in found["detail"]) == (422, True)
+
+
+def test_a_manifest_of_another_namespace_is_refused(watched: Portal) -> None:
+    manifest = yaml.safe_dump(yaml.safe_load(job(1)) | {"metadata": {"namespace": "speech"}})
+    found = asked(client_of(watched.ada), manifest)
+    assert (found["status"], "speech, not vision" in found["detail"]) == (422, True)
+
+
+def test_a_bad_manifest_is_a_problem_with_line_and_field(watched: Portal) -> None:
+    found = asked(client_of(watched.ada), "kind: Pod\nspec: [")
+    assert found["status"] == 400
+    assert "manifest: Line 3, spec[0]: " in found["detail"]
+
+
+def test_an_answer_takes_few_queries_whatever_the_manifest(watched: Portal) -> None:
+    client = client_of(watched.ada)
+    asked(client, job(1))
+    many = "---\n".join(job(gpus, pods) for gpus in (1, 2, 4) for pods in (1, 2))
+    with at_most(45):
+        assert len(asked(client, many)["results"]) == 6
