@@ -12,7 +12,6 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from celery import current_app
 from django.test import Client
 from prometheus_client import REGISTRY as OWN
 from prometheus_client import generate_latest
@@ -192,16 +191,11 @@ def test_a_heartbeat_that_comes_late_sets_nothing_back() -> None:
     assert Heartbeat.objects.get().sent_at == NOW + timedelta(minutes=5)
 
 
-def test_messages_in_the_queues_of_the_embedded_broker_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "1_a.collect.msg").touch()
-    (tmp_path / "2_b.exports.msg").touch()
-    os.utime(tmp_path / "2_b.exports.msg", (1000, 1000))
-    before = current_app.conf.broker_transport_options
-    current_app.conf.broker_transport_options = {**before, "data_folder_in": str(tmp_path)}
-    try:
-        found = queue_depths()
-    finally:
-        current_app.conf.broker_transport_options = before
+def test_messages_in_the_queues_of_the_embedded_broker_are_counted(own_broker: Path) -> None:
+    (own_broker / "1_a.collect.msg").touch()
+    (own_broker / "2_b.exports.msg").touch()
+    os.utime(own_broker / "2_b.exports.msg", (1000, 1000))
+    found = queue_depths()
     assert found["exports"] == (1, 1000.0)
     assert found["collect"].messages == 1
 
