@@ -1,0 +1,363 @@
+"""Replay recorded work on the nodes and queues of a cluster, event by event."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from heapq import heappop, heappush
+
+from apps.planning.domain.cluster_replay.admission import QueueAdmission
+from apps.planning.domain.cluster_replay.inputs import (
+    ClusterReplay,
+    DevicePart,
+    HeldSpan,
+    Labels,
+    PendingOrder,
+    PlayedWork,
+    RecordedWork,
+    ReplayAssumption,
+    ReplayCluster,
+    ReplayPolicy,
+)
+from apps.planning.domain.cluster_replay.node_space import TierSpace, tier_spaces
+from apps.planning.domain.cluster_replay.pending_line import LineKey, PendingGroup, PendingLine
+from apps.planning.domain.cluster_replay.preemption import NodeHolder, node_victims
+from apps.planning.domain.cluster_replay.team_turns import TeamTurns
+
+
+class _EventKind(IntEnum):
+    """At one instant what ends goes first: what comes must see all that is free then."""
+
+    END = 0
+    CANCEL = 1
+    NODE_CLOSES = 2
+    NODE_OPENS = 3
+    ARRIVE = 4
+
+
+class _Phase(IntEnum):
+    AHEAD = 0
+    QUEUED = 1
+    PENDING = 2
+    RUNNING = 3
+    OVER = 4
+
+
+@dataclass(slots=True)
+class _WorkState:
+    """A work as the replay goes on; `attempt` tells ends of an earlier run from those of this."""
+
+    played: PlayedWork
+    requires: Labels
+    left: float | None
+    phase: _Phase = _Phase.AHEAD
+    attempt: int = 0
+    parts: tuple[DevicePart, ...] = ()
+    gpus: float = 0.0
+
+
+def replay_cluster(
+    works: Sequence[RecordedWork],
+    cluster: ReplayCluster,
+    policy: ReplayPolicy,
+    *,
+    start: float,
+    end: float,
+) -> ClusterReplay:
+    """Return what becomes of each work from `start` to `end` on the cluster under the policy.
+
+    Work for a tier that no node offers, or that is too large for all nodes, stays pending. The same
+    input gives the same result. Raises ValueError for a work without units or pods.
+    """
+    for work in works:
+        if work.units <= 0 or work.pods < 1:
+            raise ValueError(f"work of {work.team} requests nothing: {work.units} × {work.pods}")
+    run = _ClusterRun([work for work in works if work.asked_at < end], cluster, policy, start)
+    run.until(end)
+    return ClusterReplay(run.played(), _assumed(works, cluster, policy))
+
+
+def run_seconds(work: RecordedWork, policy: ReplayPolicy) -> float | None:
+    """Return how long a work runs under the policy's idle-time limit; None where not known."""
+    if work.runs_seconds is None or policy.idle_limit is None:
+        return work.runs_seconds
+    return work.runs_seconds - max(0.0, work.idle_seconds - policy.idle_limit)
+
+
+def _assumed(
+    works: Sequence[RecordedWork], cluster: ReplayCluster, policy: ReplayPolicy
+) -> tuple[ReplayAssumption, ...]:
+    preempts = policy.preemption or any(
+        queue.preempts_own or queue.reclaim != queue.reclaim.NEVER for queue in cluster.queues
+    )
+    holds = {
+        ReplayAssumption.SAME_DEMAND: True,
+        ReplayAssumption.GREEDY_PLACEMENT: True,
+        ReplayAssumption.WHOLE_GANGS: any(work.pods > 1 for work in works),
+        ReplayAssumption.STRICT_ORDER: policy.strict,
+        ReplayAssumption.SMALL_PASSES: not policy.strict,
+        ReplayAssumption.KUEUE_ORDER: bool(cluster.queues),
+        ReplayAssumption.NO_PREEMPTION: not preempts,
+        ReplayAssumption.RESTARTS: preempts and not policy.resumes,
+        ReplayAssumption.OPEN_END: any(work.runs_seconds is None for work in works),
+        ReplayAssumption.RUNNING_KEEPS: any(work.running for work in works),
+        ReplayAssumption.START_DELAYS: any(work.delay_seconds for work in works),
+        ReplayAssumption.IDLE_ENDED: policy.idle_limit is not None,
+        ReplayAssumption.NO_OTHER_RESOURCES: True,
+    }
+    return tuple(assumption for assumption, is_held in holds.items() if is_held)
+
+
+class _ClusterRun:
+    """The state of the cluster while it is replayed."""
+
+    def __init__(
+        self,
+        works: Sequence[RecordedWork],
+        cluster: ReplayCluster,
+        policy: ReplayPolicy,
+        start: float,
+    ) -> None:
+        self._policy, self._cluster, self._start = policy, cluster, start
+        self._states = [
+            _WorkState(PlayedWork(work), work.requires, run_seconds(work, policy)) for work in works
+        ]
+        self._spaces = tier_spaces(cluster.nodes, policy.packing)
+        self._places = {node.name: place for place, node in enumerate(cluster.nodes)}
+        self._admission = QueueAdmission(cluster, policy)
+        self._lines: dict[str, PendingLine] = defaultdict(PendingLine)
+        self._turns = {tier: TeamTurns(tier, policy, start) for tier in self._spaces}
+        self._dirty: set[str] = set()
+        self._running: dict[str, set[int]] = defaultdict(set)
+        self._events: list[tuple[float, int, int, int]] = []
+        self._prepare(start)
+
+    def until(self, end: float) -> None:
+        """Let everything happen that happens before `end`."""
+        while self._events and self._events[0][0] < end:
+            at = self._events[0][0]
+            while self._events and self._events[0][0] == at:
+                _, kind, number, attempt = heappop(self._events)
+                self._happen(at, _EventKind(kind), number, attempt)
+            self._settle(at)
+        # Who goes at the end has gone by then, but nobody starts any more.
+        while self._events and self._events[0][0] == end:
+            _, kind, number, attempt = heappop(self._events)
+            if kind <= _EventKind.CANCEL:
+                self._happen(end, _EventKind(kind), number, attempt)
+
+    def played(self) -> tuple[PlayedWork, ...]:
+        return tuple(state.played for state in self._states)
+
+    # ------------------------------------------------------------ events
+
+    def _prepare(self, start: float) -> None:
+        for place, node in enumerate(self._cluster.nodes):
+            for span in node.closed:
+                if span.end > start:
+                    self._push(max(span.start, start), _EventKind.NODE_CLOSES, place)
+                    self._push(span.end, _EventKind.NODE_OPENS, place)
+        running = sorted(
+            (state.played.work.asked_at, number)
+            for number, state in enumerate(self._states)
+            if state.played.work.running
+        )
+        # The oldest first: where there is too little room now, the newest lose theirs.
+        for _, number in running:
+            if not self._keep_running(number, start):
+                self._push(start, _EventKind.ARRIVE, number)
+        for number, state in enumerate(self._states):
+            work = state.played.work
+            if not work.running:
+                asked_at = max(start, work.asked_at)
+                self._push(asked_at + work.delay_seconds, _EventKind.ARRIVE, number)
+            if work.leaves_at is not None:
+                self._push(max(start, work.leaves_at), _EventKind.CANCEL, number)
+
+    def _push(self, at: float, kind: _EventKind, number: int, attempt: int = 0) -> None:
+        heappush(self._events, (at, kind, number, attempt))
+
+    def _keep_running(self, number: int, start: float) -> bool:
+        """Let a work go on where it ran, else elsewhere; say whether it has room."""
+        work = self._states[number].played.work
+        space = self._spaces.get(work.tier)
+        if space is None:
+            return False
+        places = [self._places[name] for name in work.nodes if name in self._places]
+        parts = space.place_on(work.units, places) if len(places) == work.pods else None
+        if parts is None:
+            parts = space.place(work.units, work.pods, work.requires)
+        if parts is None:
+            return False
+        self._admission.keep(number, work, start)
+        self._start_work(number, start, parts)
+        return True
+
+    def _happen(self, at: float, kind: _EventKind, number: int, attempt: int) -> None:
+        match kind:
+            case _EventKind.END:
+                state = self._states[number]
+                if state.phase == _Phase.RUNNING and state.attempt == attempt:
+                    self._stop_work(number, at)
+                    state.phase, state.played.ended_at = _Phase.OVER, at
+            case _EventKind.CANCEL:
+                self._cancel(number, at)
+            case _EventKind.ARRIVE:
+                self._arrive(number)
+            case _EventKind.NODE_CLOSES | _EventKind.NODE_OPENS:  # pragma: no branch
+                for tier, space in self._spaces.items():
+                    if space.has(number):
+                        self._turn_node(kind, tier, number)
+
+    def _turn_node(self, kind: _EventKind, tier: str, node: int) -> None:
+        if kind == _EventKind.NODE_CLOSES:
+            self._spaces[tier].close(node)
+        else:
+            self._spaces[tier].reopen(node)
+            self._unblock(tier)
+
+    def _cancel(self, number: int, at: float) -> None:
+        state = self._states[number]
+        # It would have been canceled by now, but it has started.
+        if state.played.runs or state.phase == _Phase.OVER:
+            return
+        if state.phase == _Phase.QUEUED:
+            self._admission.remove(number, state.played.work)
+        elif state.phase == _Phase.PENDING:
+            self._lines[state.played.work.tier].remove(number)
+            self._unblock(state.played.work.tier)
+            self._admission.release(number)
+        state.phase, state.played.ended_at = _Phase.OVER, at
+
+    def _arrive(self, number: int) -> None:
+        state = self._states[number]
+        if state.phase == _Phase.OVER:
+            return
+        work = state.played.work
+        if self._admission.add(number, work, self._line_key(number)):
+            state.phase = _Phase.QUEUED
+        else:
+            self._join_line(number)
+
+    def _line_key(self, number: int) -> LineKey:
+        work = self._states[number].played.work
+        return (-work.priority, work.asked_at, number)
+
+    def _join_line(self, number: int) -> None:
+        state = self._states[number]
+        work = state.played.work
+        state.phase = _Phase.PENDING
+        team = work.team if self._policy.order == PendingOrder.FAIR else ""
+        # Who may preempt is not held up by who may not.
+        level = work.priority if self._policy.preemption else 0
+        needs = (work.units, work.pods, state.requires, level)
+        self._lines[work.tier].add(PendingGroup(team, needs), self._line_key(number))
+        self._dirty.add(work.tier)
+
+    def _unblock(self, tier: str) -> None:
+        self._lines[tier].unblock()
+        self._dirty.add(tier)
+
+    # ------------------------------------------------------------ who starts
+
+    def _settle(self, at: float) -> None:
+        """Admit and place until nothing more can start."""
+        while self._dirty or self._admission.is_dirty:
+            for admitted in self._admission.admit(at):
+                for victim in admitted.victims:
+                    self._preempt(victim, at)
+                state = self._states[admitted.number]
+                state.requires, state.played.flavor = admitted.requires, admitted.flavor
+                state.played.admitted_at = at
+                self._join_line(admitted.number)
+            for tier in sorted(self._dirty):
+                self._place_tier(tier, at)
+
+    def _place_tier(self, tier: str, at: float) -> None:
+        self._dirty.discard(tier)
+        space, line = self._spaces.get(tier), self._lines[tier]
+        if space is None:
+            return
+        turn: Callable[[str], tuple[float, ...]] | None = None
+        if self._policy.order == PendingOrder.FAIR:
+            turns = self._turns[tier]
+            turn = lambda team: turns.turn(team, at)  # noqa: E731 - of this instant
+        while (first := line.first(turn)) is not None:
+            number, group = first
+            state = self._states[number]
+            parts = self._find_room(number, space, at)
+            if parts is not None:
+                line.remove(number)
+                self._start_work(number, at, parts)
+            elif self._policy.strict and space.fits_empty(
+                state.played.work.units, state.played.work.pods, state.requires
+            ):  # fmt: skip
+                line.close()
+            else:
+                line.block(group)
+
+    def _find_room(self, number: int, space: TierSpace, at: float) -> list[DevicePart] | None:
+        state = self._states[number]
+        work = state.played.work
+        parts = space.place(work.units, work.pods, state.requires)
+        if parts is not None or not self._policy.preemption or work.pods > 1:
+            return parts
+        holders = [
+            self._node_holder(other)
+            for other in sorted(self._running[work.tier])
+            if self._states[other].played.work.priority < work.priority
+        ]
+        nodes = space.open_nodes(state.requires)
+        victims = node_victims(work.units, nodes, space.free, holders)
+        for victim in victims:
+            self._preempt(victim, at)
+        return space.place(work.units, 1, state.requires) if victims else None
+
+    def _node_holder(self, number: int) -> NodeHolder:
+        state = self._states[number]
+        units: dict[int, float] = defaultdict(float)
+        for part in state.parts:
+            units[part.node] += part.units
+        since = state.played.runs[-1].start
+        return NodeHolder(number, state.played.work.priority, since, units)
+
+    # ------------------------------------------------------------ runs
+
+    def _start_work(self, number: int, at: float, parts: Sequence[DevicePart]) -> None:
+        state = self._states[number]
+        work = state.played.work
+        state.phase, state.parts = _Phase.RUNNING, tuple(parts)
+        # The end of an earlier run is still among the events.
+        state.attempt += 1
+        nodes = self._cluster.nodes
+        state.gpus = sum(nodes[p.node].devices[p.device].weight * p.units for p in parts)
+        state.played.runs.append(HeldSpan(at, None, state.parts))
+        self._turns[work.tier].hold(work.team, state.gpus, at)
+        self._running[work.tier].add(number)
+        if state.left is not None:
+            self._push(at + state.left, _EventKind.END, number, state.attempt)
+
+    def _stop_work(self, number: int, at: float) -> None:
+        state = self._states[number]
+        work = state.played.work
+        state.played.runs[-1] = state.played.runs[-1]._replace(end=at)
+        self._spaces[work.tier].release(state.parts)
+        self._turns[work.tier].hold(work.team, -state.gpus, at)
+        self._running[work.tier].discard(number)
+        self._admission.release(number)
+        state.parts = ()
+        self._unblock(work.tier)
+
+    def _preempt(self, number: int, at: float) -> None:
+        """Take a work's quota and GPUs; it is pending again at once."""
+        state = self._states[number]
+        state.played.preemptions += 1
+        if state.phase == _Phase.RUNNING:
+            self._stop_work(number, at)
+            if self._policy.resumes and state.left is not None:
+                state.left -= at - state.played.runs[-1].start
+        else:
+            self._lines[state.played.work.tier].remove(number)
+            self._admission.release(number)
+        state.requires = state.played.work.requires
+        self._arrive(number)

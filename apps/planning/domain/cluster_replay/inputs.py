@@ -1,0 +1,242 @@
+"""What a replay of a cluster takes and gives: nodes, queues, recorded work, policies, results.
+
+Amounts are units of a tier: whole GPUs, MIG devices, replicas of a GPU, or devices of
+claims. A unit weighs so many GPU-equivalents. Times are Unix seconds, durations seconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+SLACK = 1e-9
+"""Units are floats: sums of parts of a GPU are not exact."""
+
+Labels = tuple[tuple[str, str], ...]
+"""Labels that a node must have, sorted by key."""
+FlavorTier = tuple[str, str]
+"""A Kueue flavor and a tier: quota is set for a resource of a flavor."""
+
+
+class Packing(StrEnum):
+    """Which node of those with room is taken: the fullest, or the emptiest, by part allocated."""
+
+    PACK = "pack"
+    SPREAD = "spread"
+
+
+class Reclaim(StrEnum):
+    """Which work of queues that borrow may be preempted (Kueue: reclaimWithinCohort)."""
+
+    NEVER = "never"
+    LOWER_PRIORITY = "lower-priority"
+    ANY = "any"
+
+
+class PendingOrder(StrEnum):
+    """Who comes first of pending work without a queue, or admitted by one.
+
+    `fifo`: by priority, then the oldest. `fair`: by priority, then of teams that hold less than
+    their entitlement, then of the team that holds least for its weight, then the oldest.
+    """
+
+    FIFO = "fifo"
+    FAIR = "fair"
+
+
+class ReplayAssumption(StrEnum):
+    """What a result takes for granted; `assumption_text` words it."""
+
+    SAME_DEMAND = "same-demand"
+    WHOLE_GANGS = "whole-gangs"
+    GREEDY_PLACEMENT = "greedy-placement"
+    SMALL_PASSES = "small-passes"
+    STRICT_ORDER = "strict-order"
+    KUEUE_ORDER = "kueue-order"
+    RESTARTS = "restarts"
+    NO_PREEMPTION = "no-preemption"
+    OPEN_END = "open-end"
+    RUNNING_KEEPS = "running-keeps"
+    START_DELAYS = "start-delays"
+    IDLE_ENDED = "idle-ended"
+    NO_OTHER_RESOURCES = "no-other-resources"
+
+
+class ClosedSpan(NamedTuple):
+    """While a node takes no new pods: it is away, not ready or cordoned."""
+
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayDevice:
+    """A device of a node: `units` pods' units fit on it; `weight`: GPU-equivalents of a unit.
+
+    A whole GPU and a MIG device have one unit, a GPU with replicas as many as these. MIG devices
+    of one GPU have its `gpu` number.
+    """
+
+    tier: str
+    units: float = 1.0
+    weight: float = 1.0
+    gpu: int = 0
+    profile: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayNode:
+    """A node with its devices; `closed` spans are in order and do not overlap."""
+
+    name: str
+    devices: tuple[ReplayDevice, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    closed: tuple[ClosedSpan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorQuota:
+    """What a queue or cohort may use of a flavor, in units; None is no limit, as in Kueue."""
+
+    nominal: float
+    borrowing_limit: float | None = None
+    lending_limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayQueue:
+    """A ClusterQueue: `quotas` in the order in which its flavors are tried.
+
+    `preempts_own`: pending work preempts running work of the queue with lower priority (Kueue:
+    withinClusterQueue). `next_before_borrowing`: a later flavor is tried before this one borrows
+    (Kueue: whenCanBorrow TryNextFlavor).
+    """
+
+    name: str
+    quotas: Mapping[FlavorTier, FlavorQuota]
+    cohort: str = ""
+    weight: float = 1.0
+    strict: bool = False
+    reclaim: Reclaim = Reclaim.NEVER
+    preempts_own: bool = False
+    next_before_borrowing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayCohort:
+    """A cohort with quota of its own, or below another one."""
+
+    name: str
+    parent: str = ""
+    quotas: Mapping[FlavorTier, FlavorQuota] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayCluster:
+    """The nodes, queues and flavors that work is replayed on.
+
+    `flavors` have the node labels of each flavor. Work of a queue that is not here needs no quota.
+    """
+
+    nodes: tuple[ReplayNode, ...]
+    queues: tuple[ReplayQueue, ...] = ()
+    cohorts: tuple[ReplayCohort, ...] = ()
+    flavors: Mapping[str, Labels] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPolicy:
+    """How pending work is ordered, placed and ended.
+
+    `entitlements` and `weights` are of (team, tier), in GPU-equivalents; a weight is by default the
+    entitlement. With `half_life` what a team held counts as well as what it holds, half after so
+    long. `strict`: work that does not fit blocks all later work. `fair_sharing`: of queues that
+    borrow the one with the least share comes first; who is preempted stays the same. `resumes`:
+    preempted work goes on where it was, else it begins again. `idle_limit`: work that does nothing
+    until its end is ended when that has lasted so long.
+    """
+
+    order: PendingOrder = PendingOrder.FIFO
+    packing: Packing = Packing.SPREAD
+    strict: bool = False
+    entitlements: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    weights: Mapping[tuple[str, str], float] | None = None
+    half_life: float | None = None
+    borrowing: bool = True
+    fair_sharing: bool = False
+    preemption: bool = False
+    resumes: bool = False
+    idle_limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedWork:
+    """A pod, or a gang of `pods` alike that start together; `units` are those of one pod.
+
+    `runs_seconds` counts from the start, None where the end is not known. `leaves_at`: when it was
+    canceled, unless it has started by then. `running`: it held GPUs when the replay begins, on
+    `nodes` where these are known. `delay_seconds`: what neither quota nor room explains.
+    `idle_seconds`: how long it did nothing before it ended.
+    """
+
+    team: str
+    tier: str
+    units: float
+    asked_at: float
+    pods: int = 1
+    runs_seconds: float | None = None
+    leaves_at: float | None = None
+    priority: int = 0
+    queue: str = ""
+    requires: Labels = ()
+    running: bool = False
+    nodes: tuple[str, ...] = ()
+    delay_seconds: float = 0.0
+    idle_seconds: float = 0.0
+
+    @property
+    def total_units(self) -> float:
+        return self.units * self.pods
+
+
+class DevicePart(NamedTuple):
+    """Units of a device that a pod holds: the places of the node and of its device."""
+
+    node: int
+    device: int
+    units: float
+
+
+class HeldSpan(NamedTuple):
+    """A time that a work ran, and on what; `end` None while it does."""
+
+    start: float
+    end: float | None
+    parts: tuple[DevicePart, ...]
+
+
+@dataclass(slots=True)
+class PlayedWork:
+    """What became of a work: `admitted_at` by its queue, `runs` one after another.
+
+    `ended_at` is when it finished or was canceled. `flavor` is that of its last admission.
+    """
+
+    work: RecordedWork
+    admitted_at: float | None = None
+    flavor: str = ""
+    runs: list[HeldSpan] = field(default_factory=list)
+    ended_at: float | None = None
+    preemptions: int = 0
+
+    @property
+    def started_at(self) -> float | None:
+        return self.runs[0].start if self.runs else None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReplay:
+    """Each work in the order given, without those asked for after the end; and what is assumed."""
+
+    played: tuple[PlayedWork, ...]
+    assumptions: tuple[ReplayAssumption, ...]

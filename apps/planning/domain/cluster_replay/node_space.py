@@ -1,0 +1,183 @@
+"""Which node has room for a pod, and which one the scheduler takes."""
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from apps.planning.domain.cluster_replay.inputs import (
+    SLACK,
+    DevicePart,
+    Labels,
+    Packing,
+    ReplayNode,
+)
+
+
+@dataclass(slots=True)
+class _TierNode:
+    """What a node offers of a tier, and what is free of it on each of its devices."""
+
+    capacity: float
+    devices: list[int]
+    free: float = 0.0
+    free_on: dict[int, float] = field(default_factory=dict)
+
+
+class TierSpace:
+    """The nodes of one tier by what is free of it.
+
+    Nodes of one size are in a list of their own, sorted by what is free: among those, a free amount
+    is a score, and the best node is found without looking at all.
+    """
+
+    def __init__(self, tier: str, nodes: Sequence[ReplayNode], packing: Packing) -> None:
+        self._spread = packing == Packing.SPREAD
+        self._nodes: dict[int, _TierNode] = {}
+        self._open: dict[float, list[tuple[float, int]]] = defaultdict(list)
+        self._labels = nodes
+        self._allowed: dict[Labels, frozenset[int]] = {}
+        for place, node in enumerate(nodes):
+            own = [number for number, device in enumerate(node.devices) if device.tier == tier]
+            if own:
+                units = {number: node.devices[number].units for number in own}
+                size = sum(units.values())
+                self._nodes[place] = _TierNode(size, own, size, units)
+                self._open[size].append((size, place))
+
+    def fits_empty(self, units: float, pods: int, requires: Labels) -> bool:
+        """Say whether the work would fit if nothing ran."""
+        places = self._allowed_places(requires)
+        rooms = (self._nodes[place].capacity for place in places)
+        return sum(int((room + SLACK) / units) for room in rooms) >= pods
+
+    def place(self, units: float, pods: int, requires: Labels) -> list[DevicePart] | None:
+        """Take room for all pods, each on its best node; None, and nothing taken, if not all fit.
+
+        Pods are alike and need one amount: what one takes never hinders more than one other, so
+        taking nodes one by one finds room for all wherever there is.
+        """
+        taken: list[DevicePart] = []
+        for _ in range(pods):
+            node = self.best(units, requires)
+            if node is None:
+                self.release(taken)
+                return None
+            taken += self._take(node, units)
+        return taken
+
+    def place_on(self, units: float, nodes: Iterable[int]) -> list[DevicePart] | None:
+        """Take room for one pod on each of these nodes, open or not; None if one has none."""
+        taken: list[DevicePart] = []
+        for node in nodes:
+            own = self._nodes.get(node)
+            if own is None or own.free < units - SLACK:
+                self.release(taken)
+                return None
+            taken += self._take(node, units)
+        return taken
+
+    def best(self, units: float, requires: Labels) -> int | None:
+        """Return the node that the scheduler takes for a pod; None where none has room.
+
+        By what part of it is free after that: the least to pack, the most to spread; then the
+        first.
+        """
+        allowed = self._allowed_places(requires) if requires else None
+        found = None
+        for size, line in self._open.items():
+            place = bisect_left(line, (units - SLACK, -1))
+            for free, node in self._by_score(line, place):
+                if allowed is None or node in allowed:
+                    part = (free - units) / size
+                    score = (round(-part if self._spread else part, 9), node)
+                    found = score if found is None else min(found, score)
+                    break
+        return None if found is None else found[1]
+
+    def release(self, parts: Iterable[DevicePart]) -> None:
+        """Give back what was taken."""
+        for part in parts:
+            own = self._nodes[part.node]
+            own.free_on[part.device] += part.units
+            self._move(part.node, own.free + part.units)
+
+    def close(self, node: int) -> None:
+        """Let no further pod come to a node."""
+        self._leave_line(node)
+
+    def reopen(self, node: int) -> None:
+        own = self._nodes[node]
+        insort(self._open[own.capacity], (own.free, node))
+
+    def has(self, node: int) -> bool:
+        return node in self._nodes
+
+    def free(self, node: int) -> float:
+        return self._nodes[node].free
+
+    def open_nodes(self, requires: Labels) -> list[int]:
+        """Return the places of nodes that take pods with such labels, in order."""
+        allowed = self._allowed_places(requires)
+        return sorted(n for line in self._open.values() for _, n in line if n in allowed)
+
+    def _by_score(
+        self, line: Sequence[tuple[float, int]], start: int
+    ) -> Iterator[tuple[float, int]]:
+        """Yield nodes with room, best first: of those with the same room, the first comes first."""
+        if not self._spread:
+            # No slices: most lines are long, and the first node is taken.
+            yield from (line[place] for place in range(start, len(line)))
+            return
+        end = len(line)
+        while end > start:
+            first = max(start, bisect_left(line, (line[end - 1][0], -1)))
+            yield from (line[place] for place in range(first, end))
+            end = first
+
+    def _allowed_places(self, requires: Labels) -> frozenset[int]:
+        if requires not in self._allowed:
+            self._allowed[requires] = frozenset(
+                place
+                for place in self._nodes
+                if all(self._labels[place].labels.get(k) == v for k, v in requires)
+            )
+        return self._allowed[requires]
+
+    def _take(self, node: int, units: float) -> list[DevicePart]:
+        own = self._nodes[node]
+        left, taken = units, []
+        # On one device if it can be: the fullest with room. Else over several, in their order.
+        single = [(free, device) for device, free in own.free_on.items() if free >= units - SLACK]
+        devices = [min(single)[1]] if single else own.devices
+        for device in devices:
+            part = min(left, own.free_on[device])
+            if part > SLACK:
+                own.free_on[device] -= part
+                left -= part
+                taken.append(DevicePart(node, device, part))
+        self._move(node, own.free - units)
+        return taken
+
+    def _move(self, node: int, free: float) -> None:
+        own = self._nodes[node]
+        # A closed node is in no line, and what ends there does not bring it back.
+        is_open = self._leave_line(node)
+        own.free = free
+        if is_open:
+            insort(self._open[own.capacity], (free, node))
+
+    def _leave_line(self, node: int) -> bool:
+        own = self._nodes[node]
+        line = self._open[own.capacity]
+        place = bisect_left(line, (own.free, node))
+        if place < len(line) and line[place] == (own.free, node):
+            del line[place]
+            return True
+        return False
+
+
+def tier_spaces(nodes: Sequence[ReplayNode], packing: Packing) -> Mapping[str, TierSpace]:
+    """Return the space of each tier that a node offers."""
+    tiers = sorted({device.tier for node in nodes for device in node.devices})
+    return {tier: TierSpace(tier, nodes, packing) for tier in tiers}

@@ -1,0 +1,108 @@
+"""Which running work makes room: for a queue's quota, as Kueue does, and on a node."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from apps.planning.domain.cluster_replay.inputs import SLACK, FlavorTier, ReplayQueue
+from apps.planning.domain.cluster_replay.quota_tree import QuotaTree
+
+
+class QuotaHolder(NamedTuple):
+    """Work that has quota; `since` is when it was admitted."""
+
+    number: int
+    queue: str
+    key: FlavorTier
+    units: float
+    priority: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaDemand:
+    """What a pending work asks of its queue."""
+
+    queue: ReplayQueue
+    key: FlavorTier
+    units: float
+    priority: int
+
+
+def quota_victims(
+    tree: QuotaTree, demand: QuotaDemand, holders: Iterable[QuotaHolder]
+) -> list[int]:
+    """Return whom of `holders` to preempt so that the demand has quota; none if that is too few.
+
+    Those of queues that borrow come first, then the least priority, then who came last. As few as
+    possible: who need not go after all stays. No queue loses what is its own.
+    """
+    own = demand.queue.name
+    candidates = sorted(
+        holders, key=lambda one: (one.queue == own, one.priority, -one.since, one.number)
+    )
+    gone: list[QuotaHolder] = []
+    for holder in candidates:
+        if tree.fits(own, demand.key, demand.units):
+            break
+        if holder.queue == own or tree.borrows(holder.queue, holder.key):
+            tree.use(holder.queue, holder.key, -holder.units)
+            gone.append(holder)
+    fits = tree.fits(own, demand.key, demand.units)
+    needed = _fewest(tree, demand, gone) if fits else []
+    for holder in needed if fits else gone:
+        tree.use(holder.queue, holder.key, holder.units)
+    return [holder.number for holder in needed]
+
+
+def _fewest(tree: QuotaTree, demand: QuotaDemand, gone: Sequence[QuotaHolder]) -> list[QuotaHolder]:
+    """Put back who need not go, the last one first; return the others."""
+    needed = list(gone)
+    for holder in reversed(gone):
+        tree.use(holder.queue, holder.key, holder.units)
+        if tree.fits(demand.queue.name, demand.key, demand.units):
+            needed.remove(holder)
+        else:
+            tree.use(holder.queue, holder.key, -holder.units)
+    return needed
+
+
+class NodeHolder(NamedTuple):
+    """A running work that may go from its nodes; `units` of it by node."""
+
+    number: int
+    priority: int
+    since: float
+    units: Mapping[int, float]
+
+
+def node_victims(
+    units: float,
+    nodes: Sequence[int],
+    free: Callable[[int], float],
+    holders: Sequence[NodeHolder],
+) -> list[int]:
+    """Return whom to preempt so that a pod has room on one of the nodes.
+
+    The node is taken where the highest priority of who goes is least, then where fewest go, then
+    the first. On a node the least priority goes first, then who came last. Empty where it does not
+    help.
+    """
+    best: tuple[int, int, int] | None = None
+    chosen: list[int] = []
+    for node in nodes:
+        room, gone = free(node), []
+        for holder in sorted(
+            (one for one in holders if node in one.units),
+            key=lambda one: (one.priority, -one.since, one.number),
+        ):
+            if room >= units - SLACK:
+                break
+            room += holder.units[node]
+            gone.append(holder)
+        if room < units - SLACK or not gone:
+            continue
+        score = (max(one.priority for one in gone), len(gone), node)
+        if best is None or score < best:
+            best, chosen = score, [one.number for one in gone]
+    return chosen

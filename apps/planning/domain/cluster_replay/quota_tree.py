@@ -1,0 +1,155 @@
+"""Kueue's quota arithmetic: what queues and cohorts use, lend and may still take.
+
+Source: kubernetes-sigs/kueue, concepts/cluster_queue and concepts/cohort. What a queue does not
+lend is used first; the rest of its use counts in its cohort as well, and so on upwards.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from apps.planning.domain.cluster_replay.inputs import (
+    SLACK,
+    FlavorQuota,
+    FlavorTier,
+    ReplayCohort,
+    ReplayQueue,
+)
+
+_NO_QUOTA = FlavorQuota(0.0)
+
+
+@dataclass
+class _QuotaNode:
+    """A queue or a cohort; `total` is its quota with what those below it lend to it."""
+
+    quotas: Mapping[FlavorTier, FlavorQuota]
+    parent: "_QuotaNode | None" = None
+    children: list["_QuotaNode"] = field(default_factory=list)
+    total: dict[FlavorTier, float] = field(default_factory=dict)
+    used: defaultdict[FlavorTier, float] = field(default_factory=lambda: defaultdict(float))
+
+    def sum_up(self) -> None:
+        for child in self.children:
+            child.sum_up()
+        keys = {*self.quotas, *(key for child in self.children for key in child.total)}
+        for key in keys:
+            lent = sum(child.total.get(key, 0.0) - child.retained(key) for child in self.children)
+            self.total[key] = self.quotas.get(key, _NO_QUOTA).nominal + lent
+
+    def retained(self, key: FlavorTier) -> float:
+        """Return what is never lent."""
+        limit = self.quotas.get(key, _NO_QUOTA).lending_limit
+        return 0.0 if limit is None else max(0.0, self.total.get(key, 0.0) - limit)
+
+    def available(self, key: FlavorTier, *, borrowing: bool) -> float:
+        total = self.total.get(key, 0.0)
+        if self.parent is None:
+            return total - self.used[key]
+        own = max(0.0, self.retained(key) - self.used[key])
+        above = self.parent.available(key, borrowing=borrowing)
+        limit = self.quotas.get(key, _NO_QUOTA).borrowing_limit
+        if not borrowing and not self.children:
+            limit = 0.0
+        if limit is not None:
+            stored = total - self.retained(key)
+            above = min(above, stored - max(0.0, self.used[key] - self.retained(key)) + limit)
+        return own + above
+
+    def use(self, key: FlavorTier, units: float) -> None:
+        """Add use, or take it away where negative."""
+        before = max(0.0, self.used[key] - self.retained(key))
+        self.used[key] += units
+        after = max(0.0, self.used[key] - self.retained(key))
+        # Only what is beyond the part that is never lent counts further up.
+        if self.parent is not None and after != before:
+            self.parent.use(key, after - before)
+
+
+class QuotaTree:
+    """The use of all queues. `borrowing` False: no queue uses more than its nominal quota."""
+
+    def __init__(
+        self,
+        queues: Sequence[ReplayQueue],
+        cohorts: Sequence[ReplayCohort] = (),
+        *,
+        borrowing: bool = True,
+    ) -> None:
+        self._borrowing = borrowing
+        self._queues = {queue.name: _QuotaNode(queue.quotas) for queue in queues}
+        self._weights = {queue.name: queue.weight for queue in queues}
+        declared = {cohort.name: cohort for cohort in cohorts}
+        names = {*declared, *(queue.cohort for queue in queues), *(c.parent for c in cohorts)}
+        above = {
+            name: _QuotaNode(declared[name].quotas if name in declared else {})
+            for name in sorted(names - {""})
+        }
+        for cohort in cohorts:
+            _hang(above[cohort.name], above.get(cohort.parent))
+        for queue in queues:
+            _hang(self._queues[queue.name], above.get(queue.cohort))
+        for node in (*above.values(), *self._queues.values()):
+            if node.parent is None:
+                node.sum_up()
+
+    def available(self, queue: str, key: FlavorTier) -> float:
+        """Return how many units more the queue may take now, by borrowing too."""
+        return max(0.0, self._queues[queue].available(key, borrowing=self._borrowing))
+
+    def fits(self, queue: str, key: FlavorTier, units: float) -> bool:
+        return units <= self.available(queue, key) + SLACK
+
+    def borrows(self, queue: str, key: FlavorTier, units: float = 0.0) -> bool:
+        """Say whether the queue uses more than is its own, with so many units more."""
+        node = self._queues[queue]
+        return node.used[key] + units > node.total.get(key, 0.0) + SLACK
+
+    def use(self, queue: str, key: FlavorTier, units: float) -> None:
+        self._queues[queue].use(key, units)
+
+    def unused(self, queue: str, key: FlavorTier) -> float:
+        """Return what is left of the queue's own quota."""
+        node = self._queues[queue]
+        return node.total.get(key, 0.0) - node.used[key]
+
+    def used(self, queue: str, key: FlavorTier) -> float:
+        return self._queues[queue].used[key]
+
+    def root(self, queue: str) -> int:
+        """Return what queues of one tree have in common."""
+        node = self._queues[queue]
+        while node.parent is not None:
+            node = node.parent
+        return id(node)
+
+    def share(self, queue: str, key: FlavorTier | None = None, units: float = 0.0) -> float:
+        """Return Kueue's weighted share: what is borrowed over what the cohort lends, ÷ weight.
+
+        Of the tier where that is largest. `units` more of `key` are counted. 0 where nothing is
+        borrowed, infinite for a weight of 0.
+        """
+        node = self._queues[queue]
+        borrowed: defaultdict[str, float] = defaultdict(float)
+        lendable: defaultdict[str, float] = defaultdict(float)
+        for flavor in node.total:
+            used = node.used[flavor] + (units if flavor == key else 0.0)
+            borrowed[flavor[1]] += max(0.0, used - node.total[flavor])
+        if node.parent is not None:
+            for flavor, total in node.parent.total.items():
+                lendable[flavor[1]] += total
+        # What ran before the replay may use more than there is to lend.
+        most = max(
+            (amount / max(lendable[tier], SLACK) for tier, amount in borrowed.items()), default=0.0
+        )
+        if most <= SLACK:
+            return 0.0
+        weight = self._weights[queue]
+        return most / weight if weight > 0 else inf
+
+
+def _hang(node: _QuotaNode, parent: _QuotaNode | None) -> None:
+    node.parent = parent
+    if parent is not None:
+        parent.children.append(node)

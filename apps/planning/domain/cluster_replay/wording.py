@@ -1,0 +1,36 @@
+"""The sentences of what a replay of a cluster takes for granted."""
+
+from collections.abc import Mapping
+
+from apps.planning.domain.cluster_replay.inputs import ReplayAssumption as Assumption
+
+_TEXTS: Mapping[Assumption, str] = {
+    Assumption.SAME_DEMAND: (
+        "The same work is requested at the same times and runs as long as it did. Demand does not "
+        "follow supply."
+    ),
+    Assumption.WHOLE_GANGS: "All pods of a gang start together, or none does.",
+    Assumption.GREEDY_PLACEMENT: (
+        "Each pod takes the best node at that moment. Running pods are never moved."
+    ),
+    Assumption.SMALL_PASSES: "Small work may pass large work that does not fit.",
+    Assumption.STRICT_ORDER: "Work that does not fit lets no later work of its tier pass.",
+    Assumption.KUEUE_ORDER: (
+        "Queues admit as Kueue does: work within nominal quota before work that borrows, then by "
+        "priority, then the oldest. Flavors are tried in their order."
+    ),
+    Assumption.RESTARTS: "Preempted work starts again from its beginning.",
+    Assumption.NO_PREEMPTION: "Nothing is preempted.",
+    Assumption.OPEN_END: "Work whose end is not known holds its GPUs until the replay ends.",
+    Assumption.RUNNING_KEEPS: "What ran at the start goes on running where it fits.",
+    Assumption.START_DELAYS: (
+        "Delays that neither quota nor room explains are those of the weeks before."
+    ),
+    Assumption.IDLE_ENDED: "Work that is idle until its end is ended at the idle-time limit.",
+    Assumption.NO_OTHER_RESOURCES: "CPU and memory are never short, only GPUs are.",
+}
+
+
+def assumption_text(assumption: Assumption) -> str:
+    """Return the sentence of an assumption."""
+    return _TEXTS[assumption]
