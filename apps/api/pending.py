@@ -51,7 +51,7 @@ from apps.pending.selectors import (
     QueueTimeSums,
     SuggestionRow,
 )
-from apps.planning.domain.manifests.documents import MOST_CHARACTERS, ManifestError
+from apps.planning.domain.manifests.documents import ManifestError
 from apps.planning.domain.verdicts import Verdict
 from apps.planning.services import (
     AlternativeRow,
@@ -165,7 +165,7 @@ class PreflightBody(Body):
 
     cluster = Text(max_length=200)
     namespace = Text(max_length=253)
-    manifest = Text(max_length=MOST_CHARACTERS, help_text="YAML or JSON, of several documents.")
+    manifest = Text(help_text="YAML or JSON, of several documents.")
 
 
 class QueueTimeSerializer(serializers.Serializer[Any]):
