@@ -20,7 +20,7 @@ from pytest_django import DjangoDbBlocker
 from apps.accounts.adapters.audit_triggers import backwards
 from tests.programs import ProgramMissing, find
 from tests.servers import TEMPLATE, temporary_redis
-from tests.worlds import close_others, least_first
+from tests.shared_rows import close_others, least_first
 
 # Marker → the programs that its tests start.
 NEEDED = {

@@ -11,7 +11,7 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.clusters.domain.window import Window, day_start
 from tests.factories import Portal, make_portal, token_of
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 FIRST, AFTER = date(2026, 3, 28), date(2026, 3, 30)
 """The facts' days: the second is the one on which clocks go forward in Berlin."""

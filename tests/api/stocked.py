@@ -33,7 +33,7 @@ from tests.pending.rows import make_episode, make_looked
 from tests.quota_requests import portal as changing
 from tests.quota_requests import recorded
 from tests.quota_requests.quota_api import serving
-from tests.quotas.worlds import see_quota
+from tests.quotas.quota_rows import see_quota
 
 DAY = timedelta(days=1)
 DAYS = 2

@@ -10,7 +10,7 @@ from tests.api.conftest import client_of
 from tests.costs.bills import imported, plain
 from tests.costs.portal import Priced, make_priced
 from tests.factories import A100, H100
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 _priced = shared(make_priced)

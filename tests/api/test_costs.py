@@ -35,8 +35,8 @@ from tests.costs.portal import (
     total,
 )
 from tests.factories import A100
+from tests.shared_rows import shared
 from tests.spreadsheets import sheet_rows
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 

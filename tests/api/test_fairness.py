@@ -14,7 +14,7 @@ from apps.usage.models import CollectionWindow
 from tests.api.conftest import client_of
 from tests.factories import make_user
 from tests.fairness.ledger import HOUR, START, World, make_world
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 TEAM = (
     *("entitlement_gpus", "demand_gpu_hours", "fair_share_gpu_hours", "allocated_gpu_hours"),

@@ -17,7 +17,7 @@ from apps.quotas.models import Budget
 from apps.usage.domain.columns import utc_text
 from tests.api.conftest import Read, client_of
 from tests.factories import BEGINNING, Portal, make_team
-from tests.quotas.worlds import see_quota
+from tests.quotas.quota_rows import see_quota
 
 QUOTA = (
     *("cluster", "namespace", "source", "name", "key", "tiers", "team", "unit", "hard", "used"),

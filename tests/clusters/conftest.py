@@ -5,7 +5,7 @@ from itertools import chain
 
 import pytest
 
-from tests.clusters.device_worlds import all_worlds
+from tests.clusters.device_series import all_series
 from tests.clusters.openmetrics import write
 from tests.real_prometheus import RealPrometheus
 
@@ -14,5 +14,5 @@ from tests.real_prometheus import RealPrometheus
 def prometheus_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the URL of a real Prometheus that holds every made cluster."""
     file = tmp_path_factory.mktemp("openmetrics") / "worlds.prom"
-    with RealPrometheus.loaded(write(file, chain(all_worlds()))) as server:
+    with RealPrometheus.loaded(write(file, chain(all_series()))) as server:
         yield server.url

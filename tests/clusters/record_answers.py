@@ -12,8 +12,8 @@ from pathlib import Path
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.window import Window, from_seconds
-from tests.clusters.device_worlds import ACTIVITY, Held, device, exporter
-from tests.clusters.kube_worlds import TrueNode, TruePod, owners, world
+from tests.clusters.device_series import ACTIVITY, Held, device, exporter
+from tests.clusters.kube_state_series import TrueNode, TruePod, owners, world
 from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT, Series, scrapes, series, write
 from tests.clusters.scripted_prometheus import Answer, Asked, forwarded, scripted
 from tests.real_prometheus import RealPrometheus

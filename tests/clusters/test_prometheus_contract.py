@@ -20,7 +20,7 @@ from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodRecord
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import MetricsSource, QuotaSlot, SourceRejected, SourceUnavailable
 from tests.clusters.fakes.fake_metrics import FakeMetrics
-from tests.clusters.kube_worlds import PRODUCT
+from tests.clusters.kube_state_series import PRODUCT
 from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT, write
 from tests.clusters.record_answers import CLUSTER, small
 from tests.clusters.scripted_prometheus import Answer, in_turn, scripted

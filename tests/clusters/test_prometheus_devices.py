@@ -11,8 +11,8 @@ from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import DeviceAnswer, SourceRejected, SourceUnavailable
-from tests.clusters import device_worlds
-from tests.clusters.device_worlds import (
+from tests.clusters import device_series
+from tests.clusters.device_series import (
     ACTIVITY,
     BLANKS,
     CHANGED,
@@ -27,7 +27,7 @@ from tests.clusters.scripted_prometheus import Answer, Asked, forwarded, scripte
 pytestmark = pytest.mark.prometheus
 
 HOURLY = [Window.hour(from_seconds(ORIGIN + n * HOUR)) for n in range(3)]
-LONG = [Window(from_seconds(ORIGIN), from_seconds(device_worlds.END))]
+LONG = [Window(from_seconds(ORIGIN), from_seconds(device_series.END))]
 FIRST_HOUR = HOURLY[0]
 
 
@@ -59,7 +59,7 @@ class Clusters:
 def truth(world: str) -> dict[tuple[int, str, str], list[float]]:
     """Return the raw activity samples by slot, UUID and pod."""
     found: dict[tuple[int, str, str], list[float]] = defaultdict(list)
-    for one in getattr(device_worlds, world)():
+    for one in getattr(device_series, world)():
         if one.metric == ACTIVITY:
             pod = one.labels.get("exported_pod", "")
             for at, value in one.samples:
@@ -394,7 +394,7 @@ def test_the_sampling_interval_is_learnt(clusters: Clusters) -> None:
     assert clusters["twice"].devices(LONG[0]).scrape_interval_seconds == 30.0
 
 
-EIGHT_HOURS = Window(from_seconds(ORIGIN), from_seconds(device_worlds.CHANGED_END))
+EIGHT_HOURS = Window(from_seconds(ORIGIN), from_seconds(device_series.CHANGED_END))
 
 
 def test_a_slot_has_its_interval_however_long_the_window_is(clusters: Clusters) -> None:
@@ -548,7 +548,7 @@ def test_raw_samples_are_those_that_were_written(clusters: Clusters) -> None:
     samples = clusters["renamed"].activity_samples(["GPU-a2", "GPU-b1"], window).rows
     expected = sorted(
         (one.labels["UUID"], one.labels.get("exported_pod", ""), at, value)
-        for one in device_worlds.renamed()
+        for one in device_series.renamed()
         if one.metric == ACTIVITY and one.labels["UUID"] in {"GPU-a2", "GPU-b1"}
         for at, value in one.samples
         if window.start_seconds <= at < window.end_seconds

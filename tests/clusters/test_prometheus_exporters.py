@@ -18,9 +18,9 @@ from apps.clusters.domain.devices.exporter_profile import (
 from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import DeviceAnswer
-from tests.clusters import exporter_worlds
-from tests.clusters.device_worlds import ACTIVITY, UTILIZATION, WATTS
-from tests.clusters.exporter_worlds import FORMS, RELEASES, generation_name
+from tests.clusters import exporter_series
+from tests.clusters.device_series import ACTIVITY, UTILIZATION, WATTS
+from tests.clusters.exporter_series import FORMS, RELEASES, generation_name
 from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT, write
 from tests.clusters.scripted_prometheus import Answer, Asked, forwarded, scripted
 from tests.real_prometheus import RealPrometheus
@@ -34,7 +34,7 @@ THREE_HOURS = Window(from_seconds(ORIGIN), from_seconds(ORIGIN + 3 * HOUR))
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     file = Path(tmp_path_factory.mktemp("openmetrics")) / "exporters.prom"
-    with RealPrometheus.loaded(write(file, exporter_worlds.all_worlds())) as server:
+    with RealPrometheus.loaded(write(file, exporter_series.all_series())) as server:
         yield server.url
 
 

@@ -12,7 +12,16 @@ from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodRecord
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import LedgerAnswer, QuotaSlot
-from tests.clusters.kube_worlds import END, LATER, PRODUCT, TrueNode, TruePod, churn, owners, world
+from tests.clusters.kube_state_series import (
+    END,
+    LATER,
+    PRODUCT,
+    TrueNode,
+    TruePod,
+    churn,
+    owners,
+    world,
+)
 from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT, Series, scrapes, series, write
 from tests.clusters.scripted_prometheus import EMPTY, Answer, Asked, forwarded, scripted
 from tests.real_prometheus import RealPrometheus
@@ -146,7 +155,7 @@ def _owners() -> Iterator[Series]:
     yield from owners(jobs, "kube_job_owner", "job_name")
 
 
-def _worlds() -> Iterator[Series]:
+def _all_series() -> Iterator[Series]:
     yield from world("kinds", KINDS, NODES, more=[*_owners(), *_quotas()])
     yield from world("churn", CHURN, [TrueNode(f"n{n}") for n in range(20)], phase=21.3)
     some = CHURN[:60]
@@ -172,7 +181,7 @@ def _worlds() -> Iterator[Series]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     file = Path(tmp_path_factory.mktemp("openmetrics")) / "kube.prom"
-    with RealPrometheus.loaded(write(file, _worlds())) as running:
+    with RealPrometheus.loaded(write(file, _all_series())) as running:
         yield running.url
 
 

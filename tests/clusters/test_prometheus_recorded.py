@@ -11,7 +11,7 @@ from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.pods.ledger import LastSeen, NodeInterval, Owner, PodRecord, PodSource
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import QuotaSlot
-from tests.clusters.kube_worlds import PRODUCT
+from tests.clusters.kube_state_series import PRODUCT
 from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT
 from tests.clusters.record_answers import (
     CLUSTER,

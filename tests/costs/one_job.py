@@ -27,7 +27,7 @@ from tests.factories import (
     make_tier,
     make_workload,
 )
-from tests.worlds import remembered
+from tests.shared_rows import remembered
 
 FIRST = date(2026, 10, 5)
 DAYS = 20

@@ -23,7 +23,7 @@ from apps.quotas.models import Entitlement
 from apps.usage.domain.usage_query import Grouping
 from apps.usage.models import CollectionWindow, TierHour
 from tests.factories import A100, BEGINNING, H100, Portal, make_portal
-from tests.worlds import remembered
+from tests.shared_rows import remembered
 
 DAY = date(2026, 10, 30)
 COLLECTED = datetime(2026, 11, 2, 6, tzinfo=UTC)

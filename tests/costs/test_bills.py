@@ -28,7 +28,7 @@ from tests.costs.bills import FINN, FOCUS_HEAD, NOW, OCTOBER, focus_row, importe
 from tests.costs.portal import PRICES, Priced, make_priced, rows, total
 from tests.costs.written import bytes_of
 from tests.factories import A100, H100
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 _priced = shared(make_priced)

@@ -45,7 +45,7 @@ from tests.costs.portal import (
     total,
 )
 from tests.factories import A100, H100
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

@@ -45,7 +45,7 @@ from apps.costs.services.exports import (
 )
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from tests.costs.portal import Priced, make_priced, rows, total
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 OCTOBER = date(2026, 10, 1)
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)

@@ -15,7 +15,7 @@ from apps.costs.selectors.exported_files import closed_files
 from apps.costs.services import close_period
 from apps.costs.services.exports import closed_copy, copy_of_month, keep_closed_files
 from tests.costs.portal import closed_path, make_priced
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

@@ -22,7 +22,7 @@ from apps.usage.services import prune as prune_facts
 from apps.usage.services.days import OLDER, STEADY_KINDS
 from tests.costs.portal import CHARGINGS, NOW, Priced, by_cause, make_priced, rows
 from tests.factories import H100
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

@@ -26,7 +26,7 @@ from apps.usage.domain.explained import Number, evaluate
 from apps.usage.domain.usage_query import Filters, TimeStep
 from tests.costs.portal import NOW, Priced, make_priced, rows
 from tests.factories import BEGINNING, H100, make_cluster, make_team, note_collection
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

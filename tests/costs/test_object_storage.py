@@ -38,7 +38,7 @@ from apps.costs.services.exports import (
     write_export,
 )
 from tests.costs.portal import Priced, make_priced
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 OCTOBER = date(2026, 10, 1)
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)

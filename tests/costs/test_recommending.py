@@ -48,7 +48,7 @@ from apps.usage.services import collect_window, roll_days
 from simulator.catalog import catalog_yaml
 from tests.factories import make_user
 from tests.served_lab import scenario_of, served_lab
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.usefixtures("_collected", "db")
 

@@ -35,7 +35,7 @@ from tests.costs.portal import (
     waterfall,
 )
 from tests.factories import A100
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

@@ -16,7 +16,7 @@ from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from apps.usage.models import CollectionWindow
 from tests.costs.portal import NOW, PRICES, Priced, make_price, make_priced, rows, total
 from tests.factories import A100, H100
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

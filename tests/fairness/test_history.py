@@ -31,7 +31,7 @@ from apps.quotas.models import Entitlement
 from apps.usage.models import CollectionWindow
 from tests.factories import make_cluster, make_tier, make_workload, note_collection
 from tests.fairness.ledger import DAY, HALF, HOUR, START, World, due_hours, make_world, told
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 NOW = START + 6 * HOUR
 HOURS = [START + number * HOUR for number in range(4)]

@@ -20,7 +20,7 @@ from apps.fairness.models import FairnessDay, TeamFairnessDay, TeamFairnessHour,
 from apps.fairness.selectors import fairness_overview
 from apps.fairness.services import compute_hour, compute_hours, prune, roll_days
 from tests.fairness.ledger import DAY, START, World, make_world
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 NOW = START + 8 * DAY
 WEEK = Window(START, START + 7 * DAY)

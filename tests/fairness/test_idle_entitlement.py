@@ -24,7 +24,7 @@ from apps.fairness.services import compute_hour, compute_hours, prune, roll_days
 from apps.usage.domain.explained import evaluate
 from tests.factories import make_tier
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 NOW = START + 2 * DAY
 WINDOW = Window(START, START + 12 * HOUR)

@@ -21,7 +21,7 @@ from apps.usage.models import TierDay
 from tests.factories import make_tier, make_workload
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
 from tests.pending.rows import make_episode
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 NOW = START + 3 * DAY
 WINDOW = Window(START, START + DAY)

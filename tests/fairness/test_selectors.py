@@ -36,7 +36,7 @@ from apps.usage.domain.explained import evaluate
 from apps.usage.models import CollectionWindow, TeamDay
 from tests.factories import BEGINNING, make_cluster, make_tier, note_collection
 from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 NOW = START + 52 * HOUR
 WINDOW = Window(START + 20 * HOUR, START + 52 * HOUR)

@@ -18,7 +18,7 @@ from apps.quotas.models import Entitlement
 from apps.usage.models import TeamHour, TierDay, TierHour
 from tests.factories import make_cluster, make_team, make_tier, note_collection
 from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world, tier_told, told
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 NOW = START + 2 * HOUR
 ALL = (

@@ -16,7 +16,7 @@ from apps.fairness.selectors.window_sums import plan_of, team_sums
 from apps.fairness.services import compute_hours, roll_days
 from tests.factories import make_tier
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 NOW = START + 52 * HOUR
 WINDOW = Window(START + 20 * HOUR, START + 52 * HOUR)

@@ -20,7 +20,7 @@ from apps.fairness.services import compute_hours, prune, roll_days
 from apps.quotas.models import Entitlement
 from apps.usage.domain.explained import evaluate
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 MONDAY = date(2026, 11, 16)
 WEEK = timedelta(days=7)

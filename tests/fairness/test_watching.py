@@ -15,7 +15,7 @@ from apps.pending.services import refresh
 from apps.usage.models import CollectionWindow, TierHour
 from tests.factories import BEGINNING, make_cluster, make_pod, make_workload
 from tests.fairness.ledger import DAY, HALF, HOUR, START, World, due_hours, make_world, told
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 NOW = START + 6 * HOUR
 

@@ -28,7 +28,7 @@ from tests.faults.pages import Pages
 from tests.faults.proxy import Proxy
 from tests.faults.stores import Fills, database, give_up_connection
 from tests.servers import migrated_file, stopped_postgres
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 MONTH = ExportScope(basis=Basis.ALLOCATED, policy=Policy.PLATFORM, month=date(2026, 10, 1))
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)

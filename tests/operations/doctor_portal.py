@@ -19,7 +19,7 @@ from apps.operations.services import Diagnosis, run_doctor
 from tests import factories
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.fakes.fake_metrics import FakeMetrics
-from tests.operations.doctor_worlds import A100, GPU, NOW, PRODUCT, PROFILE
+from tests.operations.doctor_sources import A100, GPU, NOW, PRODUCT, PROFILE
 
 BEGAN = NOW.replace(minute=0) - timedelta(hours=26)
 KEY = "requests.nvidia.com/gpu"

@@ -23,7 +23,7 @@ from apps.costs.services import price_hours
 from apps.usage.domain.usage_query import Grouping, TimeStep
 from tests.costs.portal import NOW, Priced, closed_path, make_priced, rows, total
 from tests.factories import H100
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

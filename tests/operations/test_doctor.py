@@ -36,8 +36,8 @@ from tests.operations.doctor_portal import (
     see_quotas,
     world_of,
 )
-from tests.operations.doctor_worlds import NOW
-from tests.worlds import shared
+from tests.operations.doctor_sources import NOW
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

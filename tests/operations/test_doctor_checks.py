@@ -32,7 +32,7 @@ from apps.operations.domain.observations import (
     UnassignedNamespace,
     WriterRights,
 )
-from tests.operations.doctor_worlds import (
+from tests.operations.doctor_sources import (
     GPU,
     METRICS,
     MIG,

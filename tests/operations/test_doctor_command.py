@@ -18,7 +18,7 @@ from apps.operations.services import Diagnosis
 from apps.operations.tasks import run_doctor as task
 from tests import factories
 from tests.operations.doctor_portal import World, deny, examined, make_clusters, plant, world_of
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

@@ -34,8 +34,8 @@ from tests.operations.doctor_portal import (
     see_quotas,
     world_of,
 )
-from tests.operations.doctor_worlds import NOW, with_job
-from tests.worlds import shared
+from tests.operations.doctor_sources import NOW, with_job
+from tests.shared_rows import shared
 
 WHEN = {"choice": {"zone": ZoneInfo("UTC")}}
 

@@ -8,7 +8,7 @@ import pytest
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.operations.domain.examine import examine
 from apps.operations.domain.observations import ClusterHistory, NodeDay, PodGroup, QuotaRow
-from tests.operations.doctor_worlds import (
+from tests.operations.doctor_sources import (
     GPU,
     METRICS,
     NOW,

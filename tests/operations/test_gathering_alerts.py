@@ -43,8 +43,8 @@ from tests.factories import (
 from tests.pending.rows import make_episode, make_looked
 from tests.quota_requests.portal import make_portal as make_quota_portal
 from tests.quota_requests.portal import served_portal
-from tests.quotas.worlds import see_quota
-from tests.worlds import shared
+from tests.quotas.quota_rows import see_quota
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 10, 7, 12, 10, tzinfo=UTC)

@@ -21,7 +21,7 @@ from apps.quotas.models import Budget
 from apps.usage.models import CollectionWindow
 from tests.costs.portal import make_priced
 from tests.factories import BEGINNING
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 _HOUR = timedelta(hours=1)
 _BACKEND = "django.contrib.auth.backends.ModelBackend"

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 from apps.clusters.models import WatchIssue
 from tests.factories import Portal, make_portal, make_workload
 from tests.pending.rows import findings, make_episode, make_looked
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 HOUR = timedelta(hours=1)
 

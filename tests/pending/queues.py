@@ -16,7 +16,7 @@ from apps.clusters.domain.observed.objects import (
     WorkloadSnapshot,
 )
 from apps.pending.domain.diagnosis import ClusterState, Suggestion
-from tests.pending.worlds import AT, GPU, seen
+from tests.pending.cluster_states import AT, GPU, seen
 
 WAITING = Condition("QuotaReserved", "False", "WaitingForQuota", "insufficient unused quota")
 

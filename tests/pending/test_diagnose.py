@@ -7,8 +7,8 @@ import pytest
 from apps.clusters.domain.observed.objects import ClaimUse, Condition, ContainerWait, ObservedObject
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Action, Cause, Counts
-from tests.pending.looks import CLASS, ZERO, event
-from tests.pending.worlds import AT, claim, node, only, pod, world
+from tests.pending.cluster_states import AT, claim, node, only, pod, world
+from tests.pending.pending_objects import CLASS, ZERO, event
 
 
 def found(state_of: list[ObservedObject], **fields: Any) -> tuple[Cause, str]:

@@ -18,8 +18,8 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Action, Cause, Counts
-from tests.pending.looks import CLASS, ZERO, event, group
-from tests.pending.worlds import AT, GPU, claim, node, only, pod, seen, world
+from tests.pending.cluster_states import AT, GPU, claim, node, only, pod, seen, world
+from tests.pending.pending_objects import CLASS, ZERO, event, group
 
 
 def of_group(message: str) -> ObservedObject:

@@ -15,8 +15,8 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Action, Cause, Counts
-from tests.pending.looks import OUT_OF, REFUSED, ZERO, event, job, turned_away
-from tests.pending.worlds import AT, GPU, only, pod, seen, world
+from tests.pending.cluster_states import AT, GPU, only, pod, seen, world
+from tests.pending.pending_objects import OUT_OF, REFUSED, ZERO, event, job, turned_away
 
 
 def quota(name: str, hard: float, used: float, **fields: Any) -> ObservedObject:

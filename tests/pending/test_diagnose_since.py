@@ -20,7 +20,7 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Action, BoundPod, Cause, Counts, PendingItem
-from tests.pending.worlds import AT, GPU, node, only, pod, seen, world
+from tests.pending.cluster_states import AT, GPU, node, only, pod, seen, world
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 KEY = f"requests.{GPU}"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from apps.clusters.domain.observed.objects import BODIES, ObservedKind, ObservedObject, Taint
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Cause
-from tests.pending.looks import REFUSED, event, group, job
-from tests.pending.worlds import GPU, holder, node, pod, seen, world
+from tests.pending.cluster_states import GPU, holder, node, pod, seen, world
+from tests.pending.pending_objects import REFUSED, event, group, job
 
 # ---------------------------------------------------------------- counted once
 

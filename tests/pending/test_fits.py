@@ -13,7 +13,7 @@ from apps.pending.domain.placement.fits import Nodes, bears, bits, free, offered
 from apps.pending.domain.placement.fixes import constraints_of, steps_on
 from apps.pending.domain.placement.node_search import NONE_OFFERED
 from apps.pending.domain.wording import amount, listed
-from tests.pending.worlds import GIB, GPU, is_gpu_name, node, only, pod, world
+from tests.pending.cluster_states import GIB, GPU, is_gpu_name, node, only, pod, world
 
 NODES = Nodes(
     [

@@ -21,7 +21,7 @@ from apps.pending.services.days import roll_day
 from apps.usage.domain.amounts import NANO
 from tests.factories import Portal, make_pod, make_portal, make_workload
 from tests.pending.rows import Script, make_episode, make_eviction, make_looked, waits
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 # Midnight in Berlin.
 MONDAY = datetime(2026, 11, 15, 23, tzinfo=UTC)

@@ -17,8 +17,8 @@ from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Action, Cause, Counts
 from apps.pending.domain.queues.cluster_queues import queues_of
 from apps.pending.domain.workload_groups import QueuePlace, queue_place
+from tests.pending.cluster_states import AT, GPU, only, pod, seen, world
 from tests.pending.queues import WAITING, local, queue, raised, workload
-from tests.pending.worlds import AT, GPU, only, pod, seen, world
 
 
 @pytest.mark.parametrize(

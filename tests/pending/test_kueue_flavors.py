@@ -19,8 +19,8 @@ from apps.clusters.domain.observed.objects import (
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Action
 from tests.pending.bound import in_turn
+from tests.pending.cluster_states import AT, GPU, holder, node, only, pod, seen, world
 from tests.pending.queues import POOL, flavor, local, queue, raised, workload
-from tests.pending.worlds import AT, GPU, holder, node, only, pod, seen, world
 
 ELSEWHERE = [node(f"other{i}", 8) for i in range(3)]
 

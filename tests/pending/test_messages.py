@@ -18,7 +18,7 @@ from apps.pending.domain.placement.messages import (
     refusal,
     rejection,
 )
-from tests.pending.worlds import AT, node, pod, seen, world
+from tests.pending.cluster_states import AT, node, pod, seen, world
 
 NO_CLAIMS = " no new claims to deallocate, preemption: "
 

@@ -23,7 +23,7 @@ from apps.usage.models import PodHour
 from tests.factories import Portal, make_pod, make_workload
 from tests.pending.pending_portal import HOUR, NOW, at_most, make_waiting_portal, of
 from tests.pending.rows import make_episode, see
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 _waiting = shared(make_waiting_portal)
 

@@ -9,8 +9,8 @@ from apps.clusters.domain.observed.objects import EventSnapshot, ObservedObject,
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.domain.placement.messages import parse
-from tests.pending.looks import event, job, turned_away
-from tests.pending.worlds import AT, GPU, node, only, pod, world
+from tests.pending.cluster_states import AT, GPU, node, only, pod, world
+from tests.pending.pending_objects import event, job, turned_away
 
 HOUR = 3600.0
 

@@ -7,7 +7,7 @@ import pytest
 from apps.clusters.domain.observed.objects import ObservedKind
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Cause, Counts, PendingItem
-from tests.pending.worlds import KUBE_LISTS, expected, recorded
+from tests.pending.cluster_states import KUBE_LISTS, expected, recorded
 
 KUBE = "kube-1.36.2"
 KUEUE = "kueue-v0.19"

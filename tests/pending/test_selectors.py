@@ -43,7 +43,7 @@ from apps.usage.selectors import CursorRefused
 from tests.factories import Portal, make_workload
 from tests.pending.pending_portal import HOUR, NOW, at_most, make_waiting_portal, of
 from tests.pending.rows import make_episode, make_eviction, make_looked, make_many_waiting, see
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 DAY = Window(NOW - 24 * HOUR, NOW)
 OUTSIDER = Visibility(everything=False)

@@ -23,7 +23,18 @@ from apps.clusters.domain.observed.objects import (
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Action, BoundPod, Cause, ClusterState
 from tests.pending.bound import applied, in_turn, nodes_of, starts_on
-from tests.pending.worlds import AT, GPU, KUBE_LISTS, holder, node, only, pod, recorded, seen, world
+from tests.pending.cluster_states import (
+    AT,
+    GPU,
+    KUBE_LISTS,
+    holder,
+    node,
+    only,
+    pod,
+    recorded,
+    seen,
+    world,
+)
 
 NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: not eligible due to"
 H100 = {"nvidia.com/gpu.product": "H100"}

@@ -12,7 +12,7 @@ from apps.pending.selectors import PendingFilters, count_workloads, pending_work
 from tests.factories import Portal, make_workload
 from tests.pending.pending_portal import HOUR, NOW, at_most, make_waiting_portal, of
 from tests.pending.rows import make_episode
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

@@ -13,8 +13,8 @@ from apps.pending.domain.placement.blocked import each_pod
 from apps.pending.domain.submission import PlannedStart, SubmissionDiagnoser
 from apps.planning.domain.manifests.read import read_manifest
 from apps.planning.domain.planned import SubmissionReader
+from tests.pending.cluster_states import KUBE_LISTS, expected, items_of, recorded
 from tests.pending.test_recorded_causes import CAUSES, KUBE, KUEUE, kueue_lists
-from tests.pending.worlds import KUBE_LISTS, expected, items_of, recorded
 
 Item = dict[str, Any]
 TEMPLATES = items_of(KUBE, "resourceclaimtemplates")

@@ -34,7 +34,7 @@ from tests.factories import (
     note_collection,
 )
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 NOW = START + 52 * HOUR
 WINDOW = Window(START + 20 * HOUR, START + 52 * HOUR)

@@ -18,7 +18,7 @@ from apps.quota_requests.domain.targets import TargetRefused
 from apps.quota_requests.permissions import portal as itself
 from apps.quota_requests.selectors import request_detail, request_rows
 from tests.quota_requests.portal import NOW, Portal, make_portal, make_sighting
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

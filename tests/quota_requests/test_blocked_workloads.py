@@ -24,7 +24,7 @@ from apps.quota_requests.services.evidence.snapshot import known_of_team
 from tests.factories import make_workload
 from tests.pending.rows import make_episode
 from tests.quota_requests.portal import NOW, Portal, make_portal, make_sighting
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 GPU = "nvidia.com/gpu"

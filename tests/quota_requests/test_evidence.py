@@ -40,7 +40,7 @@ from tests.factories import (
     make_workload,
 )
 from tests.quota_requests.portal import A100, KEY, NOW, Portal, make_portal, make_sighting
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)

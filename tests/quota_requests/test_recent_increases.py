@@ -21,7 +21,7 @@ from apps.quota_requests.domain.states import RequestState, TransitionDenied
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.services.approval_policy import check_still_small, recent_increases
 from tests.quota_requests.portal import Portal, make_portal
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 SMALL = PolicyFacts(

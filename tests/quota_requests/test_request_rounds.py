@@ -18,7 +18,7 @@ from apps.quota_requests.selectors import pending_count, request_detail, review_
 from apps.usage.domain.usage_query import encode_cursor
 from apps.usage.selectors import CursorRefused
 from tests.quota_requests.portal import KEY, NOW, REF, Portal, make_portal
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)

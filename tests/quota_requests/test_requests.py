@@ -19,7 +19,7 @@ from apps.quota_requests.models import ChangeRequest, Comment
 from apps.quotas.models import Entitlement
 from tests.factories import BEGINNING
 from tests.quota_requests.portal import KEY, NOW, Portal, make_portal, make_sighting, served_portal
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

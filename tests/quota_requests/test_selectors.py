@@ -24,7 +24,7 @@ from apps.quota_requests.selectors import (
 )
 from apps.usage.selectors import CursorRefused
 from tests.quota_requests.portal import REF, Portal, make_portal, served_portal
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

@@ -21,7 +21,7 @@ from apps.usage.models import CollectionWindow
 from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
 from tests.factories import ensure_builtin, make_cluster
-from tests.quotas.worlds import GPU, NOON, NOW, collected, watch
+from tests.quotas.quota_rows import GPU, NOON, NOW, collected, watch
 from tests.served_lab import served_lab
 from tests.simulator.only_faults import at_minute, faults_once
 

@@ -27,7 +27,7 @@ from apps.quotas.selectors.budgets import money_allowances
 from apps.quotas.services import note_alerts, note_budget_alerts
 from apps.usage.models import CollectionWindow, TeamDay, TeamHour
 from tests.factories import Portal, make_cluster, make_portal, note_collection
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = START + timedelta(days=10, hours=1, minutes=20)

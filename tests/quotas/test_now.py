@@ -48,7 +48,7 @@ from tests.factories import (
     make_tier,
     make_workload,
 )
-from tests.quotas.worlds import GPU, HOUR, KEY, NOON, NOW, refuse, see, see_quota, watch
+from tests.quotas.quota_rows import GPU, HOUR, KEY, NOON, NOW, refuse, see, see_quota, watch
 
 pytestmark = pytest.mark.django_db
 

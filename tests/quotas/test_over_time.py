@@ -23,8 +23,8 @@ from apps.quotas.selectors import (
 )
 from apps.usage.domain.usage_query import TimeStep
 from tests.factories import H100, Portal, make_portal
-from tests.quotas.worlds import GPU, KEY, see, see_quota
-from tests.worlds import shared
+from tests.quotas.quota_rows import GPU, KEY, see, see_quota
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

@@ -16,7 +16,7 @@ from tests.factories import (
     make_tier,
     make_workload,
 )
-from tests.quotas.worlds import GPU, NOON, NOW, see_quota, watch
+from tests.quotas.quota_rows import GPU, NOON, NOW, see_quota, watch
 
 
 @pytest.fixture

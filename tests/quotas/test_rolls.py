@@ -29,7 +29,7 @@ from apps.quotas.selectors import quota_history, quota_rows
 from apps.quotas.services import due_windows, prune, roll_hours
 from apps.usage.models import CollectionWindow
 from tests.factories import ensure_builtin, make_cluster, make_pod, make_team, make_workload
-from tests.quotas.worlds import (
+from tests.quotas.quota_rows import (
     GPU,
     HOUR,
     KEY,

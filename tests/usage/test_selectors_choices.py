@@ -13,7 +13,7 @@ from apps.usage.selectors import PendingGpus
 from apps.usage.selectors.names import filter_names, namespaces_seen
 from apps.usage.selectors.pending import pending_of_teams
 from tests.factories import Portal, make_pod, make_portal, make_workload
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

@@ -24,8 +24,8 @@ from apps.usage.selectors import GroupingRefused
 from apps.usage.selectors.fact_tables import amounts_of
 from tests import factories
 from tests.factories import Portal, make_portal
+from tests.shared_rows import shared
 from tests.usage.three_days import BERLIN, days, make_three_days, read, utc
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 

@@ -14,8 +14,8 @@ from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery, UsageR
 from apps.usage.selectors import CursorRefused
 from tests import factories
 from tests.factories import Portal, make_portal
+from tests.shared_rows import shared
 from tests.usage.three_days import BERLIN, days, make_three_days, read, utc
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 

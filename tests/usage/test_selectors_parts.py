@@ -14,7 +14,7 @@ from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Filters, UsageQuery
 from apps.usage.selectors.ledger import PodPart, PodParts, pod_hours, pod_parts
 from tests.factories import Portal, make_portal
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,7 @@ from apps.usage import selectors
 from apps.usage.domain.usage_query import Filters
 from apps.usage.selectors import PendingGpus
 from tests.factories import Portal, make_pod, make_portal, make_workload
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

@@ -14,7 +14,7 @@ from apps.usage.domain.usage_query import Filters, PodRow
 from apps.usage.selectors import GroupingRefused
 from tests import factories
 from tests.factories import PodFact, Portal, held, make_pod, make_portal, make_workload
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

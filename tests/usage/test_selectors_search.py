@@ -10,7 +10,7 @@ from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.models import NamespaceTeam
 from apps.usage.selectors.search import POD_DAYS, ResultKind, SearchResult, search_by_name
 from tests.factories import Portal, make_pod, make_portal, make_team, make_workload
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = datetime(2026, 1, 10, tzinfo=UTC)

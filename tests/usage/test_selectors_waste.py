@@ -13,7 +13,7 @@ from apps.usage.domain.usage_query import Filters, Grouping, UsageQuery, whole_d
 from apps.usage.selectors import WasteRow
 from tests import factories
 from tests.factories import Portal, make_portal
-from tests.worlds import shared
+from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
 

@@ -18,11 +18,11 @@ from apps.clusters.domain.window import Window, day_start
 from tests import factories
 from tests.factories import Portal
 from tests.programs import find
+from tests.shared_rows import shared
 from tests.web.devices import make_devices
 from tests.web.entitlements import make_promises
 from tests.web.in_transaction import Gate, serving_in_transaction
 from tests.web.pending import look, make_waiting
-from tests.worlds import shared
 
 # Four local days of Berlin; the 26th has 25 hours. Long past, so that no test waits for a clock.
 FIRST, LAST = date(2025, 10, 24), date(2025, 10, 27)

@@ -9,7 +9,7 @@ from apps.fairness.services import compute_hour
 from apps.pending.services import take_in_pods
 from apps.quotas.models import Budget, Entitlement, QuotaKey, QuotaKeyHour
 from tests.factories import Portal
-from tests.quotas.worlds import GPU, KEY, see_quota
+from tests.quotas.quota_rows import GPU, KEY, see_quota
 
 SINCE, UNTIL = datetime(2025, 10, 1, tzinfo=UTC), datetime(2025, 11, 1, tzinfo=UTC)
 MORNING = datetime(2025, 10, 26, 6, tzinfo=UTC)

@@ -11,8 +11,8 @@ from pytest_django import Settings
 from apps.accounts.models import User
 from apps.alerts.models import Channel, Delivery, IdleAnswer
 from tests.factories import Portal, make_portal
+from tests.shared_rows import shared
 from tests.web.alerts import FORM, SECRET, Board, make_board
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]

@@ -20,6 +20,7 @@ from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.models import Channel, Mute
 from apps.alerts.services import MOST_CHANNELS, add_channel
 from tests.factories import Portal, make_portal
+from tests.shared_rows import shared
 from tests.web.alerts import (
     FORM,
     SECRET,
@@ -31,7 +32,6 @@ from tests.web.alerts import (
     wanted,
 )
 from tests.web.pages import text_of
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]

@@ -16,9 +16,9 @@ from apps.alerts.models import Alert, Channel, Delivery, IdleAnswer, ReadMarker
 from apps.alerts.services import notify, prune
 from apps.alerts.services.delivery import digest_item as as_sent
 from tests.factories import Portal, make_portal
+from tests.shared_rows import shared
 from tests.web.alerts import Board, make_board, moment, said, say_many
 from tests.web.pages import text_of
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]

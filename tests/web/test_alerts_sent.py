@@ -16,9 +16,9 @@ from apps.costs.models import MonthlyMail
 from apps.web.components.page_query import PER_PAGE
 from tests.alerts.board import Box
 from tests.factories import Portal, make_portal
+from tests.shared_rows import shared
 from tests.web.alerts import Board, make_board, moment, say_many
 from tests.web.pages import records_of, text_of
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]

@@ -22,8 +22,8 @@ from tests.costs.bills import OCTOBER, imported, plain
 from tests.costs.portal import Priced, make_priced
 from tests.costs.written import bytes_of
 from tests.factories import A100, H100
+from tests.shared_rows import shared
 from tests.web.pages import file_of, text_of
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]

@@ -10,8 +10,8 @@ from django.test import Client
 
 from apps.accounts.models import User
 from tests.costs.portal import Priced, make_priced
+from tests.shared_rows import shared
 from tests.web.pages import text_of
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]

@@ -22,11 +22,11 @@ from apps.costs.services import price_hours
 from apps.usage.models import CollectionWindow, PodHour, TeamDay, TeamHour, TierDay, TierHour
 from tests.costs.portal import CHARGINGS, NOW, PRICES, Priced, make_price, make_priced, rows, total
 from tests.factories import A100, make_portal
+from tests.shared_rows import shared
 from tests.thinned import thinned
 from tests.web.pages import check_explained, file_of, records_of, table_links, text_of
 from tests.web.shown import tables_of
 from tests.web.test_files import matches
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 

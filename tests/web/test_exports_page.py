@@ -20,8 +20,8 @@ from apps.costs.services import close_period
 from apps.costs.services.exports import keep_closed_files, write_export
 from tests.costs.portal import PRICES, Priced, closed_path, make_priced
 from tests.factories import A100, make_portal
+from tests.shared_rows import shared
 from tests.web.pages import file_of, text_of
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 

@@ -15,9 +15,9 @@ from apps.costs.selectors import CostQuery, capacity_values, cost_rows
 from apps.operations.models import DoctorFinding
 from apps.usage.domain.usage_query import Filters
 from tests.costs.portal import Priced, make_priced
+from tests.shared_rows import shared
 from tests.web.pages import text_of
 from tests.web.test_health_page import issues_of
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 _priced = shared(make_priced)

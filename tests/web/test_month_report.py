@@ -33,8 +33,8 @@ from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Grouping, UsageQuery
 from tests.costs.portal import Priced, make_priced
 from tests.costs.recommendation_rows import make
+from tests.shared_rows import shared
 from tests.web.pages import file_of, records_of, text_of
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]

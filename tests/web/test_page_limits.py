@@ -18,6 +18,7 @@ from django.conf import settings as project
 from playwright.sync_api import Page, ViewportSize
 from pytest_django import Settings
 
+from tests.shared_rows import shared
 from tests.web.appearances import DESK, PHONE, is_exhaustive
 from tests.web.axe import cookie_of, settle, violations
 from tests.web.campus_portal import (
@@ -32,7 +33,6 @@ from tests.web.campus_portal import (
 )
 from tests.web.conftest import Screen
 from tests.web.test_browser import draw_all
-from tests.worlds import shared
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 

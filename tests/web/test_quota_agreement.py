@@ -16,7 +16,7 @@ from apps.clusters.domain.observed.objects import (
 from apps.clusters.models import TierRule
 from apps.pending.models import Episode
 from tests.factories import Portal, make_tier, make_workload
-from tests.quotas.worlds import GPU, see
+from tests.quotas.quota_rows import GPU, see
 from tests.web.entitlements import SINCE
 from tests.web.pages import records_of, text_of
 from tests.web.pending import look_now, make_episode

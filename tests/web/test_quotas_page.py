@@ -27,7 +27,7 @@ from apps.clusters.models import NamespaceTeam, ObservedObject, Pod, WatchCovera
 from apps.quota_requests.models import ChangeRequest
 from apps.quotas.models import Budget, QuotaHour, QuotaKey, QuotaKeyHour
 from tests.factories import Portal, make_pod, make_team, make_workload
-from tests.quotas.worlds import GPU, KEY, refuse, see, see_quota
+from tests.quotas.quota_rows import GPU, KEY, refuse, see, see_quota
 from tests.web.conftest import HOURLY
 from tests.web.entitlements import HOUR, MORNING, SINCE, fill_key
 from tests.web.pages import check_explained, records_of, table_links, text_of

@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.servers import ROOT
+from tests.shared_rows import shared
 from tests.web.appearances import DESK
 from tests.web.axe import cookie_of, settle
 from tests.web.campus_portal import (
@@ -28,7 +29,6 @@ from tests.web.campus_portal import (
     served_cluster,
 )
 from tests.web.conftest import Screen
-from tests.worlds import shared
 
 pytestmark = pytest.mark.browser
 

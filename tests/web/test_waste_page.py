@@ -22,11 +22,11 @@ from apps.usage.models import Day
 from apps.web.costs.query import CAUSES
 from tests.costs.portal import NOW, PRICES, Priced, make_price, make_priced, rows, waterfall
 from tests.factories import A100, make_portal
+from tests.shared_rows import shared
 from tests.web.pages import check_explained, file_of, text_of
 from tests.web.shown import ShownCell, figures_of, tables_of
 from tests.web.test_costs_page import DAYS, column, number
 from tests.web.test_devices_page import words
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 

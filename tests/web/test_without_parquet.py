@@ -23,8 +23,8 @@ from apps.costs.models import Export
 from apps.costs.services import close_period
 from apps.costs.services.exports import ask_export, keep_closed_files, write_export
 from tests.costs.portal import Priced, make_priced
+from tests.shared_rows import shared
 from tests.web.pages import text_of
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 

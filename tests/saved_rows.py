@@ -8,19 +8,19 @@ from django.db import connection
 
 
 @dataclass(frozen=True)
-class KeptRows:
+class SavedRows:
     """Table → its rows as the database gives them: bytes of COPY, or tuples where there is none."""
 
     tables: dict[str, Any]
 
     @staticmethod
-    def now() -> "KeptRows":
+    def now() -> "SavedRows":
         """Return what all tables hold in this transaction."""
-        return KeptRows({table: _read(table) for table in _tables()})
+        return SavedRows({table: _read(table) for table in _tables()})
 
     def put_back(self) -> None:
         """Make all tables hold what they held; the sequences of PostgreSQL went on and stay."""
-        there = KeptRows.now().tables
+        there = SavedRows.now().tables
         for table, rows in self.tables.items():
             if there[table] != rows:
                 _write(table, rows)

@@ -437,7 +437,7 @@ def quarter() -> Iterator[Series]:
     )  # fmt: skip
 
 
-def all_worlds() -> Iterator[Series]:
+def all_series() -> Iterator[Series]:
     """Yield the series of every world."""
     for world in (
         renamed, deep, honoured, lonely, mixed, twice, sliced, without_profiling, rescaled, percent,

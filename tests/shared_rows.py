@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 from pytest_django import DjangoDbBlocker
 
-from tests.kept_rows import KeptRows
+from tests.saved_rows import SavedRows
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,17 +60,17 @@ def remembered(make: Callable[P, T]) -> Callable[P, T]:
     Only where the database is as it was then; what is made beside is made anew. It takes what can
     be compared: names, dates, lists of them, and functions of a module.
     """
-    known: dict[Any, tuple[KeptRows, Any, KeptRows]] = {}
+    known: dict[Any, tuple[SavedRows, Any, SavedRows]] = {}
 
     @wraps(make)
     def made(*args: P.args, **kwargs: P.kwargs) -> T:
         if not connection.in_atomic_block:
             return make(*args, **kwargs)  # rows are put back in no order that a key allows
         given = (_fixed(args), _fixed(sorted(kwargs.items())))
-        before = KeptRows.now()
+        before = SavedRows.now()
         if given not in known or known[given][0] != before:
             world = make(*args, **kwargs)
-            known[given] = before, deepcopy(world), KeptRows.now()
+            known[given] = before, deepcopy(world), SavedRows.now()
             return world
         _, kept, rows = known[given]
         rows.put_back()
@@ -84,14 +84,14 @@ def _fixed(value: Any) -> Any:
     return tuple(map(_fixed, value)) if isinstance(value, list | tuple) else value
 
 
-_made: dict[Callable[..., Any], tuple[Any, KeptRows]] = {}
+_made: dict[Callable[..., Any], tuple[Any, SavedRows]] = {}
 
 
 def _made_once(make: Callable[..., Any]) -> Any:
     """Return what `make` gives; another module that asks for it gets the rows that it wrote."""
     if make not in _made:
         world = make()
-        _made[make] = deepcopy(world), KeptRows.now()
+        _made[make] = deepcopy(world), SavedRows.now()
         return world
     world, rows = _made[make]
     rows.put_back()

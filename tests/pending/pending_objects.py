@@ -11,7 +11,7 @@ from apps.clusters.domain.observed.objects import (
     PodGroupSnapshot,
     PodSnapshot,
 )
-from tests.pending.worlds import AT, GPU, pod, seen
+from tests.pending.cluster_states import AT, GPU, pod, seen
 
 CLASS = "gpu.nvidia.com"
 ZERO = "0/1 nodes are available: "

@@ -7,7 +7,7 @@ what must come out can be said in advance.
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 
-from tests.clusters.device_worlds import (
+from tests.clusters.device_series import (
     ACTIVITY,
     END,
     ENERGY,
@@ -370,7 +370,7 @@ def away() -> Iterator[Series]:
     return device(exporter("away", "n1"), "GPU-w9", held, values=constant(0.5))
 
 
-def all_worlds() -> Iterator[Series]:
+def all_series() -> Iterator[Series]:
     """Yield the series of every world."""
     for world in (
         by_process, no_host_pid, device_beside, beside_in_two, copies_twice, released,
