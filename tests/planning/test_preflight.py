@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 import yaml
+from django.db.models import Q
 from django.test import Client
 from django.utils import timezone
 
 from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind, QuotaSnapshot
 from apps.clusters.models import TierRule
+from apps.clusters.services import TierHistory
 from apps.costs.models import Price
+from apps.pending.services import current_state
+from apps.pending.services.cluster_state import holders, ledger_pods
 from tests.api.conftest import client_of
 from tests.factories import H100, Portal, make_portal, make_workload
 from tests.pending.pending_portal import at_most
@@ -172,6 +176,13 @@ def test_a_bad_manifest_is_a_problem_with_line_and_field(watched: Portal) -> Non
     found = asked(client_of(watched.ada), "kind: Pod\nspec: [")
     assert found["status"] == 400
     assert "manifest: Line 3, spec[0]: " in found["detail"]
+
+
+def test_the_holders_of_a_cluster_are_those_that_a_refresh_reads(watched: Portal) -> None:
+    west, now = watched.clusters[0], timezone.now()
+    read = current_state(west.pk, now=now, catalog=TierHistory.load()).holders
+    assert list(read) == holders(ledger_pods(west.pk, Q(ended_at=None)))
+    assert read
 
 
 def test_an_answer_takes_few_queries_whatever_the_manifest(watched: Portal) -> None:

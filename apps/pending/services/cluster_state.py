@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -48,6 +48,10 @@ _LEDGER_COLUMNS = (
     *("end_reason", "source", "tier_id", "gpu_equivalents", "unschedulable"),
     *_LEDGER_TIMES,
     *_TEXTS,
+)
+_HOLDER_COLUMNS = (
+    *("uid", "workload__namespace__name", "name", "workload__kind", "workload__name"),
+    *("node_name", "priority_class", "started_at", "bound", "requests_text", "claims_text"),
 )
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
 _WAITING_KINDS = frozenset(
@@ -196,8 +200,26 @@ def read_state(
 
 def current_state(cluster_id: int, *, now: datetime, catalog: TierHistory) -> ClusterState:
     """Return what was seen of a cluster last. Two queries."""
-    pods = ledger_pods(cluster_id, Q(ended_at__isnull=True, bound_at__isnull=False))
-    return read_state(cluster_id, pods, now=now, gone_since=now, catalog=catalog)
+    state = read_state(cluster_id, (), now=now, gone_since=now, catalog=catalog)
+    return replace(state, holders=_bound_pods(cluster_id))
+
+
+def _bound_pods(cluster_id: int) -> list[BoundPod]:
+    """Return who is bound and not over, as `holders` does of whole rows. One query."""
+    # Of 20,000 pods whole rows take twice as long, and somebody waits for the answer.
+    rows = Pod.objects.filter(cluster_id=cluster_id, ended_at__isnull=True, bound_at__isnull=False)
+    timed = rows.order_by("pk").annotate(bound=UnixSeconds("bound_at"), **_TEXTS)
+    found = list(timed.values_list(*_HOLDER_COLUMNS))
+    used = {claim for row in found for claim in _names(row[-1])}
+    return [
+        BoundPod(
+            *(uid, namespace, name, kind, owner, node, amounts(requests), priority),
+            running=started is not None,
+            bound=exact(bound),
+        )
+        for uid, namespace, name, kind, owner, node, priority, started, bound, requests, _ in found
+        if kind != CLAIM_KIND or uid not in used
+    ]
 
 
 def came_and_went(state: ClusterState, known: Collection[str]) -> list[ObservedObject]:
