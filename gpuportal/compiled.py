@@ -1,6 +1,6 @@
 """Queries that are written once: Django takes longer for that than the database for an answer.
 
-Of each query the SQL is kept by database, and what differs from call to call is put in: times, or
+Of each query the SQL is kept by database and its kind, and what differs from call to call is put in: times, or
 the condition on the rows.
 """
 
@@ -49,14 +49,15 @@ class QueryOfTimes:
     def __init__(self, model: type[Model], make: Callable[..., Rows], count: int) -> None:
         self._model, self._make = model, make
         self._marks = [datetime(9999, 1, 1, 0, 0, n, tzinfo=UTC) for n in range(count)]
-        self._known: dict[str, _Compiled] = {}
+        self._known: dict[tuple[str, str], _Compiled] = {}
 
     def rows(self, *times: datetime) -> Iterator[tuple[Any, ...]]:
         """Return the rows for these times. One query."""
         alias = self._model._default_manager.all().db
-        if alias not in self._known:
-            self._known[alias] = _Compiled.of(self._make(*self._marks).using(alias), alias)
-        known, written = self._known[alias], connections[alias].ops.adapt_datetimefield_value
+        place = alias, connections[alias].vendor
+        if place not in self._known:
+            self._known[place] = _Compiled.of(self._make(*self._marks).using(alias), alias)
+        known, written = self._known[place], connections[alias].ops.adapt_datetimefield_value
         given = dict(zip(map(written, self._marks), map(written, times), strict=True))
         return known.rows(alias, known.sql, [given.get(value, value) for value in known.values])
 
@@ -66,16 +67,17 @@ class GroupedQuery:
 
     def __init__(self, grouped: Rows) -> None:
         self._grouped = grouped
-        self._known: dict[str, _Compiled] = {}
+        self._known: dict[tuple[str, str], _Compiled] = {}
 
     def rows(self, where: Q) -> Iterator[tuple[Any, ...]]:
         """Return the groups of the rows that meet `where`, which is not empty. One query."""
         model = self._grouped.model
         narrowed = model._default_manager.order_by().filter(where)
         alias = narrowed.db
-        if alias not in self._known:
-            self._known[alias] = _Compiled.of(self._grouped.using(alias), alias)
-        known, query = self._known[alias], narrowed.query
+        place = alias, connections[alias].vendor
+        if place not in self._known:
+            self._known[place] = _Compiled.of(self._grouped.using(alias), alias)
+        known, query = self._known[place], narrowed.query
         try:
             condition, values = query.get_compiler(alias).compile(query.where)
         except EmptyResultSet:

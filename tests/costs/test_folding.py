@@ -21,7 +21,7 @@ from apps.usage.selectors import usage_rows
 from apps.usage.services import prune as prune_facts
 from apps.usage.services.days import OLDER, STEADY_KINDS
 from tests.costs.portal import CHARGINGS, NOW, Priced, by_cause, make_priced, rows
-from tests.factories import H100
+from tests.factories import H100, make_pod
 from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
@@ -95,8 +95,7 @@ def test_a_workload_that_something_names_stays(priced: Priced) -> None:
 def test_a_pod_that_seemed_to_be_alone_leaves_no_name_once_its_owner_is_known(
     priced: Priced,
 ) -> None:
-    owned = Pod.objects.exclude(workload__kind="Pod").select_related("workload").first()
-    assert owned is not None
+    owned = make_pod(Workload.objects.exclude(kind="Pod")[0], created_at=NOW)
     space = owned.workload.namespace
     mistaken = Workload.objects.create(namespace=space, kind="Pod", name=owned.name)
     other = Workload.objects.create(namespace=space, kind="Pod", name="not-a-pod-anymore")
