@@ -19,7 +19,7 @@ from tests.served_lab import scenario_of
 pytestmark = [pytest.mark.django_db, pytest.mark.exhaustive]
 
 END = datetime(2026, 11, 21, tzinfo=UTC)
-DAYS = int(os.environ.get("SOAK_DAYS", "5"))
+DAYS = int(os.environ.get("SOAK_DAYS", "4"))
 """Days of the cluster that are collected, of the 31 that there are.
 
 All of them take longer than `make check-full` has for a file.
