@@ -1,7 +1,7 @@
 """Queries that are written once: Django takes longer for that than the database for an answer.
 
-Of each query the SQL is kept by database and its kind, and what differs from call to call is put in: times, or
-the condition on the rows.
+Of each query the SQL is kept by database and its kind, and what differs from call to call is put
+in: times, or the condition on the rows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
