@@ -111,6 +111,13 @@ def test_of_several_pods_it_tells_how_many_start(watched: Portal) -> None:
     assert found["gpu_equivalents"] == 4.0
 
 
+def test_pods_that_a_quota_lets_in_are_made_before_it_refuses_the_others(watched: Portal) -> None:
+    found = result(watched, job(1, pods=18))
+    assert (found["cause"], found["pods"], found["could_start"]) == ("quota", 18, 3)
+    assert found["explanation"].startswith("2 of 18 pods refused")
+    assert "20 of 20 used" in found["explanation"]
+
+
 @pytest.mark.parametrize(
     ("manifest", "verdict", "cause", "action"),
     [

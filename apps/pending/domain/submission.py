@@ -20,8 +20,8 @@ from apps.clusters.domain.observed.objects import (
     WorkloadSnapshot,
 )
 from apps.pending.domain.cluster_index import ClusterIndex
-from apps.pending.domain.diagnosis import ClusterState, Diagnosis
-from apps.pending.domain.placement.blocked import BlockedControllers, each_pod
+from apps.pending.domain.diagnosis import Cause, ClusterState, Diagnosis
+from apps.pending.domain.placement.blocked import BlockedControllers, counts_all, each_pod
 from apps.pending.domain.placement.fits import EPSILON, free
 from apps.pending.domain.placement.unschedulable import PlacementDiagnoser, claims_of, unmade
 from apps.pending.domain.pods import PodDiagnoser
@@ -90,7 +90,10 @@ class SubmissionDiagnoser:
         for part in work.pods:
             why = queued or self._suspended(index, work, part) or self._blocked(index, work, part)
             if why is not None:
-                found.append(PlannedStart(why, part.count or 1, 0, flavor))
+                could = 0
+                if why.cause is Cause.QUOTA and why is not queued:
+                    why, could = self._within_quota(index, work, part, why)
+                found.append(PlannedStart(why, part.count or 1, could, flavor))
                 continue
             count, could, why, filled = self._placed(index, work, part)
             found.append(PlannedStart(why, count, could, flavor))
@@ -186,6 +189,22 @@ class SubmissionDiagnoser:
         seen = self._seen(ObservedKind.JOB, work, body)
         why = BlockedControllers(index).refused(seen, body)
         return why or self._claims_blocked(index, work, part)
+
+    def _within_quota(
+        self, index: ClusterIndex, work: PlannedWork, part: PlannedPods, why: Diagnosis
+    ) -> tuple[Diagnosis, int]:
+        """Return why pods are refused when those that the quotas let in are made, and their start.
+
+        Pods are made one after the other until a quota is full; a gang needs all of them.
+        """
+        allowed = _allowed(index, work.namespace, part)
+        if part.count is None or part.gang > 1 or not allowed:
+            return why, 0
+        body = replace(_controller(work, part, part.count), pods=allowed)
+        seen = self._seen(ObservedKind.JOB, work, body)
+        charged = _charged(index, work.namespace, part, allowed)
+        could = self._placed(index, work, replace(part, count=allowed))[1]
+        return BlockedControllers(charged).refused(seen, body) or why, could
 
     def _claims_blocked(
         self, index: ClusterIndex, work: PlannedWork, part: PlannedPods
@@ -317,6 +336,24 @@ def _with_pods(seen: ObservedObject, pod: PodSnapshot, pods: int) -> ObservedObj
         else:
             used[resource] = used.get(resource, 0.0) + units * pods
     return replace(seen, body=replace(node, used=used, free_devices=devices))
+
+
+def _allowed(index: ClusterIndex, namespace: str, part: PlannedPods) -> int:
+    """Return how many of the pods the quotas of their namespace have room for."""
+    count = part.count or 1
+    for seen in index.state.of(ObservedKind.RESOURCE_QUOTA):
+        quota = seen.body
+        if seen.namespace != namespace or not isinstance(quota, QuotaSnapshot):
+            continue
+        if not counts_all(quota.scopes):
+            continue
+        for key, limit in quota.hard.items():
+            each = each_pod(key, part.pod.requests)
+            if key.endswith(DEVICES):
+                each = (part.templated or {}).get(key.removesuffix(DEVICES), 0.0)
+            if each > 0 and key in quota.used:
+                count = min(count, int((limit - quota.used[key] + EPSILON) / each))
+    return max(0, count)
 
 
 def _charged(index: ClusterIndex, namespace: str, part: PlannedPods, count: int) -> ClusterIndex:

@@ -6,13 +6,12 @@ from enum import StrEnum
 
 from apps.clusters.domain.observed.objects import (
     ObservedKind,
-    QuotaScope,
     QuotaSnapshot,
     VolcanoQueueSnapshot,
 )
 from apps.pending.domain.cluster_index import bodies
 from apps.pending.domain.diagnosis import Cause, ClusterState, Diagnosis
-from apps.pending.domain.placement.blocked import each_pod
+from apps.pending.domain.placement.blocked import counts_all, each_pod
 from apps.pending.domain.placement.fits import EPSILON
 from apps.pending.domain.placement.flavor_nodes import FlavorNodes, PodShape
 from apps.pending.domain.placement.node_search import NOT_READY
@@ -61,7 +60,7 @@ def quotas_touched(state: ClusterState, work: PlannedWork) -> list[QuotaTouched]
 
 def _resource_quotas(state: ClusterState, work: PlannedWork) -> Iterator[QuotaTouched]:
     for seen, quota in bodies(state.of(ObservedKind.RESOURCE_QUOTA), QuotaSnapshot):
-        if seen.namespace != work.namespace or not _counts_all(quota.scopes):
+        if seen.namespace != work.namespace or not counts_all(quota.scopes):
             continue
         for key, limit in sorted(quota.hard.items()):
             used = quota.used.get(key)
@@ -72,10 +71,6 @@ def _resource_quotas(state: ClusterState, work: PlannedWork) -> Iterator[QuotaTo
                     *("ResourceQuota", seen.namespace, seen.name, key),
                     *(limit, used, left, limit, needs),
                 )
-
-
-def _counts_all(scopes: tuple[QuotaScope, ...]) -> bool:
-    return all(one.name in ("NotBestEffort", "NotTerminating") for one in scopes)
 
 
 def _counted(key: str, part: PlannedPods) -> float:

@@ -188,7 +188,7 @@ class BlockedControllers:
         """
         found = []
         for name, quota in sorted(self._quotas.get(seen.namespace, ()), key=lambda q: q[0]):
-            if name != named and not _counts(quota.scopes):
+            if name != named and not counts_all(quota.scopes):
                 continue
             for key, limit in sorted(quota.hard.items()):
                 used = quota.used.get(key)
@@ -217,7 +217,7 @@ def each_pod(key: str, requests: Mapping[str, float]) -> float:
     return requests.get(key.removeprefix(_REQUESTS), 0.0) if counted else 0.0
 
 
-def _counts(scopes: tuple[QuotaScope, ...]) -> bool:
+def counts_all(scopes: tuple[QuotaScope, ...]) -> bool:
     """Say whether a quota is sure to count a pod of a controller; scopes by priority are not."""
     return all(scope.name in ("NotBestEffort", "NotTerminating") for scope in scopes)
 

@@ -121,13 +121,12 @@ def almost(found: NodeFit) -> int:
     each = [nodes.matching(expression) for expression in expressions]
     if len(placement.affinity) > 1:
         each.append(nodes.selected(Placement(affinity=placement.affinity)))
-    mask = 0
-    for left_out in range(len(each)):
-        others = nodes.every
-        for i, one in enumerate(each):
-            others &= one if i != left_out else nodes.every
-        mask |= others
-    return mask & ~found.selected
+    # One pass: a manifest may have thousands of labels.
+    missing_none, missing_one = nodes.every if each else 0, 0
+    for one in each:
+        missing_one = (missing_one & one) | (missing_none & ~one)
+        missing_none &= one
+    return (missing_one | missing_none) & ~found.selected
 
 
 def equivalent_nodes(nodes: Nodes, resource: str, placement: Placement) -> int:
