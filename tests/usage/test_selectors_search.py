@@ -119,7 +119,7 @@ def test_who_takes_a_namespace_over_finds_only_what_lived_since(portal: Portal) 
 
 
 @pytest.mark.parametrize("everything", [True, False])
-def test_a_search_needs_a_dozen_queries_however_much_there_is(
+def test_a_search_needs_no_more_queries_however_much_there_is(
     everything: bool, portal: Portal, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     for n in range(15):

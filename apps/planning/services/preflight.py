@@ -143,7 +143,8 @@ class _ClusterAnswers:
         starts = self._diagnoser.starts(work)
         with_gpus = [at for at, part in enumerate(work.pods) if self._gpus(part) or part.pod.claims]
         for at in with_gpus or [0]:
-            yield self._result(one, work, at, starts[at], bool(unknown.get(one.name)))
+            named = bool(unknown.get(one.name))
+            yield self._result(one, work, at, starts[at], unknown_claims=named)
 
     def _gpus(self, part: PlannedPods) -> dict[str, float]:
         return gpus_of(part.pod.requests, self._state.is_gpu)
@@ -154,7 +155,8 @@ class _ClusterAnswers:
         work: PlannedWork,
         at: int,
         start: PlannedStart,
-        unknown_claims: bool,  # noqa: FBT001
+        *,
+        unknown_claims: bool,
     ) -> PreflightResult:
         part, why = work.pods[at], start.why
         quotas = quotas_touched(self._state, work)
