@@ -20,7 +20,7 @@ from apps.clusters.domain.columns import Column, columns_of
 from apps.costs.selectors import CostRow
 from apps.costs.services import price_hours
 from apps.pending.selectors import PendingRow, QueueTimeSums
-from apps.quotas.selectors import BudgetRow
+from apps.quotas.selectors import BudgetRow, QuotaSum, UnusedRow
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.usage_query import PodRow, UsageRow
 from apps.usage.models import CollectionWindow
@@ -42,8 +42,8 @@ class Listed(NamedTuple):
     """A declared row, its list in the API with its schema, and the page and table that have it."""
 
     row: type
-    api: str
-    schema: str
+    api: str = ""
+    schema: str = ""
     page: str = ""
     files: tuple[str, ...] = ("csv",)
 
@@ -67,6 +67,12 @@ LISTS = [
         FILES,
     ),
 ]
+
+ON_PAGES = [
+    Listed(QuotaSum, page="/quotas/?tab=teams&table=sums"),
+    Listed(UnusedRow, page=f"/quotas/?tab=unused&{HOURLY}&table=unused"),
+]
+"""Lists that the API does not have."""
 
 
 @pytest.fixture(params=LISTS, ids=lambda one: one.row.__name__)
@@ -121,7 +127,10 @@ def rows_of(content: bytes, format_: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "listed", [one for one in LISTS if one.page], ids=lambda one: one.row.__name__, indirect=True
+    "listed",
+    [one for one in (*LISTS, *ON_PAGES) if one.page],
+    ids=lambda one: one.row.__name__,
+    indirect=True,
 )
 def test_a_new_column_is_on_the_page_and_in_its_file(listed: Listed, reader: Client) -> None:
     table = listed.page.rpartition("table=")[2]

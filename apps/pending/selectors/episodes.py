@@ -118,7 +118,7 @@ def _episodes(
 def _intervals(episodes: Sequence[int]) -> dict[int, list[CauseIntervalRow]]:
     found: dict[int, list[CauseIntervalRow]] = defaultdict(list)
     rows = CauseInterval.objects.filter(episode_id__in=episodes).order_by("start", "pk")
-    columns = ("start", "end", "cause", "detail", "message", "counts", "counted")
+    columns = ("cause", "detail", "start", "end", "counts", "counted", "message")
     for episode_id, *values in rows.values_list("episode_id", *columns):
         found[episode_id].append(CauseIntervalRow(*values))
     return found

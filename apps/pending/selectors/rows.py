@@ -79,13 +79,13 @@ class SuggestionRow:
 class CauseIntervalRow:
     """A span of an episode with one cause; `end` None while it lasts."""
 
-    start: datetime
-    end: datetime | None
-    cause: str
-    detail: str
-    message: str
-    counts: str
-    counted: float
+    cause: Annotated[str, Column("Cause")]
+    detail: Annotated[str, Column("Detail")]
+    start: Annotated[datetime, Column("From", key="from")]
+    end: Annotated[datetime | None, Column("Until", key="until")]
+    counts: Annotated[str, Column("State")]
+    counted: Annotated[float, Column("Counted", "GPUs", "counted as pending in sums")]
+    message: Annotated[str, Column("Related events", wraps=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,14 +314,14 @@ class BlockingPod:
 
     cluster: str
     namespace: str
-    pod: str
+    pod: Annotated[str, Column("Pod")]
     uid: str
-    workload: str
-    node: str
+    workload: Annotated[str, Column("Workload")]
+    node: Annotated[str, Column("Node")]
     tier: str
-    gpu_equivalents: float
-    bound_at: datetime
-    utilization: float | None
+    gpu_equivalents: Annotated[float, Column("Holds", "GPUs")]
+    utilization: Annotated[float | None, Column("Utilization", "%", key="utilization_ratio")]
+    bound_at: Annotated[datetime, Column("Bound")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,10 +331,13 @@ class BlockingTeam:
     `listed` is empty for teams that the reader does not see.
     """
 
-    team: str
-    pods: int
-    gpu_equivalents: float
-    utilization: float | None
+    team: Annotated[str, Column("Team")]
+    pods: Annotated[int, Column("Pods")]
+    gpu_equivalents: Annotated[float, Column("Hold", "GPUs")]
+    utilization: Annotated[
+        float | None,
+        Column("Utilization", "%", "of the last 24 hours known", key="utilization_ratio"),
+    ]
     listed: tuple[BlockingPod, ...]
 
 
@@ -347,19 +350,30 @@ class PartialGang:
     of the holders since then, None where nothing was measured.
     """
 
-    cluster: str
-    namespace: str
-    team: str
-    workload: str
-    tier: str
-    holding: int
-    waiting: int
-    holding_gpu_equivalents: float
-    waiting_gpu_equivalents: float
-    since: datetime
-    held: int
-    utilization: float | None
-    cause: str
+    workload: Annotated[str, Column("Job")]
+    cluster: Annotated[str, Column("Cluster")]
+    namespace: Annotated[str, Column("Namespace")]
+    team: Annotated[str, Column("Team")]
+    tier: Annotated[str, Column("Tier")]
+    holding: Annotated[int, Column("Allocated", "pods")]
+    holding_gpu_equivalents: Annotated[float, Column("Allocated", "GPUs")]
+    waiting: Annotated[int, Column("Pending", "pods")]
+    waiting_gpu_equivalents: Annotated[float, Column("Missing", "GPUs")]
+    cause: Annotated[str, Column("Cause")]
+    since: Annotated[datetime, Column("Since")]
+    held: Annotated[
+        int,
+        Column("GPU-hours lost", "GPU-h", "held since the others pend", key="held_gpu_hours"),
+    ]
+    utilization: Annotated[
+        float | None,
+        Column(
+            "Utilization",
+            "%",
+            "of the pods that hold, since the others pend",
+            key="utilization_ratio",
+        ),
+    ]
     pods: tuple[str, ...]
     holders: tuple[GangMember, ...] = ()
 

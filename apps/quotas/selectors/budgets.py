@@ -482,8 +482,8 @@ def budget_alerts(window: Window, *, visibility: Visibility) -> list[BudgetAlert
     if not visibility.everything:
         rows = rows.filter(Q(unit=GPU_HOURS) | Q(team_id__in=visibility.team_ids))
     columns = (
-        *("team__name", "unit", "period_start", "period_end", "kind", "threshold"),
-        *("at", "used", "allowance", "exhausted_at"),
+        *("at", "team__name", "kind", "threshold", "used", "allowance", "unit"),
+        *("exhausted_at", "period_start", "period_end"),
     )
     return [BudgetAlertRow(*row) for row in rows.order_by("-at", "pk").values_list(*columns)]
 

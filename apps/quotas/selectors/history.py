@@ -164,9 +164,9 @@ def held_but_unused(
         of_tiers = (idle.get((cluster, namespace, team, tier), 0.0) for tier in tiers)
         found.append(
             UnusedRow(
-                *(cluster, namespace, source, name, key),
-                *(means.unit(sharing_of(tiers, rules)), tiers, team),
-                *(allowed, taken, unused),
+                *(name, cluster, namespace, source, key),
+                *(means.unit(sharing_of(tiers, rules)), team, tiers),
+                *(unused, allowed, taken),
                 fsum(of_tiers) if namespace else None,
             )
         )

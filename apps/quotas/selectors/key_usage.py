@@ -5,8 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import fsum
+from typing import Annotated
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import Column
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
     ObservedKind,
@@ -51,11 +53,11 @@ _HOUR = 3600.0
 class KeyStep:
     """A span in which nothing changed; amounts in units of the key, None: not known."""
 
-    start: datetime
-    end: datetime
-    hard: float
-    used: float | None
-    blocked: float | None
+    start: Annotated[datetime, Column("From")]
+    end: Annotated[datetime, Column("Until")]
+    hard: Annotated[float, Column("Limit")]
+    used: Annotated[float | None, Column("Used")]
+    blocked: Annotated[float | None, Column("Blocked", key="suppressed")]
 
 
 @dataclass(frozen=True, slots=True)

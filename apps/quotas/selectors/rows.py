@@ -190,20 +190,26 @@ class QuotaSum:
     `from_series` that one is known from series.
     """
 
-    team: str
-    resource: str
-    unit: str
-    tiers: tuple[str, ...]
-    hard: float
-    used: float | None
-    held: float | None
-    suppressed: float | None
-    as_of: datetime | None = None
+    team: Annotated[str, Column("Team")]
+    resource: Annotated[str, Column("Resource")]
+    unit: Annotated[str, Column("Unit")]
+    tiers: Annotated[tuple[str, ...], Column("Tiers")]
+    hard: Annotated[float, Column("Limit", help="the lowest limit of each namespace, added up")]
+    used: Annotated[
+        float | None, Column("Used", help="counted by the quotas: allocated and pending")
+    ]
+    held: Annotated[float | None, Column("Allocated", help="by bound pods and allocated claims")]
+    suppressed: Annotated[float | None, Column("Blocked", help="blocked at admission")]
+    as_of: Annotated[
+        datetime | None, Column("As of", help="until when all its quotas are known")
+    ] = None
     stale: bool = False
     from_series: bool = False
 
     @property
-    def saturation_ratio(self) -> float | None:
+    def saturation_ratio(
+        self,
+    ) -> Annotated[float | None, Column("Quota usage", "%", "used ÷ limit", after="tiers")]:
         return saturation_ratio(self.hard, self.used)
 
 
@@ -281,18 +287,28 @@ class UnusedRow:
     held on the tiers that the key can reach (None of a queue).
     """
 
-    cluster: str
-    namespace: str
-    source: str
-    name: str
-    key: str
+    name: Annotated[str, Column("Quota")]
+    cluster: Annotated[str, Column("Cluster")]
+    namespace: Annotated[str, Column("Namespace")]
+    source: Annotated[str, Column("Source")]
+    key: Annotated[str, Column("Key")]
     unit: str
-    tiers: tuple[str, ...]
-    team: str | None
-    hard: float
-    used: float
-    unused: float
-    idle_gpu_hours: float | None
+    team: Annotated[str | None, Column("Team")]
+    tiers: Annotated[tuple[str, ...], Column("Tiers")]
+    unused: Annotated[
+        float, Column("Unused", "quota-h", "limit − requested, × hours", key="unused_hours")
+    ]
+    hard: Annotated[float, Column("Allowed", "quota-h", key="hard_hours")]
+    used: Annotated[float, Column("Used", "quota-h", key="used_hours")]
+    idle_gpu_hours: Annotated[
+        float | None, Column("Idle", "GPU-h", "idle allocation of the namespace's pods")
+    ]
+
+    @property
+    def unused_ratio(
+        self,
+    ) -> Annotated[float | None, Column("Unused", "%", "of what was allowed", after="tiers")]:
+        return self.unused / self.hard if self.hard > 0 else None
 
     @property
     def ref(self) -> QuotaRef:
@@ -421,13 +437,17 @@ class BudgetRow(BurnRow):
 class BudgetAlertRow:
     """That a share of a budget is used (`used`), or will be before its end."""
 
-    team: str
-    unit: str
+    at: Annotated[datetime, Column("When")]
+    team: Annotated[str, Column("Team")]
+    kind: Annotated[str, Column("Kind")]
+    threshold: Annotated[
+        float, Column("Threshold", "%", "share of the budget", key="threshold_ratio")
+    ]
+    used: Annotated[float, Column("Used then")]
+    allowance: Annotated[float, Column("Budget")]
+    unit: Annotated[str, Column("Unit")]
+    exhausted_at: Annotated[
+        datetime | None, Column("Used up", help="as projected at that time", shown_as="hour")
+    ]
     period_start: datetime
     period_end: datetime
-    kind: str
-    threshold: float
-    at: datetime
-    used: float
-    allowance: float
-    exhausted_at: datetime | None

@@ -70,7 +70,14 @@ from apps.usage.selectors.pending import (
     pending_by_tier,
     pending_of_teams,
 )
-from apps.usage.selectors.pods import CoTenants, co_tenants, pod_page, pod_row, running_pods
+from apps.usage.selectors.pods import (
+    CoTenant,
+    CoTenants,
+    co_tenants,
+    pod_page,
+    pod_row,
+    running_pods,
+)
 from apps.usage.selectors.queue_times import (
     QUEUE_TIME_DAYS,
     TierQueueTimes,

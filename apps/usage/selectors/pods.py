@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from django.db.models import Count, Q
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import Column
 from apps.clusters.domain.pods.ledger import NodeInterval
 from apps.clusters.domain.window import TimeSpan, Window
 from apps.clusters.models import Namespace, Pod, Workload
@@ -256,13 +257,17 @@ def _pod_row(row: Any, team: str, amounts: Amounts) -> PodRow:
 class CoTenant:
     """A pod that held units of the same shared GPUs for `shared_seconds` together."""
 
-    namespace: str
-    pod: str
+    pod: Annotated[str, Column("Pod")]
+    namespace: Annotated[str, Column("Namespace")]
     uid: str
-    team: str
-    units: float
-    shared_seconds: float
+    team: Annotated[str, Column("Team")]
+    units: Annotated[float, Column("Units")]
+    shared_seconds: Annotated[float, Column("Allocated together", "s", key="together_seconds")]
     lasts: bool
+
+    @property
+    def state(self) -> Annotated[str, Column("Now")]:
+        return "running" if self.lasts else "ended"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Which columns and rows the tables of the pages have."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.columns import collected_amounts
@@ -183,6 +184,13 @@ PODS_NOT_STORED = (
 )
 NOTHING_HELD = "It held no GPU in this window. Choose one in which it ran."
 WAITED = Column("wait_seconds", "Queue time", Format.SECONDS, "", "from created to bound")
+LASTED = Column("lasted_seconds", "Lasted", Format.SECONDS)
+
+
+def lasted(start: datetime, end: datetime | None, now: datetime) -> dict[str, Value]:
+    """Return the value of `LASTED`: seconds up to the end, or to `now` of what has none yet."""
+    # The clock of a cluster may be ahead of the portal's.
+    return {LASTED.key: max(0.0, ((end or now) - start).total_seconds())}
 
 
 def pods(

@@ -448,37 +448,12 @@ def _queue_row(one: QueueRow, reading: QuerySession) -> TableRow:
     return TableRow(values, {"team": href("team", reading.query, name=one.team)} if known else {})
 
 
-_GANG_COLUMNS = (
-    Column("workload", "Job"),
-    Column("cluster", "Cluster"),
-    Column("namespace", "Namespace"),
-    Column("team", "Team"),
-    Column("tier", "Tier"),
-    Column("holding", "Allocated", Format.COUNT, "pods"),
-    Column("holding_gpu_equivalents", "Allocated", Format.NUMBER, "GPUs"),
-    Column("waiting", "Pending", Format.COUNT, "pods"),
-    Column("waiting_gpu_equivalents", "Missing", Format.NUMBER, "GPUs"),
-    Column("cause", "Cause"),
-    Column("since", "Since", Format.TIME),
-    Column(
-        "held_gpu_hours", "GPU-hours lost", Format.GPU_HOURS, "GPU-h", "held since the others pend"
-    ),
-    Column(
-        "utilization_ratio",
-        "Utilization",
-        Format.RATIO,
-        "%",
-        "of the pods that hold, since the others pend",
-    ),
-)
-
-
 def gangs_table(gangs: Sequence[PartialGang], reading: QuerySession) -> Table:
     """Return a line per job, the most GPU-hours lost first."""
     return Table(
         id="gangs",
         title="Partially admitted jobs",
-        columns=_GANG_COLUMNS,
+        columns=declared_columns(PartialGang),
         rows=[_gang_row(one, reading) for one in gangs],
         zone=reading.choice.zone,
         empty="No job holds GPUs while pods that it needs are pending.",
@@ -490,9 +465,8 @@ def gangs_table(gangs: Sequence[PartialGang], reading: QuerySession) -> Table:
 
 
 def _gang_row(one: PartialGang, reading: QuerySession) -> TableRow:
-    values = {c.key: getattr(one, c.key) for c in _GANG_COLUMNS if hasattr(one, c.key)}
     return TableRow(
-        {**values, "held_gpu_hours": one.held, "utilization_ratio": one.utilization},
+        declared_values(one),
         {
             "workload": workload_href(one.cluster, one.namespace, one.workload, reading.query),
             "team": href("team", reading.query, name=one.team),

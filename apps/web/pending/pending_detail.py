@@ -16,8 +16,16 @@ from apps.pending.selectors import (
     TypicalQueueTime,
 )
 from apps.web.components.formats import Format, duration, shown
+from apps.web.components.listings import LASTED, lasted
 from apps.web.components.page_query import FEW_ROWS, href, workload_href
-from apps.web.components.tables import Column, Table, TableRow, attributes
+from apps.web.components.tables import (
+    Column,
+    Table,
+    TableRow,
+    attributes,
+    declared_columns,
+    declared_values,
+)
 from apps.web.pending.pending_table import COUNTS
 from apps.web.query_session import QuerySession
 
@@ -87,16 +95,7 @@ def timeline(found: EpisodeRow, reading: QuerySession) -> Table:
     return Table(
         id="timeline",
         title="Status history",
-        columns=[
-            Column("cause", "Cause"),
-            Column("detail", "Detail"),
-            Column("from", "From", Format.TIME),
-            Column("until", "Until", Format.TIME),
-            Column("lasted_seconds", "Lasted", Format.SECONDS),
-            Column("counts", "State"),
-            Column("counted", "Counted", Format.NUMBER, "GPUs", "counted as pending in sums"),
-            Column("message", "Related events", wraps=True),
-        ],
+        columns=declared_columns(CauseIntervalRow, after={"until": [LASTED]}),
         rows=[_interval(one, reading) for one in found.intervals],
         zone=reading.choice.zone,
         empty="No change of its cause is kept.",
@@ -106,12 +105,10 @@ def timeline(found: EpisodeRow, reading: QuerySession) -> Table:
 
 
 def _interval(one: CauseIntervalRow, reading: QuerySession) -> TableRow:
-    lasted = ((one.end or reading.now) - one.start).total_seconds()
     return TableRow(
         {
-            **attributes(one, "cause", "detail", "counted", "message", until="end"),
-            "from": one.start,
-            "lasted_seconds": max(0.0, lasted),
+            **declared_values(one),
+            **lasted(one.start, one.end, reading.now),
             "counts": COUNTS.get(one.counts, one.counts),
         }
     )
@@ -152,19 +149,9 @@ def teams_in_front(teams: Sequence[BlockingTeam], reading: QuerySession) -> Tabl
     return Table(
         id="front",
         title="Blocking teams",
-        columns=[
-            Column("team", "Team"),
-            Column("pods", "Pods", Format.COUNT),
-            Column("gpu_equivalents", "Hold", Format.NUMBER, "GPUs"),
-            Column(
-                "utilization_ratio", "Utilization", Format.RATIO, "%", "of the last 24 hours known"
-            ),
-        ],
+        columns=declared_columns(BlockingTeam),
         rows=[
-            TableRow(
-                attributes(one, "team", "pods", "gpu_equivalents", utilization_ratio="utilization"),
-                {"team": href("team", reading.query, name=one.team)},
-            )
+            TableRow(declared_values(one), {"team": href("team", reading.query, name=one.team)})
             for one in teams
         ],
         zone=reading.choice.zone,
@@ -180,15 +167,7 @@ def pods_in_front(teams: Sequence[BlockingTeam], reading: QuerySession) -> Table
     return Table(
         id="holders",
         title="Blocking pods",
-        columns=[
-            Column("pod", "Pod"),
-            Column("team", "Team"),
-            Column("workload", "Workload"),
-            Column("node", "Node"),
-            Column("gpu_equivalents", "Holds", Format.NUMBER, "GPUs"),
-            Column("utilization_ratio", "Utilization", Format.RATIO, "%"),
-            Column("bound_at", "Bound", Format.TIME),
-        ],
+        columns=declared_columns(BlockingPod, after={"pod": [Column("team", "Team")]}),
         rows=[_holder(pod, teams_of[pod.uid], reading) for pod in pods[:_MOST_PODS]],
         zone=reading.choice.zone,
         empty="None of the pods in front is of your teams.",
@@ -201,9 +180,8 @@ def _idleness(pod: BlockingPod) -> tuple[bool, float, float, str]:
 
 
 def _holder(pod: BlockingPod, team: str, reading: QuerySession) -> TableRow:
-    own = ("pod", "workload", "node", "gpu_equivalents", "bound_at")
     return TableRow(
-        {**attributes(pod, *own, utilization_ratio="utilization"), "team": team},
+        declared_values(pod) | {"team": team},
         {"pod": href("pod", reading.query, cluster=pod.cluster, uid=pod.uid)},
     )
 

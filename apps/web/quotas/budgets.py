@@ -451,18 +451,6 @@ def _points(row: BudgetRow, table_id: str, title: str, zone: ZoneInfo) -> Table:
 
 # ---------------------------------------------------------------- alerts
 
-_ALERT_COLUMNS = (
-    Column("at", "When", Format.TIME),
-    Column("team", "Team"),
-    Column("said", "What", wraps=True),
-    Column("kind", "Kind"),
-    Column("threshold_ratio", "Threshold", Format.RATIO, "%", "share of the budget"),
-    Column("used", "Used then", Format.NUMBER),
-    Column("allowance", "Budget", Format.NUMBER),
-    Column("unit", "Unit"),
-    Column("exhausted_at", "Used up", Format.HOUR, "", "as projected at that time"),
-)
-
 
 def alert_table(rows: Sequence[BudgetAlertRow], reading: QuerySession) -> Table:
     """Return what was noted in the window about budgets, the newest first.
@@ -474,7 +462,9 @@ def alert_table(rows: Sequence[BudgetAlertRow], reading: QuerySession) -> Table:
     return Table(
         id="alerts",
         title="Budget alerts",
-        columns=_ALERT_COLUMNS,
+        columns=tables.declared_columns(
+            BudgetAlertRow, after={"team": [Column("said", "What", wraps=True)]}
+        ),
         rows=[_alert(row, reading) for row in own],
         zone=zone,
         empty="No budget reached a threshold in this window.",
@@ -488,16 +478,6 @@ def _alert(row: BudgetAlertRow, reading: QuerySession) -> TableRow:
         day = _day(row.exhausted_at, reading.choice.zone)
         said = f"Forecast: used up on {day}, before its period ends."
     return TableRow(
-        {
-            "at": row.at,
-            "team": row.team,
-            "said": said,
-            "kind": row.kind,
-            "threshold_ratio": row.threshold,
-            "used": row.used,
-            "allowance": row.allowance,
-            "unit": _UNITS.get(row.unit, row.unit),
-            "exhausted_at": row.exhausted_at,
-        },
+        tables.declared_values(row) | {"said": said, "unit": _UNITS.get(row.unit, row.unit)},
         {"team": href("team", reading.query, name=row.team)},
     )

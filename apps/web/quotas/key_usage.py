@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from apps.clusters.domain.window import Window
 from apps.quotas.selectors import KeyStep, QuotaPoint
-from apps.web.components.formats import Format
 from apps.web.components.plots import Plot, PlotLine, Scale
-from apps.web.components.tables import Column, Table, TableRow
+from apps.web.components.tables import Table, TableRow, declared_columns, declared_values
 from apps.web.query_session import QuerySession
 
 SAME = 1e-6
@@ -75,29 +74,12 @@ def _unknown(steps: Sequence[KeyStep], window: Window) -> list[tuple[datetime, d
 
 
 def _step_table(steps: Sequence[KeyStep], reading: QuerySession) -> Table:
-    rows = [
-        TableRow(
-            {
-                "start": step.start,
-                "end": step.end,
-                "hard": step.hard,
-                "used": step.used,
-                "suppressed": step.blocked,
-            }
-        )
-        for step in steps
-    ]
+    rows = [TableRow(declared_values(step)) for step in steps]
     long = len(rows) > _TABLE_ROWS
     return Table(
         id="points",
         title="Usage over time",
-        columns=(
-            Column("start", "From", Format.TIME),
-            Column("end", "Until", Format.TIME),
-            Column("hard", "Limit", Format.NUMBER),
-            Column("used", "Used", Format.NUMBER),
-            Column("suppressed", "Blocked", Format.NUMBER),
-        ),
+        columns=declared_columns(KeyStep),
         rows=rows[-_TABLE_ROWS:],
         zone=reading.choice.zone,
         empty=NOT_KNOWN,

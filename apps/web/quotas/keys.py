@@ -231,19 +231,6 @@ def key_table(
 
 # ---------------------------------------------------------------- teams
 
-_SUM_COLUMNS = (
-    Column("team", "Team"),
-    Column("resource", "Resource"),
-    Column("unit", "Unit"),
-    Column("tiers", "Tiers"),
-    Column("saturation_ratio", "Quota usage", Format.RATIO, "%", "used ÷ limit"),
-    Column("hard", "Limit", Format.NUMBER, "", "the lowest limit of each namespace, added up"),
-    Column("used", "Used", Format.NUMBER, "", "counted by the quotas: allocated and pending"),
-    Column("held", "Allocated", Format.NUMBER, "", "by bound pods and allocated claims"),
-    Column("suppressed", "Blocked", Format.NUMBER, "", "blocked at admission"),
-    Column("as_of", "As of", Format.TIME, "", "until when all its quotas are known"),
-)
-
 
 def sum_table(rows: Sequence[QuotaSum], reading: QuerySession) -> Table:
     """Return what quotas allow each team, of the reading's teams and tiers."""
@@ -256,7 +243,7 @@ def sum_table(rows: Sequence[QuotaSum], reading: QuerySession) -> Table:
     return Table(
         id="sums",
         title="Teams",
-        columns=_SUM_COLUMNS,
+        columns=declared_columns(QuotaSum),
         on_phone=("team", "resource", "saturation_ratio", "used", "hard"),
         rows=LaterRows(own, lambda row: _sum(row, reading)),
         zone=reading.choice.zone,
@@ -280,18 +267,7 @@ def _of_sums(rows: Sequence[QuotaSum]) -> str:
 
 def _sum(row: QuotaSum, reading: QuerySession) -> TableRow:
     return TableRow(
-        {
-            "team": row.team,
-            "resource": row.resource,
-            "unit": row.unit,
-            "tiers": ", ".join(row.tiers),
-            "saturation_ratio": row.saturation_ratio,
-            "hard": row.hard,
-            "used": row.used,
-            "held": row.held,
-            "suppressed": row.suppressed,
-            "as_of": row.as_of,
-        },
+        declared_values(row) | {"tiers": ", ".join(row.tiers)},
         {"team": href("team", reading.query, name=row.team)},
         explains=figure_hrefs(
             _SUM_EXPLAINS, reading.query, team=row.team, resource=row.resource, unit=row.unit
@@ -309,24 +285,6 @@ _SUM_EXPLAINS = {
 
 # ---------------------------------------------------------------- held but unused
 
-_UNUSED_COLUMNS = (
-    Column("name", "Quota"),
-    Column("cluster", "Cluster"),
-    Column("namespace", "Namespace"),
-    Column("source", "Source"),
-    Column("key", "Key"),
-    Column("team", "Team"),
-    Column("tiers", "Tiers"),
-    Column("unused_ratio", "Unused", Format.RATIO, "%", "of what was allowed"),
-    Column("unused_hours", "Unused", Format.NUMBER, "quota-h", "limit − requested, × hours"),
-    Column("hard_hours", "Allowed", Format.NUMBER, "quota-h"),
-    Column("used_hours", "Used", Format.NUMBER, "quota-h"),
-    Column(
-        "idle_gpu_hours", "Idle", Format.NUMBER, "GPU-h", "idle allocation of the namespace's pods"
-    ),
-)
-
-
 _TEAMLESS = "Totals exclude hours in which the quota's team is not known, such as before the watch."
 
 
@@ -335,7 +293,7 @@ def unused_table(rows: Sequence[UnusedRow], reading: QuerySession) -> Table:
     return Table(
         id="unused",
         title="Unused quota",
-        columns=_UNUSED_COLUMNS,
+        columns=declared_columns(UnusedRow),
         rows=LaterRows(rows, lambda row: _unused(row, reading)),
         zone=reading.choice.zone,
         empty="No quota of your teams was known in this window, or all of it was used.",
@@ -345,20 +303,7 @@ def unused_table(rows: Sequence[UnusedRow], reading: QuerySession) -> Table:
 
 def _unused(row: UnusedRow, reading: QuerySession) -> TableRow:
     return TableRow(
-        {
-            "name": row.name,
-            "cluster": row.cluster,
-            "namespace": row.namespace,
-            "source": row.source,
-            "key": row.key,
-            "team": row.team,
-            "tiers": ", ".join(row.tiers),
-            "unused_ratio": row.unused / row.hard if row.hard > 0 else None,
-            "unused_hours": row.unused,
-            "hard_hours": row.hard,
-            "used_hours": row.used,
-            "idle_gpu_hours": row.idle_gpu_hours,
-        },
+        declared_values(row) | {"tiers": ", ".join(row.tiers)},
         {
             "name": key_href(row.ref, reading.query),
             "team": href("team", reading.query, name=row.team) if row.team else None,

@@ -3,18 +3,26 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 from django.http import Http404, HttpResponseBase
 
+from apps.clusters.domain.columns import Column
 from apps.pending.selectors import episodes_of
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import PodRow
-from apps.usage.selectors import CoTenants, co_tenants
+from apps.usage.selectors import CoTenant, CoTenants, co_tenants
 from apps.web.components import listings
 from apps.web.components.commands import kubectl
-from apps.web.components.formats import Format
 from apps.web.components.page_query import href
-from apps.web.components.tables import ALLOCATED_CLASSES, Column, Table, TableRow, attributes, strip
+from apps.web.components.tables import (
+    ALLOCATED_CLASSES,
+    Table,
+    TableRow,
+    declared_columns,
+    declared_values,
+    strip,
+)
 from apps.web.pages import page, respond
 from apps.web.pending.pending_detail import PendingExplanation, why
 from apps.web.query_session import (
@@ -33,10 +41,10 @@ MOST_CO_TENANTS = 50
 class PodPhase:
     """A part of a pod's life; `end` is None while it lasts."""
 
-    name: str
-    start: datetime
-    end: datetime | None
-    reason: str
+    name: Annotated[str, Column("Phase", key="phase")]
+    start: Annotated[datetime, Column("From", key="from")]
+    end: Annotated[datetime | None, Column("Until", key="until")]
+    reason: Annotated[str, Column("Meaning", key="meaning")]
 
 
 @page
@@ -110,13 +118,7 @@ def _life(row: PodRow, reading: QuerySession) -> Table:
     return Table(
         id="life",
         title="Lifecycle",
-        columns=[
-            Column("phase", "Phase"),
-            Column("from", "From", Format.TIME),
-            Column("until", "Until", Format.TIME),
-            Column("lasted_seconds", "Lasted", Format.SECONDS),
-            Column("meaning", "Meaning"),
-        ],
+        columns=declared_columns(PodPhase, after={"until": [listings.LASTED]}),
         rows=[_phase_line(phase, reading) for phase in phases(row)],
         zone=reading.choice.zone,
         empty="No data on this pod.",
@@ -125,16 +127,8 @@ def _life(row: PodRow, reading: QuerySession) -> Table:
 
 
 def _phase_line(phase: PodPhase, reading: QuerySession) -> TableRow:
-    lasted = ((phase.end or reading.now) - phase.start).total_seconds()
-    return TableRow(
-        {
-            "phase": phase.name,
-            "from": phase.start,
-            "until": phase.end,
-            "lasted_seconds": max(0.0, lasted),
-            "meaning": phase.reason,
-        }
-    )
+    lasted = listings.lasted(phase.start, phase.end, reading.now)
+    return TableRow(declared_values(phase) | lasted)
 
 
 def _co_tenants(found: CoTenants, reading: QuerySession, cluster: str) -> Table:
@@ -142,20 +136,10 @@ def _co_tenants(found: CoTenants, reading: QuerySession, cluster: str) -> Table:
     return Table(
         id="beside",
         title="Co-located pods",
-        columns=[
-            Column("pod", "Pod"),
-            Column("namespace", "Namespace"),
-            Column("team", "Team"),
-            Column("units", "Units", Format.NUMBER),
-            Column("together_seconds", "Allocated together", Format.SECONDS),
-            Column("state", "Now"),
-        ],
+        columns=declared_columns(CoTenant),
         rows=[
             TableRow(
-                attributes(
-                    pod, "pod", "namespace", "team", "units", together_seconds="shared_seconds"
-                )
-                | {"state": "running" if pod.lasts else "ended"},
+                declared_values(pod),
                 {"pod": href("pod", reading.query, cluster=cluster, uid=pod.uid)},
             )
             for pod in found.pods
