@@ -7,7 +7,6 @@ because the time of each task's last run is kept.
 import logging
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from apps.accounts.services.process_leases import ProcessLeases
 from apps.operations.models import ScheduledRun
+from apps.operations.selectors.workers import BEAT as LEASE
 from gpuportal.telemetry.metrics import BEAT_TICK
 
-LEASE = "beat"
 CHECK_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)
@@ -64,6 +63,7 @@ class DatabaseScheduler(Scheduler):  # type: ignore[misc]
             # What asks whether this process lives reads the file's time, also while it only waits.
             Path(settings.BEAT_ALIVE_FILE).touch()
             self._with_database(self._renew)
+            self._forget_times_to_come()
         return self._leases.holds(LEASE)
 
     def _renew(self) -> None:
@@ -72,12 +72,20 @@ class DatabaseScheduler(Scheduler):  # type: ignore[misc]
             self._read()
 
     def _read(self) -> None:
-        """Go on where the last beat ended; a time that is to come would hold its task up."""
-        now = datetime.now(UTC)
+        """Go on where the last beat ended."""
         for name, at in ScheduledRun.objects.values_list("name", "last_run_at"):
             if name in self.schedule:
-                self.schedule[name].last_run_at = min(at, now)
+                self.schedule[name].last_run_at = at
         self._heap = None
+        self._forget_times_to_come()
+
+    def _forget_times_to_come(self) -> None:
+        """Take a task for run now that ran later: its clock was set back, and it would wait."""
+        now = self.app.now()
+        for entry in self.schedule.values():
+            if entry.last_run_at > now:
+                entry.last_run_at = now
+                self._heap = None
 
     def _write(self) -> None:
         rows = [

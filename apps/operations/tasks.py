@@ -7,6 +7,7 @@ from celery import shared_task, signals
 from django.core.management import call_command
 from django.utils import timezone
 
+from apps.accounts.services.process_leases import database_now
 from apps.operations import services
 
 _present: list[services.WorkerPresence] = []
@@ -61,7 +62,7 @@ def send_monthly_reports(**_: object) -> int:
 @shared_task(name="operations.note_heartbeat", bind=True)
 def note_heartbeat(self: Any, **_: object) -> int:
     """Note that beat, broker and a worker are there; `sent_at` is of the message."""
-    now = timezone.now()
+    now = database_now()
     sent_at = getattr(self.request, "sent_at", None)
     services.note_heartbeat(datetime.fromtimestamp(sent_at, UTC) if sent_at else now, now=now)
     return 1

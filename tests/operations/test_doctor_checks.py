@@ -423,6 +423,8 @@ def test_every_kind_of_finding_has_a_planted_fault() -> None:
     assert planted == KINDS.keys() - {
         "catalog-empty",
         "audit-broken",
+        "beat-stopped",
+        "tasks-overdue",
         "work-overdue",
         "worker-silent",
         "replica-unavailable",

@@ -187,8 +187,18 @@ def test_every_series_is_declared_and_what_is_not_known_is_absent() -> None:
 @pytest.mark.django_db
 def test_a_heartbeat_that_comes_late_sets_nothing_back() -> None:
     for minutes in (2, 5, 1):
-        note_heartbeat(NOW + timedelta(minutes=minutes), now=NOW)
-    assert Heartbeat.objects.get().sent_at == NOW + timedelta(minutes=5)
+        note_heartbeat(NOW - timedelta(minutes=minutes), now=NOW)
+    assert Heartbeat.objects.get().sent_at == NOW - timedelta(minutes=1)
+    note_heartbeat(NOW - timedelta(minutes=3), now=NOW + timedelta(minutes=1))
+    assert Heartbeat.objects.get().at == NOW
+
+
+@pytest.mark.django_db
+def test_a_heartbeat_of_a_clock_that_was_ahead_keeps_none_back() -> None:
+    """A beat whose clock was an hour ahead goes on with the right one."""
+    note_heartbeat(NOW + timedelta(hours=1), now=NOW)
+    note_heartbeat(NOW + timedelta(minutes=1), now=NOW + timedelta(minutes=1))
+    assert Heartbeat.objects.get().at == NOW + timedelta(minutes=1)
 
 
 def test_messages_in_the_queues_of_the_embedded_broker_are_counted(own_broker: Path) -> None:

@@ -23,7 +23,7 @@ PAGES = {
     "/workloads/": 20,
     "/workloads/west/vision/Job/train/": 27,
     "/pods/west/uid-train-0/": 14,
-    "/admin/data-quality/": 18,
+    "/admin/data-quality/": 19,
     "/explain/": 14,
     "/explain/pending_gpu_hours/": 21,
     "/costs/waste/": 22,

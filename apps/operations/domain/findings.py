@@ -43,6 +43,8 @@ KINDS: dict[str, FindingKind] = {
     # The portal itself and its connections.
     "catalog-empty": FindingKind("No cluster is loaded", _E),
     "audit-broken": FindingKind("Audit was altered", _E),
+    "beat-stopped": FindingKind("Beat does not run", _E),
+    "tasks-overdue": FindingKind("Scheduled tasks are not carried out", _E),
     "work-overdue": FindingKind("Work is overdue", _E),
     "worker-silent": FindingKind("No worker takes from a queue", _E),
     "replica-unavailable": FindingKind("The database replica does not answer", _W),

@@ -70,8 +70,8 @@ HEALTH = (
     Series("gpuportal_doctor_findings", "Open findings of the doctor, by severity.", ("severity",)),
     Series(
         "gpuportal_beat_heartbeat_timestamp_seconds",
-        "When beat sent the newest task that a worker carried out: old when beat, broker or worker"
-        " stand still.",
+        "When a worker carried out the newest task of beat: old when beat, broker or worker "
+        "stand still.",
     ),
 )
 QUEUES = (

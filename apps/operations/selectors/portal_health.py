@@ -16,7 +16,7 @@ from apps.costs.models import Export, MonthlyMail
 from apps.operations.domain.findings import SEVERITIES
 from apps.operations.domain.series import Readings, Samples
 from apps.operations.models import DoctorCheck, DoctorFinding, Heartbeat
-from apps.operations.selectors.workers import present_workers
+from apps.operations.selectors.workers import BEAT, present_workers
 from apps.pending.models import RefreshState
 from apps.quota_requests.models import AuditCheck, Execution
 from apps.usage.domain.collection import CollectionState
@@ -31,7 +31,7 @@ def portal_health(now: datetime) -> Readings:
     """Return the samples of the series of HEALTH. Fourteen queries."""
     # Without a check the audit is neither whole nor broken.
     checked = AuditCheck.objects.order_by("pk").first()
-    heartbeat = Heartbeat.objects.aggregate(sent=Max("sent_at"))["sent"]
+    heartbeat = Heartbeat.objects.aggregate(at=Max("at"))["at"]
     return {
         **_collections(now),
         **_watches(),
@@ -151,7 +151,7 @@ def _process_leases() -> QuerySet[ProcessLease]:
     Those by which processes count each other are no work: they end with their process.
     """
     watched = Cluster.objects.filter(active=True).annotate(lease=Concat(Value("watch:"), "name"))
-    return ProcessLease.objects.filter(Q(name="beat") | Q(name__in=watched.values("lease")))
+    return ProcessLease.objects.filter(Q(name=BEAT) | Q(name__in=watched.values("lease")))
 
 
 def _findings() -> Samples:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from django.db.models import Count, Exists, Max, Min, OuterRef, Q
+from django.utils import timezone
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
@@ -15,8 +16,9 @@ from apps.clusters.models import Cluster, Tier
 from apps.clusters.selectors import active_clusters
 from apps.costs.models import PricedHour, RecommendationRun
 from apps.fairness.models import FairnessWindow
-from apps.operations.domain.findings import KINDS, SEVERITIES, Severity
+from apps.operations.domain.findings import KINDS, SEVERITIES, Finding, Severity
 from apps.operations.models import DoctorFinding
+from apps.operations.selectors.workers import overdue_heartbeat
 from apps.pending.models import RefreshState
 from apps.quotas.models import QuotaHour
 from apps.usage.domain.collection import CollectionState
@@ -166,10 +168,11 @@ class FindingRow:
 
 
 def open_findings(*, visibility: Visibility, clusters: Collection[str] = ()) -> list[FindingRow]:
-    """Return the open findings of the last examination, the worst first. One query.
+    """Return the open findings of the last examination, the worst first. Two queries.
 
     `clusters` narrows to these and to the portal itself. Who may not see how the portal runs gets
-    what names neither servers nor namespaces, pods and nodes.
+    what names neither servers nor namespaces, pods and nodes. Others read first whether the
+    examination, and all else that beat starts, stands still.
     """
     found = [
         _finding(row, visibility)
@@ -178,7 +181,23 @@ def open_findings(*, visibility: Visibility, clusters: Collection[str] = ()) -> 
         or (row.cluster.active and row.cluster.name in (clusters or (row.cluster.name,)))
         if row.code in KINDS and (visibility.operations or KINDS[row.code].public)
     ]
-    return sorted(found, key=_worst_first)
+    found.sort(key=_worst_first)
+    still = overdue_heartbeat() if visibility.operations else None
+    return [*([_standstill(still)] if still else []), *found]
+
+
+def _standstill(found: Finding) -> FindingRow:
+    now = timezone.now()
+    return FindingRow(
+        *("", found.code, found.severity.value, found.kind.group, found.title, ""),
+        what=found.what,
+        fix=found.fix,
+        pods=None,
+        gpu_hours=None,
+        places=(),
+        since=found.since or now,
+        seen_at=now,
+    )
 
 
 @read_once

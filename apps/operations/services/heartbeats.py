@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import Error, connections
-from django.db.models import Count, Min, QuerySet
+from django.db.models import Count, Min, Q, QuerySet
 
 from apps.accounts.services import leases
 from apps.accounts.services.process_leases import ProcessLeases
@@ -28,9 +28,14 @@ _BEAT_SECONDS = 20.0
 
 
 def note_heartbeat(sent_at: datetime, *, now: datetime) -> None:
-    """Write that a task which beat sent at `sent_at` is being carried out."""
-    # An older message that comes late must not set it back.
-    moved = Heartbeat.objects.filter(pk=_ROW, sent_at__lt=sent_at).update(sent_at=sent_at, at=now)
+    """Write that a task which beat sent at `sent_at` is being carried out.
+
+    `now` is a time of the database's clock: pages hold it against that.
+    """
+    # An older message that comes late must not set it back; a time to come is of a clock that was
+    # ahead, and would stay until then.
+    rows = Heartbeat.objects.filter(Q(sent_at__lt=sent_at) | Q(sent_at__gt=now), pk=_ROW)
+    moved = rows.update(sent_at=sent_at, at=now)
     if not moved:
         Heartbeat.objects.get_or_create(pk=_ROW, defaults={"sent_at": sent_at, "at": now})
 

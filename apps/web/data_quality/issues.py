@@ -21,6 +21,11 @@ _EFFECTS = {
     ("data", "warning"): "Some figures are incomplete.",
     ("practice", "warning"): "GPUs or limits are lost; the figures are correct.",
 }
+_EFFECTS_OF = {
+    "beat-stopped": "Nothing is collected, checked or sent. What was found stays as it was then.",
+    "tasks-overdue": "Hours, checks and alerts may stay as they were then.",
+}
+"""Of issues that keep others from being found."""
 _CORRECT = "None: the figures are correct."
 _HOUR_SEVERITY = {"failed": "error", "missing": "error", "partial": "warning"}
 Values = Mapping[tuple[str, str], CapacityValue]
@@ -127,7 +132,7 @@ def _of_finding(row: FindingRow, values: Values, stray: str) -> QualityIssue:
             f"{row.pods:,} pod{'' if row.pods == 1 else 's'}" if row.pods else "",
         ),
         cause=row.what,
-        effect=_EFFECTS.get((row.group, row.severity), _CORRECT),
+        effect=_EFFECTS_OF.get(row.code) or _EFFECTS.get((row.group, row.severity), _CORRECT),
         action="",
         owner=_WORKLOAD if row.code in _WORKLOAD_FINDINGS else _PLATFORM,
         code=row.code,
@@ -138,7 +143,7 @@ def _of_finding(row: FindingRow, values: Values, stray: str) -> QualityIssue:
         since=row.since,
         seen_at=row.seen_at,
         order=(
-            1 if row.severity == "error" else 2,
+            -1 if row.code in _EFFECTS_OF else 1 if row.severity == "error" else 2,
             -(row.gpu_hours or 0.0),
             -float(row.pods or 0),
             _SEVERITIES.index(row.severity),
