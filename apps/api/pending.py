@@ -1,7 +1,8 @@
 """Pending work: parameters, rows and endpoints."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
+from decimal import Decimal
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -52,8 +53,10 @@ from apps.pending.selectors import (
     SuggestionRow,
 )
 from apps.planning.domain.manifests.documents import ManifestError
+from apps.planning.domain.measured_use import FamilyHistory
 from apps.planning.domain.verdicts import Verdict
 from apps.planning.services import (
+    AlternativeBasis,
     AlternativeRow,
     PreflightRefused,
     PreflightReport,
@@ -201,8 +204,38 @@ class PreflightSuggestionSerializer(serializers.Serializer[Any]):
     change = serializers.DictField(help_text="Its particulars, by the action.")
 
 
+class QueuePositionSerializer(serializers.Serializer[Any]):
+    """Where it would stand in a queue, from 1."""
+
+    place = serializers.IntegerField(min_value=1)
+    of = serializers.IntegerField(min_value=1, help_text="Itself included.")
+    queue = serializers.CharField(
+        help_text="A ClusterQueue; empty: pods that ask the scheduler for GPUs of the same kind."
+    )
+
+
+class FamilySerializer(serializers.Serializer[Any]):
+    """Workloads of the last 30 days of the same namespace and kind that are called alike."""
+
+    name = serializers.CharField(help_text="As `train-*`.")
+    workloads = serializers.IntegerField()
+    runs = serializers.IntegerField(help_text="Runs that ended.")
+    run_seconds = serializers.FloatField(
+        allow_null=True, help_text="Their median, from having GPUs to the end; null without any."
+    )
+    gpu_model = serializers.CharField(
+        allow_null=True, help_text="What was measured is of whole GPUs of this model."
+    )
+    measured_days = serializers.IntegerField()
+    memory_peak_mib = serializers.FloatField(allow_null=True, help_text="On any one GPU.")
+    p95_activity = serializers.FloatField(
+        allow_null=True,
+        help_text="95th percentile of half-hours, 0..1; null with fewer than 7 measured days.",
+    )
+
+
 class AlternativeSerializer(serializers.Serializer[Any]):
-    """Another request of the same pods that starts now."""
+    """Another request of the same pods."""
 
     tier = serializers.CharField()
     resource = serializers.CharField()
@@ -210,6 +243,14 @@ class AlternativeSerializer(serializers.Serializer[Any]):
     gpu_equivalents = serializers.FloatField(help_text="Of all pods.")
     expected_wait_seconds = QueueTimeSerializer(allow_null=True)
     cost_per_hour = serializers.CharField(allow_null=True)
+    verdict = serializers.ChoiceField([Verdict.STARTS.value, Verdict.WAITS.value])
+    basis = serializers.ChoiceField(
+        [one.value for one in AlternativeBasis],
+        help_text="starts_now; measured_use: it costs less and holds what its family used.",
+    )
+    node_selector = serializers.DictField(
+        child=serializers.CharField(), help_text="Labels of the nodes that it is for."
+    )
 
 
 class PreflightResultSerializer(serializers.Serializer[Any]):
@@ -232,11 +273,18 @@ class PreflightResultSerializer(serializers.Serializer[Any]):
     expected_wait_seconds = QueueTimeSerializer(
         allow_null=True, help_text="Of the last 30 days; null where too few started, and of never."
     )
+    position = QueuePositionSerializer(
+        allow_null=True, help_text="Null where nothing queues, and where the queue is not known."
+    )
     quotas = TouchedQuotaSerializer(many=True)
     cost_per_hour = serializers.CharField(
         allow_null=True, help_text="Of all pods; null where no price is known."
     )
+    cost_per_run = serializers.CharField(
+        allow_null=True, help_text="Of all pods, for the median run of the family."
+    )
     currency = serializers.CharField()
+    family = FamilySerializer(allow_null=True, help_text="Null where none was seen before.")
     change = PreflightSuggestionSerializer(
         allow_null=True, help_text="The smallest change that lets it start."
     )
@@ -310,6 +358,8 @@ def _preflight_result(one: PreflightResult) -> dict[str, Any]:
     return {
         **{name: getattr(one, name) for name in plain},
         "expected_wait_seconds": _wait(one.expected_wait),
+        "position": None if one.position is None else asdict(one.position),
+        "family": _family(one.family),
         "quotas": [
             {
                 **{
@@ -320,7 +370,8 @@ def _preflight_result(one: PreflightResult) -> dict[str, Any]:
             }
             for quota in one.quotas
         ],
-        "cost_per_hour": None if one.cost_per_hour is None else str(one.cost_per_hour),
+        "cost_per_hour": _money(one.cost_per_hour),
+        "cost_per_run": _money(one.cost_per_run),
         "change": _change(one.change),
         "alternatives": [_alternative(other) for other in one.alternatives],
         "unchecked": list(one.unchecked),
@@ -342,7 +393,27 @@ def _alternative(one: AlternativeRow) -> dict[str, Any]:
     return {
         **{name: getattr(one, name) for name in plain},
         "expected_wait_seconds": _wait(one.expected_wait),
-        "cost_per_hour": None if one.cost_per_hour is None else str(one.cost_per_hour),
+        "cost_per_hour": _money(one.cost_per_hour),
+        "verdict": one.verdict,
+        "basis": one.basis.value,
+        "node_selector": dict(one.node_selector),
+    }
+
+
+def _money(amount: Decimal | None) -> str | None:
+    return None if amount is None else str(amount)
+
+
+def _family(one: FamilyHistory | None) -> dict[str, Any] | None:
+    if one is None:
+        return None
+    use = one.use
+    return {
+        **{name: getattr(one, name) for name in ("name", "workloads", "runs", "run_seconds")},
+        "gpu_model": None if use is None else use.gpu_model,
+        "measured_days": 0 if use is None else use.days,
+        "memory_peak_mib": None if use is None else use.memory_peak_mib,
+        "p95_activity": None if use is None else use.p95_activity,
     }
 
 

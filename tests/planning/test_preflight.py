@@ -10,20 +10,35 @@ from django.db.models import Q
 from django.test import Client
 from django.utils import timezone
 
-from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind, QuotaSnapshot
+from apps.clusters.domain.observed.objects import (
+    NodeSnapshot,
+    ObservedKind,
+    PodSnapshot,
+    QuotaSnapshot,
+)
 from apps.clusters.models import TierRule
 from apps.clusters.services import TierHistory
 from apps.costs.models import Price
 from apps.pending.services import current_state
 from apps.pending.services.cluster_state import holders, ledger_pods
+from apps.usage.domain.activity import CLASSES, class_of
+from apps.usage.models import WorkloadActivityDay, WorkloadDay
 from tests.api.conftest import client_of
-from tests.factories import H100, Portal, make_portal, make_workload
+from tests.factories import (
+    H100,
+    Portal,
+    make_model,
+    make_pod,
+    make_portal,
+    make_tier,
+    make_workload,
+)
 from tests.pending.pending_portal import at_most
 from tests.pending.rows import make_episode, make_looked, see
 
 pytestmark = pytest.mark.django_db
 GPU = "nvidia.com/gpu"
-KEY = f"requests.{GPU}"
+KEY, MIG = f"requests.{GPU}", "nvidia.com/mig-1g.10gb"
 LABELS = {"nvidia.com/gpu.product": H100, "pool": "gold"}
 URL = "/api/v1/preflight"
 
@@ -92,6 +107,9 @@ def test_what_fits_starts_with_its_tier_quota_price_and_queue_time(watched: Port
     (quota,) = found["quotas"]
     assert (quota["hard"], quota["used"], quota["left"], quota["needs"]) == (20.0, 4.0, 16.0, 2.0)
     assert (found["change"], found["alternatives"]) == (None, [])
+    # Its pods of this portal never ended, and whole GPUs of it were never measured.
+    assert found["family"]["runs"] == 0
+    assert found["cost_per_run"] is None
 
 
 def test_what_finds_no_room_waits_and_is_told_what_starts_now(watched: Portal) -> None:
@@ -156,6 +174,115 @@ def test_what_is_not_read_of_a_cluster_is_named(watched: Portal) -> None:
         "Affinity between pods is not checked.",
         "Volumes are not checked.",
     ]
+
+
+def test_pods_without_a_free_node_are_told_their_position(watched: Portal) -> None:
+    west, now = watched.clusters[0], timezone.now()
+    other = PodSnapshot(created=0.0, requests={GPU: 4.0}, priority=7, phase="Pending")
+    see(west, ObservedKind.POD, "other", other, at=now, namespace="speech", name="other")
+    assert result(watched, job(4))["position"] == {"place": 2, "of": 2, "queue": ""}
+    assert result(watched, job(2))["position"] is None
+    assert result(watched, job(9))["position"] is None
+
+
+def make_runs(portal: Portal, *, days: int = 8) -> None:
+    """Give past runs of 2, 4 and 6 hours, and measured days on H100 with little in use."""
+    (west, _), gold, now = portal.clusters, portal.tiers[0], timezone.now()
+    cards = portal.cards[0]
+    for number, hours in enumerate((2, 4, 6)):
+        past = make_workload(west, "vision", f"train-{1764000000 + number}")
+        since = now - timedelta(days=2 + number)
+        make_pod(past, created_at=since, cards=cards, ended_at=since + timedelta(hours=hours))
+    given = {
+        "cluster": west,
+        "tier": gold,
+        "gpu_model": make_model(H100),
+        "capacity_type": "unknown",
+        "team": portal.vision,
+        "namespace": past.namespace,
+        "workload": past,
+    }
+    slots = [0] * CLASSES
+    slots[class_of(0.1)] = 48
+    for ago in range(1, days + 1):
+        day = (now - timedelta(days=ago)).date()
+        amounts = {"allocated": 10, "busy": 1, "underused": 9, "memory_peak_mib": 4000.0}
+        WorkloadDay.objects.create(day=day, **given, **amounts)
+        WorkloadActivityDay.objects.create(day=day, **given, slots=slots)
+
+
+def add_slices(portal: Portal) -> None:
+    """Add a tier of MIG devices of the same model, all of them taken."""
+    west, now = portal.clusters[0], timezone.now()
+    slices = make_tier("slices", position=2)
+    labels = {"nvidia.com/gpu.product": H100, "pool": "slices"}
+    TierRule.objects.filter(tier=slices).update(
+        sharing="mig", resources=[MIG], node_selector={"pool": "slices"}
+    )
+    node = NodeSnapshot(labels=labels, allocatable={MIG: 7.0, "cpu": 64.0}, used={MIG: 7.0})
+    see(west, ObservedKind.NODE, "node-2", node, at=now, namespace="", name="west-2")
+
+
+def test_a_run_costs_what_half_of_the_earlier_runs_of_its_family_took_at_most(
+    watched: Portal,
+) -> None:
+    make_runs(watched)
+    found = result(watched, job(2))
+    assert found["family"] == {
+        "name": "train-*",
+        "workloads": 4,
+        "runs": 3,
+        "run_seconds": 4 * 3600.0,
+        "gpu_model": H100,
+        "measured_days": 8,
+        "memory_peak_mib": 4000.0,
+        "p95_activity": 0.1,
+    }
+    assert (found["cost_per_hour"], found["cost_per_run"]) == ("5.00", "20.00")
+
+
+def test_what_was_never_seen_has_no_run_and_no_cost_of_one(watched: Portal) -> None:
+    make_runs(watched)
+    found = result(watched, job(2).replace("name: train", "name: evaluate"))
+    assert (found["family"], found["cost_per_run"]) == (None, None)
+
+
+def test_a_cheaper_tier_that_holds_what_was_measured_is_offered_with_its_wait(
+    watched: Portal,
+) -> None:
+    make_runs(watched)
+    add_slices(watched)
+    (found,) = result(watched, job(1))["alternatives"]
+    assert (found["tier"], found["resource"], found["units"]) == ("slices", MIG, 1.0)
+    assert (found["basis"], found["verdict"]) == ("measured_use", "waits")
+    assert found["node_selector"] == {"pool": "slices"}
+    assert found["cost_per_hour"] == "0.36"
+    assert found["expected_wait_seconds"] is None
+
+
+@pytest.mark.parametrize(
+    "why", ["few days", "another team's", "more memory", "two GPUs", "not cheaper"]
+)
+def test_no_cheaper_tier_is_offered_where_it_is_not_known_to_do(why: str, watched: Portal) -> None:
+    make_runs(watched, days=6 if why == "few days" else 8)
+    add_slices(watched)
+    if why == "another team's":
+        TierRule.objects.filter(tier__name="slices").update(allowed_teams=["speech"])
+    if why == "more memory":
+        WorkloadDay.objects.update(memory_peak_mib=9000.0)
+    if why == "not cheaper":
+        Price.objects.update(currency="EUR", gpu_model="NVIDIA-L4")
+    assert result(watched, job(2 if why == "two GPUs" else 1))["alternatives"] == []
+
+
+def test_a_value_of_a_priority_class_that_is_not_known_is_said(watched: Portal) -> None:
+    found = result(watched, job(1, priorityClassName="high"))
+    assert found["unchecked"] == [
+        "Preemption is not assumed.",
+        "The value of the priority class is not known; 0 is assumed.",
+    ]
+    found = result(watched, job(1, priorityClassName="high", priority=9))
+    assert found["unchecked"] == ["Preemption is not assumed."]
 
 
 def test_who_does_not_see_a_namespace_is_not_answered(watched: Portal) -> None:

@@ -19,7 +19,7 @@ from apps.clusters.domain.observed.objects import (
     QuotaSnapshot,
     WorkloadSnapshot,
 )
-from apps.pending.domain.cluster_index import ClusterIndex
+from apps.pending.domain.cluster_index import ClusterIndex, bodies
 from apps.pending.domain.diagnosis import Cause, ClusterState, Diagnosis
 from apps.pending.domain.placement.blocked import BlockedControllers, counts_all, each_pod
 from apps.pending.domain.placement.fits import EPSILON, free
@@ -63,16 +63,26 @@ class PlannedWork:
 
 
 @dataclass(frozen=True, slots=True)
+class QueuePosition:
+    """Where work would stand, from 1, among `of` with itself; `queue` empty: the scheduler's."""
+
+    place: int
+    of: int
+    queue: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedStart:
     """Whether pods would start: `could` of `count` now; `why` the others not, None: all would.
 
-    `flavor` is that of Kueue that their GPUs come from.
+    `flavor` is that of Kueue that their GPUs come from. `position` is None where nothing queues.
     """
 
     why: Diagnosis | None
     count: int
     could: int
     flavor: str = ""
+    position: QueuePosition | None = None
 
 
 class SubmissionDiagnoser:
@@ -85,7 +95,7 @@ class SubmissionDiagnoser:
 
     def starts(self, work: PlannedWork) -> list[PlannedStart]:
         """Return for all pods of a work, in their order, whether they would start."""
-        queued, flavor, work = self._queued(work)
+        queued, flavor, work, position = self._queued(work)
         index, found = self.index, []
         for part in work.pods:
             why = queued or self._suspended(index, work, part) or self._blocked(index, work, part)
@@ -93,18 +103,22 @@ class SubmissionDiagnoser:
                 could = 0
                 if why.cause is Cause.QUOTA and why is not queued:
                     why, could = self._within_quota(index, work, part, why)
-                found.append(PlannedStart(why, part.count or 1, could, flavor))
+                place = position if why is queued else None
+                found.append(PlannedStart(why, part.count or 1, could, flavor, place))
                 continue
             count, could, why, filled = self._placed(index, work, part)
-            found.append(PlannedStart(why, count, could, flavor))
+            place = _among_pending(self.index.state, part.pod) if _queues(why) else None
+            found.append(PlannedStart(why, count, could, flavor, place))
             if work.parallel and len(work.pods) > 1:
                 index = _charged(filled, work.namespace, part, count)
         return found
 
     # ------------------------------------------------------------ queues
 
-    def _queued(self, work: PlannedWork) -> tuple[Diagnosis | None, str, PlannedWork]:
-        """Return why a queue would hold the work, its flavor, and the work as admitted."""
+    def _queued(
+        self, work: PlannedWork
+    ) -> tuple[Diagnosis | None, str, PlannedWork, QueuePosition | None]:
+        """Return why a queue would hold the work, its flavor, the work as admitted, its place."""
         state = self.index.state
         volcano = {one.name for one in state.of(ObservedKind.VOLCANO_QUEUE)}
         by_volcano = any(part.pod.scheduler == _VOLCANO for part in work.pods)
@@ -113,10 +127,12 @@ class SubmissionDiagnoser:
         if work.queue and of_kueue and ((work.namespace, work.queue) in local or not by_volcano):
             return self._by_kueue(work)
         if volcano and by_volcano:
-            return self._by_volcano(work), "", work
-        return None, "", work
+            return self._by_volcano(work), "", work, None
+        return None, "", work, None
 
-    def _by_kueue(self, work: PlannedWork) -> tuple[Diagnosis | None, str, PlannedWork]:
+    def _by_kueue(
+        self, work: PlannedWork
+    ) -> tuple[Diagnosis | None, str, PlannedWork, QueuePosition | None]:
         sets = tuple(
             PodSet(f"{at}", part.count or 1, part.pod.requests) for at, part in enumerate(work.pods)
         )
@@ -154,7 +170,9 @@ class SubmissionDiagnoser:
             )
             for part in work.pods
         )
-        return why, flavor, replace(work, pods=pods)
+        known = one.cluster_queue in kueue.queues.by_name
+        position = QueuePosition(one.place + 1, one.of, one.cluster_queue) if known else None
+        return why, flavor, replace(work, pods=pods), position
 
     def _by_volcano(self, work: PlannedWork) -> Diagnosis | None:
         requests: dict[str, float] = {}
@@ -282,6 +300,30 @@ class SubmissionDiagnoser:
         # Long enough ago for what is missing of it to prove something.
         at = self.index.state.at - _SETTLED_SECONDS
         return ObservedObject(kind, _UID, work.namespace, work.name, body, at, at)
+
+
+def _queues(why: Diagnosis | None) -> bool:
+    """Say whether the scheduler keeps pods in its own queue until others end."""
+    return why is not None and why.cause in (Cause.CAPACITY, Cause.GANG)
+
+
+def _among_pending(state: ClusterState, pod: PodSnapshot) -> QueuePosition:
+    """Return where a pod would stand among those that ask for GPUs of the same kind.
+
+    By priority, then age, as the scheduler's queue is: a new pod comes after its equals.
+    """
+    gpus = {r for r in pod.requests if state.is_gpu(r)}
+    others = [
+        other.priority
+        for _, other in bodies(state.of(ObservedKind.POD), PodSnapshot)
+        if _is_unscheduled(other) and gpus & {*other.requests}
+    ]
+    return QueuePosition(1 + sum(one >= pod.priority for one in others), 1 + len(others))
+
+
+def _is_unscheduled(pod: PodSnapshot) -> bool:
+    is_over = pod.phase in ("Failed", "Succeeded")
+    return pod.bound is None and pod.deleting is None and not pod.gates and not is_over
 
 
 def _controller(work: PlannedWork, part: PlannedPods, count: int) -> ControllerSnapshot:

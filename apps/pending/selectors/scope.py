@@ -187,9 +187,17 @@ class PendingScope:
         ]
 
 
-def seen_namespaces(at: datetime, visibility: Visibility) -> frozenset[tuple[str, str]]:
-    """Return the namespaces of active clusters that a reader may see into: cluster and name."""
-    return PendingScope(at, ALL_PENDING, visibility).seen_names
+def seen_namespaces(at: datetime, visibility: Visibility) -> dict[tuple[str, str], str]:
+    """Return the team by cluster and name of each namespace that a reader may see into.
+
+    Of active clusters, in no order. Three queries.
+    """
+    scope = PendingScope(at, ALL_PENDING, visibility)
+    return {
+        (owned.cluster, owned.name): owned.team
+        for pk, owned in scope.namespaces.items()
+        if scope.seen(pk)
+    }
 
 
 def tier_condition(tiers: Collection[str], path: str = "") -> Q:

@@ -2,6 +2,7 @@
 
 from apps.planning.services.preflight import PreflightRefused, preflight_manifest
 from apps.planning.services.preflight_rows import (
+    AlternativeBasis,
     AlternativeRow,
     PreflightReport,
     PreflightResult,

@@ -1,10 +1,14 @@
 """What a preflight answers."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from enum import StrEnum
 
+from apps.pending.domain.submission import QueuePosition
 from apps.pending.selectors import SuggestionRow
+from apps.planning.domain.measured_use import FamilyHistory
 from apps.planning.domain.verdicts import QuotaTouched
 
 
@@ -17,9 +21,16 @@ class QueueTimeRange:
     p90: float
 
 
+class AlternativeBasis(StrEnum):
+    """Why another request is offered: it starts now, or it costs less and holds what was used."""
+
+    STARTS_NOW = "starts_now"
+    MEASURED_USE = "measured_use"
+
+
 @dataclass(frozen=True, slots=True)
 class AlternativeRow:
-    """Another request that starts now: `units` of a resource in each pod, of a tier."""
+    """Another request: `units` of a resource in each pod, of a tier, on nodes with these labels."""
 
     tier: str
     resource: str
@@ -27,6 +38,9 @@ class AlternativeRow:
     gpu_equivalents: float
     expected_wait: QueueTimeRange | None
     cost_per_hour: Decimal | None
+    verdict: str
+    basis: AlternativeBasis
+    node_selector: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +48,9 @@ class PreflightResult:
     """The answer for pods alike of an object.
 
     `role` tells those of one object apart. `pods` is how many there are, `could_start` how many
-    of them now. `gpu_equivalents` and `cost_per_hour` are of all of them. `unchecked` are
-    sentences about what the portal does not know.
+    of them now. `gpu_equivalents`, `cost_per_hour` and `cost_per_run` are of all of them, a run as
+    long as half of those of the `family` were. `position` is None where nothing queues.
+    `unchecked` are sentences about what the portal does not know.
     """
 
     kind: str
@@ -53,9 +68,12 @@ class PreflightResult:
     detail: str
     explanation: str
     expected_wait: QueueTimeRange | None
+    position: QueuePosition | None
     quotas: tuple[QuotaTouched, ...]
     cost_per_hour: Decimal | None
+    cost_per_run: Decimal | None
     currency: str
+    family: FamilyHistory | None
     change: SuggestionRow | None
     suggestions: tuple[SuggestionRow, ...]
     alternatives: tuple[AlternativeRow, ...]

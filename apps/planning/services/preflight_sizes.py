@@ -1,0 +1,119 @@
+"""What planned pods count as, what they cost and how long such pods usually queue."""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from functools import cached_property
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind
+from apps.clusters.domain.pods.kube_objects import main_resource
+from apps.clusters.domain.tiers import (
+    NodeOffer,
+    NodeOffers,
+    capacity_type,
+    gpu_model,
+    tier_before_binding,
+)
+from apps.clusters.services import TierHistory
+from apps.costs import selectors as costs
+from apps.pending import selectors as pending
+from apps.pending.domain.diagnosis import ClusterState
+from apps.pending.domain.placement.fits import bits
+from apps.pending.domain.placement.flavor_nodes import FlavorNodes
+from apps.pending.domain.pods import selector
+from apps.pending.domain.submission import PlannedPods, SubmissionDiagnoser
+from apps.planning.domain.planned import gpus_of
+from apps.planning.services.preflight_rows import QueueTimeRange
+
+_RANGE = (0.1, 0.5, 0.9)
+_CENT = Decimal("0.01")
+
+
+@dataclass(frozen=True, slots=True)
+class PodSize:
+    """What pods count as: `units` of their main resource, `each` GPU-equivalents a pod."""
+
+    tier: str
+    resource: str
+    units: float
+    each: float
+
+
+class SubmissionSizes:
+    """Sizes, prices and queue times on one cluster; its state is indexed once."""
+
+    def __init__(
+        self,
+        cluster: str,
+        state: ClusterState,
+        catalog: TierHistory,
+        now: datetime,
+        visibility: Visibility,
+    ) -> None:
+        self.state = state
+        self.rules = catalog.at(now.timestamp())
+        self.diagnoser = SubmissionDiagnoser(state)
+        self._cluster = cluster
+        self._now = now
+        self._visibility = visibility
+        self.nodes = [
+            one.body for one in state.of(ObservedKind.NODE) if isinstance(one.body, NodeSnapshot)
+        ]
+        self._places = NodeOffers(
+            [NodeOffer(node.labels, {*node.allocatable, *node.devices}) for node in self.nodes]
+        )
+        self._waits: dict[tuple[str, float], QueueTimeRange | None] = {}
+
+    @cached_property
+    def _prices(self) -> costs.PriceList:
+        return costs.price_list(self._now, visibility=self._visibility)
+
+    @cached_property
+    def flavor_nodes(self) -> FlavorNodes | None:
+        """The nodes by flavor of Kueue; None where no node is known."""
+        index = self.diagnoser.index
+        return FlavorNodes(index, self.diagnoser.placer) if len(index.nodes) else None
+
+    def gpus(self, part: PlannedPods) -> dict[str, float]:
+        """Return the GPU resources and device classes of the requests of a pod."""
+        return gpus_of(part.pod.requests, self.state.is_gpu)
+
+    def size(self, part: PlannedPods) -> PodSize:
+        """Return what pods count as; empty names without GPUs."""
+        gpus = self.gpus(part)
+        if not gpus:
+            return PodSize("", "", 0.0, 0.0)
+        resource, units = main_resource(gpus)
+        labels = selector(part.pod.placement)
+        tier = tier_before_binding(resource, labels, self.rules)
+        each = sum(n * self._places.weight(r, labels, tier, self.rules) for r, n in gpus.items())
+        return PodSize(tier, resource, units, each)
+
+    def price(self, size: PodSize, part: PlannedPods) -> tuple[Decimal | None, str]:
+        """Return the price of a GPU-hour on most of the nodes that could hold the pods."""
+        fitting = self.diagnoser.placer.fit_of(part.pod.requests, part.pod.placement)
+        mask = fitting.could or fitting.selected & fitting.gpu_offering
+        labels = [fitting.nodes.seen[i].labels for i in bits(mask)] if size.each else []
+        kinds = Counter((gpu_model(one), capacity_type(one).value) for one in labels)
+        if not kinds:
+            return None, ""
+        model, paid = max(kinds, key=lambda kind: (kinds[kind], kind))
+        found = self._prices.of(self._cluster, model, paid, tier=size.tier)
+        return (None, "") if found is None else (found.per_gpu_hour, found.currency)
+
+    def wait(self, tier: str, each: float) -> QueueTimeRange | None:
+        """Return the queue times of pods of like size in a tier; None where too few started."""
+        key = (tier, each)
+        if key not in self._waits:
+            found = pending.queue_time_quantiles(
+                tier, each, self._now, cluster=self._cluster, fractions=_RANGE
+            )
+            self._waits[key] = None if found is None else QueueTimeRange(*found)
+        return self._waits[key]
+
+
+def cost_of(price: Decimal | None, gpu_hours: float) -> Decimal | None:
+    """Return what GPU-hours cost, in cents; None without a price."""
+    return None if price is None else (price * Decimal(repr(gpu_hours))).quantize(_CENT)
