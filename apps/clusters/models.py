@@ -319,7 +319,8 @@ class Pod(models.Model):
     `observed_until` is until when series showed a pod that no watch saw; None for others.
     `estimated` names those times of a pod of series that are estimates (`created,bound`).
     `unschedulable` says that series showed a scheduler refusing it. `revised_at` is when series
-    last changed a row that was there already; null where they never did.
+    last changed a row that was there already; null where they never did. `queue` and `gang` are
+    names in its namespace, `priority` what its class stood for; null where only series showed it.
     """
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -333,6 +334,9 @@ class Pod(models.Model):
     requests = models.JSONField(default=dict)
     node_selector = models.JSONField(default=dict)
     priority_class = models.CharField(max_length=253, blank=True)
+    queue = models.CharField(max_length=253, blank=True, db_default="")
+    gang = models.CharField(max_length=253, blank=True, db_default="")
+    priority = models.IntegerField(null=True, blank=True)
     created_at = models.DateTimeField()
     bound_at = models.DateTimeField(null=True, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)

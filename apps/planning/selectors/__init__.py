@@ -3,6 +3,7 @@
 What is replayed is GPUs of teams, which everybody may see; money and namespaces never appear.
 """
 
+from apps.planning.selectors.demand import NothingRecorded, RecordedDemand, recorded_demand
 from apps.planning.selectors.families import family_history
 from apps.planning.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.planning.selectors.what_if import (

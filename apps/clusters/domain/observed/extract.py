@@ -50,9 +50,9 @@ from apps.clusters.domain.observed.pods import (
     controller_snapshot,
     event_snapshot,
     pod_snapshot,
-    queue_name,
     top_owner,
 )
+from apps.clusters.domain.pods.membership import queue_name
 
 _OVER = frozenset({"Completed", "Finished", "Failed"})
 _Reader = Callable[[JsonObject, ExtractionContext], Body | None]

@@ -28,17 +28,9 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.pods.kube_objects import gpu_containers
 from apps.clusters.domain.pods.ledger import Owner, controller_of, nearest_owner
+from apps.clusters.domain.pods.membership import gang_name, queue_name
 from apps.clusters.domain.resources import is_gpu
 
-_QUEUE_LABELS = (
-    "kueue.x-k8s.io/queue-name",
-    "volcano.sh/queue-name",
-    "kai.scheduler/queue",
-    "runai/queue",
-)
-_QUEUE_ANNOTATIONS = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
-_GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
-_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "kueue.x-k8s.io/pod-group-name")
 _EVICTED = "Evicted"
 _STARTED = frozenset({"running", "terminated"})
 
@@ -132,7 +124,7 @@ def pod_snapshot(item: JsonObject, context: ExtractionContext) -> PodSnapshot | 
         priority=number(spec.get("priority")),
         nominated_node=text(status.get("nominatedNodeName")),
         claims=pod.claim_uses,
-        group=_group(pod.metadata, spec),
+        group=gang_name(pod.metadata, spec),
         queue=queue_name(pod.metadata),
         node=pod.node,
         bound=pod.bound,
@@ -190,27 +182,6 @@ def _is_container_pending(pod: KubePod) -> list[ContainerWait]:
         for one in pod.statuses
         if one.state.kind == "waiting"
     ]
-
-
-def _group(metadata: JsonObject, spec: JsonObject) -> str:
-    """Return the gang that a pod belongs to, in whichever of their ways it says so."""
-    return (
-        _first(mapping(metadata, "annotations"), _GROUP_ANNOTATIONS)
-        or _first(mapping(metadata, "labels"), _GROUP_LABELS)
-        or text(mapping(spec, "schedulingGroup").get("podGroupName"))
-        or text(mapping(spec, "workloadRef").get("name"))
-    )
-
-
-def queue_name(metadata: JsonObject) -> str:
-    """Return the queue that an object is to go through; empty where it names none."""
-    return _first(mapping(metadata, "labels"), _QUEUE_LABELS) or _first(
-        mapping(metadata, "annotations"), _QUEUE_ANNOTATIONS
-    )
-
-
-def _first(found: JsonObject, keys: tuple[str, ...]) -> str:
-    return next((text(found[key]) for key in keys if text(found.get(key))), "")
 
 
 # ---------------------------------------------------------------- owners

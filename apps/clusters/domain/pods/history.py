@@ -155,6 +155,8 @@ def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
         runs=runs,
         end_reason=max(one.end_reason, other.end_reason),
         priority_class=max(one.priority_class, other.priority_class),
+        queue=max(one.queue, other.queue),
+        gang=max(one.gang, other.gang),
         unschedulable=one.unschedulable or other.unschedulable,
         node_selector=max(one.node_selector, other.node_selector, key=lambda s: sorted(s.items())),
         last_seen=seen,

@@ -10,9 +10,17 @@ from math import inf
 from typing import Any
 
 from apps.clusters.domain.devices.resource_claims import NO_CLAIMS, PodClaims
-from apps.clusters.domain.kube_json import ContainerStatus, KubePod, condition, mapping, seconds
+from apps.clusters.domain.kube_json import (
+    ContainerStatus,
+    KubePod,
+    condition,
+    mapping,
+    number,
+    seconds,
+)
 from apps.clusters.domain.observed.objects import Condition
 from apps.clusters.domain.pods.ledger import OfferedDevice, Owner, PodRecord, PodSource
+from apps.clusters.domain.pods.membership import gang_name, queue_name
 from apps.clusters.domain.resources import effective_request, gpu_amounts, is_gpu
 from apps.clusters.domain.window import union
 
@@ -165,6 +173,9 @@ def pod_record(
         priority_class=str(pod.spec.get("priorityClassName") or ""),
         node_selector=_node_selector(pod.spec),
         source=PodSource.API,
+        queue=queue_name(pod.metadata),
+        gang=gang_name(pod.metadata, pod.spec),
+        priority=number(pod.spec.get("priority")),
         claims=claims.uids,
     )
 

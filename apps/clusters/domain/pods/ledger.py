@@ -108,7 +108,8 @@ class PodRecord:
     in which a container that requests GPU ran; the end of one that still runs is None.
     `last_seen` is set for pods known from series alone, and `estimated` names those of `created`,
     `bound` and `finished` that are estimates, because the series that tell them were missing.
-    `unschedulable`: series showed that a scheduler refused it, or that it was gated.
+    `unschedulable`: series showed that a scheduler refused it, or that it was gated. `queue` is
+    the queue that it names, `gang` its group of pods; series tell neither, nor its `priority`.
     """
 
     uid: str
@@ -127,6 +128,9 @@ class PodRecord:
     priority_class: str = ""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     source: PodSource = PodSource.API
+    queue: str = ""
+    gang: str = ""
+    priority: int | None = None
     claims: tuple[str, ...] = ()
     last_seen: LastSeen | None = None
     estimated: frozenset[str] = frozenset()

@@ -62,6 +62,7 @@ _COLUMNS = (
     *("pk", "workload_id", "workload__namespace_id", "tier__name", "gpu_model__name"),
     *("gpu_equivalents", "units", "lost", "uid", "workload__namespace__name", "name"),
     *("workload__kind", "workload__name", "node_name", "end_reason", "priority_class", "source"),
+    *("queue", "gang", "priority"),
     *_TIMES,
     *_TEXTS,
 )
@@ -165,6 +166,10 @@ def pod_values(record: PodRecord) -> dict[str, Any]:
         "requests": dict(record.requests),
         "node_selector": dict(record.node_selector),
         "priority_class": record.priority_class,
+        # PostgreSQL takes no NUL in text.
+        "queue": record.queue.replace("\0", "")[:253],
+        "gang": record.gang.replace("\0", "")[:253],
+        "priority": record.priority,
         "created_at": from_seconds(record.created),
         "bound_at": _time(record.bound),
         "started_at": _time(record.started),
@@ -202,6 +207,9 @@ def pod_record_of(row: Pod) -> PodRecord:
         priority_class=row.priority_class,
         node_selector=row.node_selector,
         source=PodSource(row.source),
+        queue=row.queue,
+        gang=row.gang,
+        priority=row.priority,
         claims=tuple(row.claims),
         last_seen=_last_seen(row),
         estimated=frozenset(row.estimated.split(",") if row.estimated else ()),
@@ -380,7 +388,8 @@ def _mapping(text: str) -> Mapping[str, Any]:
 def _recorded(values: Sequence[Any]) -> RecordedPod:
     """Return what the values of _COLUMNS tell; a third of the work of rows with relations."""
     pk, workload, namespace_id, tier, model, equivalents, units, lost, *rest = values
-    uid, namespace, name, kind, owner, node, reason, priority, source, *rest = rest
+    uid, namespace, name, kind, owner, node, reason, priority_class, source, *rest = rest
+    queue, gang, priority, *rest = rest
     created, bound, started, finished, deleted, observed, requests, selector, runs, claims = rest
     record = PodRecord(
         uid=uid,
@@ -397,9 +406,12 @@ def _recorded(values: Sequence[Any]) -> RecordedPod:
         deleted=observed if deleted is None and finished is None else deleted,
         runs=_runs(runs),
         end_reason=reason,
-        priority_class=priority,
+        priority_class=priority_class,
         node_selector=_mapping(selector),
         source=PodSource(source),
+        queue=queue,
+        gang=gang,
+        priority=priority,
         claims=() if claims == _NONE else _names(claims),
     )
     return RecordedPod(pk, workload, namespace_id, record, tier, model, equivalents, units, lost)

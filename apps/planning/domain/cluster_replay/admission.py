@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 from apps.planning.domain.cluster_replay.inputs import (
@@ -33,6 +34,7 @@ class _QuotaNeeds(NamedTuple):
     """What works of one queue need alike."""
 
     tier: str
+    counted: str
     units: float
     priority: int
     requires: Labels
@@ -50,11 +52,22 @@ class _Candidate(NamedTuple):
 
 
 class QueueAdmission:
-    """The queues with their pending work, and who has quota of them."""
+    """The queues with their pending work, and who has quota of them.
 
-    def __init__(self, cluster: ReplayCluster, policy: ReplayPolicy) -> None:
+    `queue_of` tells a work's queue: its ClusterQueue, or its namespace for ResourceQuotas.
+    """
+
+    def __init__(
+        self,
+        cluster: ReplayCluster,
+        policy: ReplayPolicy,
+        queue_of: Callable[[RecordedWork], str] = attrgetter("queue"),
+    ) -> None:
         self._queues = {queue.name: queue for queue in cluster.queues}
+        self._queue_of = queue_of
         self._flavors = cluster.flavors
+        self._nodes = cluster.nodes
+        self._serves: dict[FlavorTier, bool] = {}
         self._fair = policy.fair_sharing
         self._tree = QuotaTree(cluster.queues, cluster.cohorts, borrowing=policy.borrowing)
         self._roots = {name: self._tree.root(name) for name in self._queues}
@@ -73,28 +86,33 @@ class QueueAdmission:
 
     def add(self, number: int, work: RecordedWork, key: LineKey) -> bool:
         """Put a work into its queue; False where it has none, and needs no quota."""
-        if work.queue not in self._queues:
+        queue = self._queues.get(self._queue_of(work))
+        if queue is None:
             return False
         self._works[number] = (work, key)
         # Who may preempt is not held up by who may not.
-        queue = self._queues[work.queue]
         levels = queue.preempts_own or queue.reclaim == Reclaim.LOWER_PRIORITY
         needs = _QuotaNeeds(
-            work.tier, work.total_units, work.priority if levels else 0, work.requires
+            work.tier,
+            work.counted,
+            work.total_units,
+            work.priority if levels else 0,
+            work.requires,
         )
-        self._lines[work.queue].add(PendingGroup("", needs), key)
-        self._live.add(work.queue)
+        self._lines[queue.name].add(PendingGroup("", needs), key)
+        self._live.add(queue.name)
         return True
 
     def remove(self, number: int, work: RecordedWork) -> None:
         """A pending work was canceled; later work may have been held up by it."""
-        self._lines[work.queue].remove(number)
-        self._lines[work.queue].unblock()
-        self._live.add(work.queue)
+        name = self._queue_of(work)
+        self._lines[name].remove(number)
+        self._lines[name].unblock()
+        self._live.add(name)
 
     def keep(self, number: int, work: RecordedWork, at: float) -> None:
         """Count the quota of a work that ran before, even where it is more than there is."""
-        queue = self._queues.get(work.queue)
+        queue = self._queues.get(self._queue_of(work))
         keys = [] if queue is None else list(self._possible(queue, work))
         if queue is None or not keys:
             return
@@ -129,12 +147,10 @@ class QueueAdmission:
             yield AdmittedWork(number, chosen.flavor[0], requires, chosen.victims)
 
     def _hold(self, number: int, work: RecordedWork, key: FlavorTier, at: float) -> None:
-        units = work.total_units
-        self._tree.use(work.queue, key, units)
-        self._holders[work.queue][number] = QuotaHolder(
-            number, work.queue, key, units, work.priority, at
-        )
-        self._held_in[number] = work.queue
+        name, units = self._queue_of(work), work.total_units
+        self._tree.use(name, key, units)
+        self._holders[name][number] = QuotaHolder(number, name, key, units, work.priority, at)
+        self._held_in[number] = name
 
     def _unblock(self, root: int) -> None:
         for name in self._members[root]:
@@ -177,7 +193,7 @@ class QueueAdmission:
                 room = max(room, self._tree.unused(queue.name, key))
             most[key[1]] = max(most.get(key[1], 0.0), room)
         return lambda needs: (
-            isinstance(needs, _QuotaNeeds) and needs.units > most.get(needs.tier, 0.0) + SLACK
+            isinstance(needs, _QuotaNeeds) and needs.units > most.get(needs.counted, 0.0) + SLACK
         )
 
     def _fitting(
@@ -227,8 +243,21 @@ class QueueAdmission:
         asked = dict(work.requires)
         for key in queue.quotas:
             labels = self._flavors.get(key[0], ())
-            if key[1] == work.tier and all(asked.get(k, v) == v for k, v in labels):
+            if key[1] != work.counted or any(asked.get(k, v) != v for k, v in labels):
+                continue
+            if key[1] == work.tier or self._has_nodes(key[0], work.tier):
                 yield key
+
+    def _has_nodes(self, flavor: str, tier: str) -> bool:
+        """Say whether nodes of a flavor offer a tier: one resource may be of several."""
+        key, labels = (flavor, tier), self._flavors.get(flavor, ())
+        if key not in self._serves:
+            self._serves[key] = not labels or any(
+                any(device.tier == tier for device in node.devices)
+                and all(node.labels.get(name) == value for name, value in labels)
+                for node in self._nodes
+            )
+        return self._serves[key]
 
     def _requires(self, work: RecordedWork, key: FlavorTier) -> Labels:
         return tuple(sorted({*work.requires, *self._flavors.get(key[0], ())}))

@@ -5,19 +5,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from heapq import heappop, heappush
+from operator import attrgetter
 
 from apps.planning.domain.cluster_replay.admission import QueueAdmission
 from apps.planning.domain.cluster_replay.inputs import (
     ClusterReplay,
     DevicePart,
+    FlavorQuota,
     HeldSpan,
     Labels,
+    MissingUnits,
     PendingOrder,
     PlayedWork,
     RecordedWork,
     ReplayAssumption,
     ReplayCluster,
     ReplayPolicy,
+    ReplayQueue,
 )
 from apps.planning.domain.cluster_replay.node_space import TierSpace, tier_spaces
 from apps.planning.domain.cluster_replay.pending_line import LineKey, PendingGroup, PendingLine
@@ -31,16 +35,19 @@ class _EventKind(IntEnum):
     END = 0
     CANCEL = 1
     NODE_CLOSES = 2
-    NODE_OPENS = 3
-    ARRIVE = 4
+    UNITS_GO = 3
+    NODE_OPENS = 4
+    UNITS_COME = 5
+    ARRIVE = 6
 
 
 class _Phase(IntEnum):
     AHEAD = 0
-    QUEUED = 1
-    PENDING = 2
-    RUNNING = 3
-    OVER = 4
+    UNCREATED = 1
+    QUEUED = 2
+    PENDING = 3
+    RUNNING = 4
+    OVER = 5
 
 
 @dataclass(slots=True)
@@ -108,6 +115,15 @@ def _assumed(
     return tuple(assumption for assumption, is_held in holds.items() if is_held)
 
 
+def _of_namespaces(cluster: ReplayCluster) -> ReplayCluster:
+    """Return ResourceQuotas as queues that lend and borrow nothing."""
+    queues = tuple(
+        ReplayQueue(name, {("", key): FlavorQuota(hard) for key, hard in limits.items()})
+        for name, limits in cluster.namespace_quotas.items()
+    )
+    return ReplayCluster((), queues)
+
+
 class _ClusterRun:
     """The state of the cluster while it is replayed."""
 
@@ -125,6 +141,10 @@ class _ClusterRun:
         self._spaces = tier_spaces(cluster.nodes, policy.packing)
         self._places = {node.name: place for place, node in enumerate(cluster.nodes)}
         self._admission = QueueAdmission(cluster, policy)
+        self._creation = QueueAdmission(_of_namespaces(cluster), policy, attrgetter("namespace"))
+        self._missing = [
+            (place, span) for place, node in enumerate(cluster.nodes) for span in node.missing
+        ]
         self._lines: dict[str, PendingLine] = defaultdict(PendingLine)
         self._turns = {tier: TeamTurns(tier, policy, start) for tier in self._spaces}
         self._dirty: set[str] = set()
@@ -152,11 +172,21 @@ class _ClusterRun:
     # ------------------------------------------------------------ events
 
     def _prepare(self, start: float) -> None:
+        self._prepare_nodes(start)
+        self._prepare_works(start)
+
+    def _prepare_nodes(self, start: float) -> None:
         for place, node in enumerate(self._cluster.nodes):
             for span in node.closed:
                 if span.end > start:
                     self._push(max(span.start, start), _EventKind.NODE_CLOSES, place)
                     self._push(span.end, _EventKind.NODE_OPENS, place)
+        for number, (_, missing) in enumerate(self._missing):
+            if missing.end > start:
+                self._push(max(missing.start, start), _EventKind.UNITS_GO, number)
+                self._push(missing.end, _EventKind.UNITS_COME, number)
+
+    def _prepare_works(self, start: float) -> None:
         running = sorted(
             (state.played.work.asked_at, number)
             for number, state in enumerate(self._states)
@@ -189,6 +219,7 @@ class _ClusterRun:
             parts = space.place(work.units, work.pods, work.requires)
         if parts is None:
             return False
+        self._creation.keep(number, work, start)
         self._admission.keep(number, work, start)
         self._start_work(number, start, parts)
         return True
@@ -204,10 +235,20 @@ class _ClusterRun:
                 self._cancel(number, at)
             case _EventKind.ARRIVE:
                 self._arrive(number)
-            case _EventKind.NODE_CLOSES | _EventKind.NODE_OPENS:  # pragma: no branch
+            case _EventKind.NODE_CLOSES | _EventKind.NODE_OPENS:
                 for tier, space in self._spaces.items():
                     if space.has(number):
                         self._turn_node(kind, tier, number)
+            case _EventKind.UNITS_GO | _EventKind.UNITS_COME:  # pragma: no branch
+                self._turn_units(kind, *self._missing[number])
+
+    def _turn_units(self, kind: _EventKind, node: int, missing: MissingUnits) -> None:
+        space = self._spaces[missing.tier]
+        if kind == _EventKind.UNITS_GO:
+            space.lose(node, missing.units)
+        else:
+            space.regain(node, missing.units)
+            self._unblock(missing.tier)
 
     def _turn_node(self, kind: _EventKind, tier: str, node: int) -> None:
         if kind == _EventKind.NODE_CLOSES:
@@ -221,20 +262,29 @@ class _ClusterRun:
         # It would have been canceled by now, but it has started.
         if state.played.runs or state.phase == _Phase.OVER:
             return
-        if state.phase == _Phase.QUEUED:
+        if state.phase == _Phase.UNCREATED:
+            self._creation.remove(number, state.played.work)
+        elif state.phase == _Phase.QUEUED:
             self._admission.remove(number, state.played.work)
         elif state.phase == _Phase.PENDING:
             self._lines[state.played.work.tier].remove(number)
             self._unblock(state.played.work.tier)
-            self._admission.release(number)
+        self._admission.release(number)
+        self._creation.release(number)
         state.phase, state.played.ended_at = _Phase.OVER, at
 
     def _arrive(self, number: int) -> None:
         state = self._states[number]
         if state.phase == _Phase.OVER:
             return
-        work = state.played.work
-        if self._admission.add(number, work, self._line_key(number)):
+        if self._creation.add(number, state.played.work, self._line_key(number)):
+            state.phase = _Phase.UNCREATED
+        else:
+            self._join_queue(number)
+
+    def _join_queue(self, number: int) -> None:
+        state = self._states[number]
+        if self._admission.add(number, state.played.work, self._line_key(number)):
             state.phase = _Phase.QUEUED
         else:
             self._join_line(number)
@@ -262,7 +312,10 @@ class _ClusterRun:
 
     def _settle(self, at: float) -> None:
         """Admit and place until nothing more can start."""
-        while self._dirty or self._admission.is_dirty:
+        while self._dirty or self._admission.is_dirty or self._creation.is_dirty:
+            # A quota lets in what fits, as the API server does: it knows no order but tries.
+            for created in self._creation.admit(at):
+                self._join_queue(created.number)
             for admitted in self._admission.admit(at):
                 for victim in admitted.victims:
                     self._preempt(victim, at)
@@ -345,6 +398,7 @@ class _ClusterRun:
         self._turns[work.tier].hold(work.team, -state.gpus, at)
         self._running[work.tier].discard(number)
         self._admission.release(number)
+        self._creation.release(number)
         state.parts = ()
         self._unblock(work.tier)
 
@@ -359,5 +413,6 @@ class _ClusterRun:
         else:
             self._lines[state.played.work.tier].remove(number)
             self._admission.release(number)
+            self._creation.release(number)
         state.requires = state.played.work.requires
         self._arrive(number)

@@ -15,7 +15,7 @@ SLACK = 1e-9
 Labels = tuple[tuple[str, str], ...]
 """Labels that a node must have, sorted by key."""
 FlavorTier = tuple[str, str]
-"""A Kueue flavor and a tier: quota is set for a resource of a flavor."""
+"""A Kueue flavor, and what is counted of it: a resource, or a tier (`RecordedWork.counted`)."""
 
 
 class Packing(StrEnum):
@@ -69,6 +69,18 @@ class ClosedSpan(NamedTuple):
     end: float
 
 
+class MissingUnits(NamedTuple):
+    """While a node has so many units of a tier less: unavailable devices, or another layout.
+
+    What runs on them goes on until it ends.
+    """
+
+    start: float
+    end: float
+    tier: str
+    units: float
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayDevice:
     """A device of a node: `units` pods' units fit on it; `weight`: GPU-equivalents of a unit.
@@ -86,12 +98,16 @@ class ReplayDevice:
 
 @dataclass(frozen=True, slots=True)
 class ReplayNode:
-    """A node with its devices; `closed` spans are in order and do not overlap."""
+    """A node with the most devices that it ever had; `missing` tells when it had fewer.
+
+    `closed` spans, and `missing` ones of one tier, are in order and do not overlap.
+    """
 
     name: str
     devices: tuple[ReplayDevice, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
     closed: tuple[ClosedSpan, ...] = ()
+    missing: tuple[MissingUnits, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +152,15 @@ class ReplayCluster:
     """The nodes, queues and flavors that work is replayed on.
 
     `flavors` have the node labels of each flavor. Work of a queue that is not here needs no quota.
+    `namespace_quotas` are limits of ResourceQuotas, in units of what is counted, by namespace: what
+    does not fit is not created until there is room.
     """
 
     nodes: tuple[ReplayNode, ...]
     queues: tuple[ReplayQueue, ...] = ()
     cohorts: tuple[ReplayCohort, ...] = ()
     flavors: Mapping[str, Labels] = field(default_factory=dict)
+    namespace_quotas: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +195,8 @@ class RecordedWork:
     `runs_seconds` counts from the start, None where the end is not known. `leaves_at`: when it was
     canceled, unless it has started by then. `running`: it held GPUs when the replay begins, on
     `nodes` where these are known. `delay_seconds`: what neither quota nor room explains.
-    `idle_seconds`: how long it did nothing before it ended.
+    `idle_seconds`: how long it did nothing before it ended. `queue` is a ClusterQueue. `resource`
+    is what queues and quotas count; empty: they count the tier.
     """
 
     team: str
@@ -188,6 +208,8 @@ class RecordedWork:
     leaves_at: float | None = None
     priority: int = 0
     queue: str = ""
+    namespace: str = ""
+    resource: str = ""
     requires: Labels = ()
     running: bool = False
     nodes: tuple[str, ...] = ()
@@ -197,6 +219,11 @@ class RecordedWork:
     @property
     def total_units(self) -> float:
         return self.units * self.pods
+
+    @property
+    def counted(self) -> str:
+        """What queues and quotas count of it."""
+        return self.resource or self.tier
 
 
 class DevicePart(NamedTuple):

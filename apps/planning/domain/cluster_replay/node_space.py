@@ -16,12 +16,17 @@ from apps.planning.domain.cluster_replay.inputs import (
 
 @dataclass(slots=True)
 class _TierNode:
-    """What a node offers of a tier, and what is free of it on each of its devices."""
+    """What a node offers of a tier, and what is free of it on each of its devices.
+
+    `missing_on` is what its devices lack now, `owed` what they will lack as soon as it is free.
+    """
 
     capacity: float
     devices: list[int]
     free: float = 0.0
     free_on: dict[int, float] = field(default_factory=dict)
+    missing_on: dict[int, float] = field(default_factory=dict)
+    owed: float = 0.0
 
 
 class TierSpace:
@@ -99,8 +104,41 @@ class TierSpace:
         """Give back what was taken."""
         for part in parts:
             own = self._nodes[part.node]
-            own.free_on[part.device] += part.units
-            self._move(part.node, own.free + part.units)
+            # What failed under a running pod goes as soon as the pod gives it back.
+            missing = min(own.owed, part.units)
+            own.owed -= missing
+            self._set_aside(own, part.device, missing)
+            own.free_on[part.device] += part.units - missing
+            self._move(part.node, own.free + part.units - missing)
+
+    def lose(self, node: int, units: float) -> None:
+        """Let a node have so many units less: those that are free at once, others as they end."""
+        own, left = self._nodes[node], units
+        for device in sorted(own.devices, key=lambda one: (-own.free_on[one], -one)):
+            part = min(left, own.free_on[device])
+            own.free_on[device] -= part
+            self._set_aside(own, device, part)
+            left -= part
+        own.owed += left
+        self._move(node, own.free - (units - left))
+
+    def regain(self, node: int, units: float) -> None:
+        """Give a node back what it lost."""
+        own = self._nodes[node]
+        still_held = min(own.owed, units)
+        own.owed -= still_held
+        back, left = 0.0, units - still_held
+        for device, missing in sorted(own.missing_on.items()):
+            part = min(left, missing)
+            own.missing_on[device] = missing - part
+            own.free_on[device] += part
+            back, left = back + part, left - part
+        self._move(node, own.free + back)
+
+    @staticmethod
+    def _set_aside(own: _TierNode, device: int, units: float) -> None:
+        if units > 0:
+            own.missing_on[device] = own.missing_on.get(device, 0.0) + units
 
     def close(self, node: int) -> None:
         """Let no further pod come to a node."""

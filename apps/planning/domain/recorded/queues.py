@@ -1,0 +1,134 @@
+"""Observed queues, cohorts, flavors and ResourceQuotas as quotas of a replay."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from apps.clusters.domain.observed.objects import (
+    ClusterQueueSnapshot,
+    CohortSnapshot,
+    FlavorSnapshot,
+    LocalQueueSnapshot,
+    ObservedKind,
+    ObservedObject,
+    QuotaSnapshot,
+)
+from apps.clusters.domain.observed.objects import FlavorQuota as ObservedQuota
+from apps.planning.domain.cluster_replay.inputs import (
+    FlavorQuota,
+    FlavorTier,
+    Labels,
+    Reclaim,
+    ReplayCohort,
+    ReplayQueue,
+)
+
+_REQUESTS = "requests."
+_DEVICES = ".deviceclass.resource.k8s.io/devices"
+_RECLAIM: Mapping[str, Reclaim] = {
+    "LowerPriority": Reclaim.LOWER_PRIORITY,
+    "Any": Reclaim.ANY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedQueues:
+    """What limits work, as it was set for most of a window.
+
+    `links` lead from (namespace, LocalQueue) to the ClusterQueue.
+    """
+
+    queues: tuple[ReplayQueue, ...] = ()
+    cohorts: tuple[ReplayCohort, ...] = ()
+    flavors: Mapping[str, Labels] = field(default_factory=dict)
+    links: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    namespace_quotas: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+def recorded_queues(
+    seen: Iterable[ObservedObject], is_gpu: Callable[[str], bool], *, start: float, end: float
+) -> RecordedQueues:
+    """Return the limits on GPUs that held for most of the time from `start` to `end`.
+
+    ResourceQuotas with scopes are left out: they limit only some pods. Of several quotas of a
+    namespace the lowest limit holds.
+    """
+    there = _prevailing(seen, start, end)
+    limits: dict[str, dict[str, float]] = defaultdict(dict)
+    for one in there:
+        if isinstance(one.body, QuotaSnapshot) and not one.body.scopes:
+            # Each quota of a namespace has to let a pod in.
+            own = limits[one.namespace]
+            for key, hard in one.body.hard.items():
+                name = _limited(key)
+                if name and is_gpu(name):
+                    own[name] = min(hard, own.get(name, inf))
+    return RecordedQueues(
+        queues=tuple(
+            _queue(one.name, one.body, is_gpu)
+            for one in there
+            if isinstance(one.body, ClusterQueueSnapshot)
+        ),
+        cohorts=tuple(
+            ReplayCohort(one.name, one.body.parent, _quotas(one.body.quotas, is_gpu))
+            for one in there
+            if isinstance(one.body, CohortSnapshot)
+        ),
+        flavors={
+            one.name: tuple(sorted(one.body.node_labels.items()))
+            for one in there
+            if isinstance(one.body, FlavorSnapshot)
+        },
+        links={
+            (one.namespace, one.name): one.body.cluster_queue
+            for one in there
+            if isinstance(one.body, LocalQueueSnapshot)
+        },
+        namespace_quotas={name: own for name, own in sorted(limits.items()) if own},
+    )
+
+
+def _prevailing(seen: Iterable[ObservedObject], start: float, end: float) -> list[ObservedObject]:
+    """Return of each object the setting that held longest; of equals the newest. By name."""
+    best: dict[tuple[ObservedKind, str], tuple[float, float, ObservedObject]] = {}
+    for one in seen:
+        gone = end if one.gone is None else one.gone
+        # What was first seen when the watch began may have held before: it is there at least.
+        held = (min(end, gone) - max(start, one.first), one.first, one)
+        key = (one.kind, one.uid)
+        if gone > start and (key not in best or held[:2] > best[key][:2]):
+            best[key] = held
+    found = (one for _, _, one in best.values())
+    return sorted(found, key=lambda one: (one.kind, one.namespace, one.name, one.uid))
+
+
+def _limited(key: str) -> str:
+    """Return the resource or device class that a key of a ResourceQuota limits; else empty."""
+    if key.endswith(_DEVICES):
+        return key.removesuffix(_DEVICES)
+    return key.removeprefix(_REQUESTS) if key.startswith(_REQUESTS) else ""
+
+
+def _queue(name: str, body: ClusterQueueSnapshot, is_gpu: Callable[[str], bool]) -> ReplayQueue:
+    # How Kueue goes through flavors is not recorded: its default, to borrow first, is taken.
+    preemption = body.preemption
+    return ReplayQueue(
+        name=name,
+        quotas=_quotas(body.quotas, is_gpu),
+        cohort=body.cohort,
+        weight=1.0 if body.weight is None else body.weight,
+        strict=body.strategy == "StrictFIFO",
+        reclaim=_RECLAIM.get(preemption.get("reclaimWithinCohort", ""), Reclaim.NEVER),
+        preempts_own=preemption.get("withinClusterQueue", "Never") != "Never",
+    )
+
+
+def _quotas(
+    quotas: Sequence[ObservedQuota], is_gpu: Callable[[str], bool]
+) -> Mapping[FlavorTier, FlavorQuota]:
+    return {
+        (one.flavor, one.resource): FlavorQuota(one.nominal, one.borrowing_limit, one.lending_limit)
+        for one in quotas
+        if is_gpu(one.resource)
+    }

@@ -1,0 +1,340 @@
+"""What a cluster was asked for in a window, and what it had, as recorded: the input of replays."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.devices.dra import is_gpu_class
+from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
+from apps.clusters.domain.observed.objects import ObservedKind
+from apps.clusters.domain.resources import is_gpu
+from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
+from apps.clusters.domain.window import Window, overlap
+from apps.clusters.models import Cluster, Pod, UnixSeconds
+from apps.clusters.selectors import TeamSpan, team_spans
+from apps.clusters.services import (
+    TierHistory,
+    observed_objects,
+    recorded_intervals,
+    watched_spans,
+)
+from apps.pending.domain.diagnosis import OF_DEMAND, PENDING_COUNTS, Counts, Outcome
+from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
+from apps.pending.models import CauseInterval, Episode
+from apps.planning.domain.cluster_replay.inputs import RecordedWork, ReplayCluster
+from apps.planning.domain.recorded.nodes import replay_nodes
+from apps.planning.domain.recorded.queues import RecordedQueues, recorded_queues
+from apps.planning.domain.recorded.works import (
+    BlockedWork,
+    LedgerPod,
+    OwnerKey,
+    WorkLife,
+    recorded_works,
+)
+
+_POD = "Pod"
+_KINDS = (
+    ObservedKind.RESOURCE_QUOTA,
+    ObservedKind.CLUSTER_QUEUE,
+    ObservedKind.LOCAL_QUEUE,
+    ObservedKind.COHORT,
+    ObservedKind.RESOURCE_FLAVOR,
+)
+_OWNER = ("workload__namespace__name", "workload__kind", "workload__name")
+_OF_DEMAND = frozenset(cause.value for cause in OF_DEMAND)
+
+
+class NothingRecorded(LookupError):
+    """Nothing is known of a cluster's nodes in a window, and why, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedDemand:
+    """What was asked of a cluster in a window, with what it had: all that a replay takes.
+
+    `works` are by arrival; `lives` tell in the same order how each went. `cluster` has nodes with
+    their capacity over time, queues, cohorts, flavors and ResourceQuotas. `left_out` counts pods
+    and blocked work that are not among the works, by reason.
+    """
+
+    window: Window
+    works: tuple[RecordedWork, ...]
+    lives: tuple[WorkLife, ...]
+    cluster: ReplayCluster
+    left_out: Mapping[str, int]
+
+
+def recorded_demand(cluster: str, window: Window, *, visibility: Visibility) -> RecordedDemand:
+    """Return the recorded demand of a cluster in a window, for `replay_cluster`.
+
+    Works have arrival, size, tier, team, priority, gang, node labels, ClusterQueue and namespace,
+    and how long they ran; None where they still did at the end. Work that never ran takes the
+    median run of its tier (`WorkLife.guessed`). Settings of queues and quotas are those that held
+    for most of the window; nodes before the first watch are as it found them.
+
+    The demand of all teams is in it for every reader: what a page shows of it is by team and tier,
+    which everybody may see, and names no namespace. Nine queries, whatever the number of pods.
+    Raises NothingRecorded where the cluster is not there or no node of it is known.
+    """
+    found = Cluster.objects.filter(name=cluster).order_by("pk").first()
+    if found is None:
+        raise NothingRecorded(f"There is no cluster {cluster}.")
+    start, end = window.start_seconds, window.end_seconds
+    catalog = TierHistory.load()
+    watched = watched_spans(found, window)
+    nodes = replay_nodes(
+        recorded_intervals(found, window),
+        catalog.at(end - 1),
+        start=start,
+        end=end,
+        watched_from=watched[0][0] if watched else start,
+    )
+    if not nodes:
+        raise NothingRecorded(f"No watch has seen nodes with GPUs of {cluster} in these days.")
+    names = catalog.resources | catalog.device_classes
+    queues = recorded_queues(
+        observed_objects(found.pk, _KINDS, gone_since=window.start),
+        lambda name: is_gpu(name, names) or name in names or is_gpu_class(name, None),
+        start=start,
+        end=end,
+    )
+    episodes = _episodes(found.pk, window)
+    sources = _Sources(queues, episodes, _delays(found.pk, window))
+    pods, blocked = sources.pods(_pods(found.pk, window), window), sources.blocked(window)
+    units: dict[str, float] = defaultdict(float)
+    for node in nodes:
+        own: dict[str, float] = defaultdict(float)
+        for device in node.devices:
+            own[device.tier] += device.units
+        for tier, amount in own.items():
+            units[tier] = max(units[tier], amount)
+    works = recorded_works(pods, blocked, units, start=start, end=end)
+    return RecordedDemand(
+        window=window,
+        works=tuple(works.works),
+        lives=tuple(works.lives),
+        cluster=ReplayCluster(
+            nodes, queues.queues, queues.cohorts, queues.flavors, queues.namespace_quotas
+        ),
+        left_out=dict(works.left_out),
+    )
+
+
+class _PodRow(msgspec.Struct, frozen=True, array_like=True):
+    """A pod of the ledger as it is read; times are Unix seconds."""
+
+    uid: str
+    namespace: str
+    kind: str
+    name: str
+    tier: str | None
+    resource: str
+    units: float
+    gpus: float
+    node: str
+    queue: str
+    gang: str
+    priority: int | None
+    created: float
+    bound: float | None
+    ended: float | None
+    observed: float | None
+    selector: str
+
+    @property
+    def owner(self) -> OwnerKey:
+        return (self.namespace, self.kind, self.name)
+
+
+def _pods(cluster_id: int, window: Window) -> list[_PodRow]:
+    """Return the pods that lived in the window; a claim counts by the pods that use it."""
+    rows = Pod.objects.filter(
+        Q(ended_at__isnull=True) | Q(ended_at__gt=window.start),
+        cluster_id=cluster_id,
+        created_at__lt=window.end,
+    ).exclude(workload__kind=CLAIM_KIND)
+    times = {
+        "created": UnixSeconds("created_at"),
+        "bound": UnixSeconds("bound_at"),
+        "ended": UnixSeconds("ended_at"),
+        "observed": UnixSeconds("observed_until"),
+        "selector": Cast("node_selector", TextField()),
+    }
+    columns = (
+        *("uid", *_OWNER, "tier__name", "resource", "units", "gpu_equivalents", "node_name"),
+        *("queue", "gang", "priority", *times),
+    )
+    found = rows.order_by("created_at", "pk").annotate(**times).values_list(*columns)
+    return [_PodRow(*values) for values in found.iterator()]
+
+
+class _EpisodeRow(msgspec.Struct, frozen=True, array_like=True):
+    """An episode as it is read; times are Unix seconds."""
+
+    uid: str
+    namespace: str
+    kind: str
+    name: str
+    of_kind: str
+    tier: str | None
+    resource: str
+    units: float
+    gpus: float
+    counts: str
+    queue: str
+    priority: int
+    outcome: str
+    since: float
+    until: float | None
+
+    @property
+    def owner(self) -> OwnerKey:
+        return (self.namespace, self.kind, self.name)
+
+
+def _episodes(cluster_id: int, window: Window) -> list[_EpisodeRow]:
+    """Return what was pending in the window, beside what only series of queues show."""
+    rows = Episode.objects.filter(
+        Q(until__isnull=True) | Q(until__gt=window.start),
+        cluster_id=cluster_id,
+        since__lt=window.end,
+    ).exclude(kind=CLUSTER_QUEUE)
+    times = {"began": UnixSeconds("since"), "over": UnixSeconds("until")}
+    columns = (
+        *("uid", *_OWNER, "kind", "tier__name", "resource", "units", "gpu_equivalents"),
+        *("counts", "queue", "priority", "outcome", *times),
+    )
+    found = rows.order_by("since", "pk").annotate(**times).values_list(*columns)
+    return [_EpisodeRow(*values) for values in found.iterator()]
+
+
+class _Pending(msgspec.Struct):
+    """How long a pod was pending for causes that are no demand, and whether for any that is."""
+
+    delay: float = 0.0
+    demand: bool = False
+
+
+def _delays(cluster_id: int, window: Window) -> Mapping[str, _Pending]:
+    """Return of pods that were pending in the window for what, by uid."""
+    rows = CauseInterval.objects.filter(
+        Q(end__isnull=True) | Q(end__gt=window.start),
+        episode__cluster_id=cluster_id,
+        episode__kind=_POD,
+        start__lt=window.end,
+        counts__in=PENDING_COUNTS,
+    ).annotate(since=UnixSeconds("start"), until=UnixSeconds("end"))
+    found: dict[str, _Pending] = defaultdict(_Pending)
+    columns = ("episode__uid", "cause", "since", "until")
+    for uid, cause, since, until in rows.order_by("pk").values_list(*columns).iterator():
+        if cause in _OF_DEMAND:
+            found[uid].demand = True
+        else:
+            span = (since, window.end_seconds if until is None else until)
+            found[uid].delay += overlap([span], window.start_seconds, window.end_seconds)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _labels(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(msgspec.json.decode(text, type=dict[str, str]).items()))
+
+
+class _Sources:
+    """Pods and pending work joined: each tells of the other what it does not tell itself."""
+
+    def __init__(
+        self,
+        queues: RecordedQueues,
+        episodes: Sequence[_EpisodeRow],
+        delays: Mapping[str, _Pending],
+    ) -> None:
+        self._links = queues.links
+        self._names = {queue.name for queue in queues.queues}
+        self._delays = delays
+        self._of_pods = {one.uid: one for one in episodes if one.of_kind == _POD}
+        self._others = [one for one in episodes if one.of_kind != _POD]
+        # A Job's pods do not name its queue, and plain pods may be in a group's Workload.
+        self._owner_queues = {one.owner: one.queue for one in self._others if one.queue}
+
+    def pods(self, rows: Sequence[_PodRow], window: Window) -> list[LedgerPod]:
+        teams = team_spans(window, {row.namespace for row in rows} | self._spaces())
+        self._teams = teams
+        return [self._pod(row, window) for row in rows]
+
+    def _spaces(self) -> set[str]:
+        return {one.namespace for one in self._others}
+
+    def _pod(self, row: _PodRow, window: Window) -> LedgerPod:
+        episode = self._of_pods.get(row.uid)
+        pending = self._delays.get(row.uid)
+        tier, gpus, priority, queue = row.tier, row.gpus, row.priority, row.queue
+        if episode is not None:
+            if tier in {None, UNDETERMINED}:
+                tier, gpus = episode.tier, episode.gpus
+            priority = episode.priority if priority is None else priority
+            queue = queue or episode.queue
+        queue = queue or self._owner_queues.get(row.owner, "")
+        return LedgerPod(
+            uid=row.uid,
+            owner=row.owner,
+            team=self._team(row.namespace, row.created, window),
+            tier=tier or UNDETERMINED,
+            resource=row.resource,
+            units=row.units,
+            gpus=gpus,
+            created=row.created,
+            bound=row.bound,
+            ended=_ended(row, window),
+            node=row.node,
+            requires=_labels(row.selector),
+            queue=self._queue(row.namespace, queue),
+            gang=row.gang,
+            priority=priority or 0,
+            delay=0.0 if pending is None else pending.delay,
+            is_demand=pending is None or pending.demand,
+        )
+
+    def blocked(self, window: Window) -> list[BlockedWork]:
+        return [
+            BlockedWork(
+                uid=one.uid,
+                owner=one.owner,
+                team=self._team(one.namespace, one.since, window),
+                tier=one.tier or UNDETERMINED,
+                resource=one.resource,
+                units=one.units,
+                gpus=one.gpus,
+                since=one.since,
+                until=one.until,
+                started=one.outcome == Outcome.STARTED.value,
+                queue=self._queue(one.namespace, one.queue),
+                priority=one.priority,
+            )
+            for one in self._others
+            if one.counts == Counts.SUPPRESSED.value
+        ]
+
+    def _queue(self, namespace: str, name: str) -> str:
+        """Return the ClusterQueue that a name stands for; empty where none does."""
+        return self._links.get((namespace, name), name if name in self._names else "")
+
+    def _team(self, namespace: str, at: float, window: Window) -> str:
+        spans: Sequence[TeamSpan] = self._teams.get(namespace, ())
+        # Whose the namespace was then: namespaces move.
+        moment = max(at, window.start_seconds)
+        return next((one.team for one in spans if one.end.timestamp() > moment), UNASSIGNED)
+
+
+def _ended(row: _PodRow, window: Window) -> float | None:
+    """Return when a pod ended; of one that series showed last, then, unless that was at the end."""
+    if row.ended is not None or row.observed is None:
+        return row.ended
+    # Series are an hour behind: what they showed last may well go on.
+    return row.observed if row.observed < window.end_seconds - 3600 else None
