@@ -229,6 +229,12 @@ class QuerySession:
         return bool(self.filters.gpu_model or self.filters.capacity_type)
 
     @property
+    def pending_filters(self) -> pending.PendingFilters:
+        """The filters that pending work has, for its selectors."""
+        own = self.filters
+        return pending.PendingFilters(own.cluster, own.team, own.tier, own.namespace)
+
+    @property
     def classes(self) -> Sequence[LedgerClass]:
         """The classes of the ledger that what the filters leave is split into."""
         return CAPACITY_CLASSES if self.has_capacity else ALLOCATED_CLASSES

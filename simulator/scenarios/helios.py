@@ -169,20 +169,8 @@ class _PodMaker:
         return map(self._pod, packer.drafts)
 
     def _pod(self, draft: Draft) -> Pod:
-        family = f"{self._seed}/{draft.family}"
-        owner = self._workloads.owner(family, units=draft.units, created=draft.created)
-        uid = identity.uid(self._seed, "pod", draft.number)
-        waiting = Pod(
-            uid=uid,
-            name=f"{owner.name}-{identity.suffix(5, uid)}",
-            namespace=owner.namespace,
-            owner=owner,
-            units=draft.units,
-            created=draft.created,
-            deleted=draft.ended,
-            node_selector={POOL: owner.namespace},
-            pending_message=self._message,
-        )
+        pod = self._workloads.pod(draft, self._seed)
+        waiting = replace(pod, node_selector={POOL: pod.namespace}, pending_message=self._message)
         return waiting if draft.bound == FOREVER else self._bound(waiting, draft)
 
     def _bound(self, pod: Pod, draft: Draft) -> Pod:

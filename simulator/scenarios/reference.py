@@ -5,7 +5,7 @@ notebooks at 0.05 with one GPU each. 36 GPUs are asked for, 32 are there, so 4 n
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator import identity
 from simulator.epochs import ActivitySteps, Epoch
@@ -152,24 +152,19 @@ class _Builder:
 
     def _pod(self, owner: Controller, name: str, kind: _WorkloadProfile) -> Pod:
         uid = identity.uid(self._seed, "pod", owner.namespace, name)
-        if len(self._free) < kind.units:
-            return Pod(
-                uid=uid,
-                name=name,
-                namespace=owner.namespace,
-                owner=owner,
-                units=kind.units,
-                created=self._origin,
-                pending_message=_PENDING,
-            )
-        taken, self._free = self._free[: kind.units], self._free[kind.units :]
-        return Pod(
+        pod = Pod(
             uid=uid,
             name=name,
             namespace=owner.namespace,
             owner=owner,
             units=kind.units,
             created=self._origin,
+        )
+        if len(self._free) < kind.units:
+            return replace(pod, pending_message=_PENDING)
+        taken, self._free = self._free[: kind.units], self._free[kind.units :]
+        return replace(
+            pod,
             bound=self._origin,
             started=self._origin,
             node=taken[0][0].name,

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from simulator import identity
-from simulator.fleet import Controller
+from simulator.fleet import Controller, Pod
+from simulator.scenarios.packing import Draft
 
 _HOUR = 3600
 _MODELS = (
@@ -36,6 +37,20 @@ class Workloads:
     replica_sets: tuple[Controller, ...]
     cron_jobs: tuple[Controller, ...]
     lasting: tuple[Controller, ...] = field(default=())
+
+    def pod(self, draft: Draft, seed: str) -> Pod:
+        """Return the pod of a draft as its controller makes it: not bound to a node yet."""
+        owner = self.owner(f"{seed}/{draft.family}", units=draft.units, created=draft.created)
+        uid = identity.uid(seed, "pod", draft.number)
+        return Pod(
+            uid=uid,
+            name=f"{owner.name}-{identity.suffix(5, uid)}",
+            namespace=owner.namespace,
+            owner=owner,
+            units=draft.units,
+            created=draft.created,
+            deleted=draft.ended,
+        )
 
     def owner(self, seed: str, *, units: int, created: int) -> Controller:
         """Return the controller of a pod: large pods train, small ones often serve.

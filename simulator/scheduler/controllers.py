@@ -299,7 +299,7 @@ def replica_set_of(deployment: Object) -> Object:
             "name": f"{meta['name']}-{mark}",
             "namespace": meta["namespace"],
             "labels": labels,
-            "ownerReferences": [_reference("apps/v1", "Deployment", meta)],
+            "ownerReferences": [owner_reference("apps/v1", "Deployment", meta)],
         },
         "spec": {
             "replicas": spec["replicas"],
@@ -318,7 +318,7 @@ def pod_of(store: Store, plural: str, owner: Object) -> Object:
     metadata: Object = {
         "namespace": meta["namespace"],
         "labels": labels,
-        "ownerReferences": [_reference(version, _KINDS[plural], meta)],
+        "ownerReferences": [owner_reference(version, _KINDS[plural], meta)],
     }
     if plural == "jobs":
         labels |= {
@@ -363,7 +363,8 @@ def admitted_spec(store: Store, spec: Mapping[str, object]) -> Object:
     return found
 
 
-def _reference(version: str, kind: str, meta: Object) -> Object:
+def owner_reference(version: str, kind: str, meta: Object) -> Object:
+    """Return the reference to the controller whose metadata is `meta`."""
     return {
         "apiVersion": version,
         "kind": kind,

@@ -6,6 +6,7 @@ One flavor of a queue is tried after the other; queues do not borrow from each o
 from simulator import identity
 from simulator.scheduler.amounts import is_over, written
 from simulator.scheduler.conditions import condition, drop_condition, holds, set_condition
+from simulator.scheduler.controllers import owner_reference
 from simulator.scheduler.events import noted
 from simulator.scheduler.kueue_queues import (
     Queues,
@@ -89,16 +90,7 @@ class Kueue:
                 "name": f"{stem}-{identity.uid('workload', meta['uid'])[:5]}",
                 "namespace": meta["namespace"],
                 "labels": {"kueue.x-k8s.io/job-uid": meta["uid"]},
-                "ownerReferences": [
-                    {
-                        "apiVersion": version,
-                        "kind": kind,
-                        "name": meta["name"],
-                        "uid": meta["uid"],
-                        "controller": True,
-                        "blockOwnerDeletion": True,
-                    }
-                ],
+                "ownerReferences": [owner_reference(version, kind, meta)],
             },
             "spec": spec,
             "status": {},

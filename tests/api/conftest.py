@@ -11,6 +11,7 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.clusters.domain.window import Window, day_start
 from tests.factories import Portal, make_portal, token_of
+from tests.quota_requests import portal as quota_portal
 from tests.shared_rows import shared
 
 FIRST, AFTER = date(2026, 3, 28), date(2026, 3, 30)
@@ -33,6 +34,12 @@ _filled = shared(make_filled)
 @pytest.fixture
 def portal(_filled: Portal, db: None) -> Portal:
     return deepcopy(_filled)
+
+
+@pytest.fixture
+def quota() -> quota_portal.Portal:
+    """Return a portal with a quota, whose cluster nobody can ask."""
+    return quota_portal.as_of_now(quota_portal.make_portal(None))
 
 
 def client_of(user: User | None) -> Client:

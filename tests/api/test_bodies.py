@@ -9,17 +9,12 @@ from django.test import Client, override_settings
 from apps.accounts.models import AuditEntry
 from apps.quota_requests.models import ChangeRequest
 from tests.api.conftest import client_of
-from tests.api.test_quota_requests import BODY, ROOT, as_of_now, problem
-from tests.quota_requests.portal import Portal, make_portal
+from tests.api.test_quota_requests import BODY, ROOT, problem
+from tests.quota_requests.portal import Portal
 
 pytestmark = pytest.mark.django_db
 JSON = "application/json"
 WHOLE = json.dumps(BODY)
-
-
-@pytest.fixture
-def quota() -> Portal:
-    return as_of_now(make_portal(None))
 
 
 @pytest.fixture

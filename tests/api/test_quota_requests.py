@@ -14,7 +14,7 @@ from apps.accounts.services import issue_token
 from apps.quota_requests.models import ChangeRequest
 from tests.api.conftest import client_of
 from tests.api.test_schema import document, validate
-from tests.quota_requests.portal import KEY, OWNER, Portal, make_portal, served_portal
+from tests.quota_requests.portal import KEY, OWNER, Portal, as_of_now, served_portal
 
 __all__ = ["document"]
 pytestmark = pytest.mark.django_db
@@ -32,22 +32,10 @@ BODY = {
 
 
 @pytest.fixture
-def quota() -> Portal:
-    """Return a portal whose cluster nobody can ask."""
-    return as_of_now(make_portal(None))
-
-
-@pytest.fixture
 def served() -> Iterator[Portal]:
     """Return a portal whose cluster answers."""
     with served_portal() as portal:
         yield as_of_now(portal)
-
-
-def as_of_now(portal: Portal) -> Portal:
-    portal.now = timezone.now().replace(microsecond=0)
-    portal.see(6, used=6.0)
-    return portal
 
 
 def of(portal: Portal, name: str) -> Client:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hypothesis import strategies as st
+
 from tests.clusters.kube_factories import T0, rfc3339
 
 GPUS = "gpu.nvidia.com"
@@ -161,3 +163,12 @@ def group(*versions: str) -> Object:
         "metadata": {"uid": "uid-group", "name": "resource.k8s.io"},
         "versions": [{"version": version} for version in versions],
     }
+
+
+def odd_objects(words: st.SearchStrategy[str]) -> st.SearchStrategy[object]:
+    """Return what a server could send in place of an object: of any shape, by known names."""
+    return st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=5),
+        max_leaves=30,
+    )

@@ -39,6 +39,7 @@ from tests.clusters.dra_factories import (
     device,
     gpu,
     mig,
+    odd_objects,
     request,
     result,
     slice_of,
@@ -468,11 +469,7 @@ WORDS = st.sampled_from(
         *("extendedResourceClaimStatus", "requestMappings", "resources", "claims"),
     ]
 )
-ODD = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=5),
-    max_leaves=30,
-)
+ODD = odd_objects(WORDS)
 
 
 @given(ODD, ODD, ODD)

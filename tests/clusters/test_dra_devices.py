@@ -29,6 +29,7 @@ from tests.clusters.dra_factories import (
     gpu,
     group,
     mig,
+    odd_objects,
     slice_of,
 )
 from tests.recorded_api import recorded
@@ -325,11 +326,7 @@ WORDS = st.sampled_from(
         *("versions", "version"),
     ]
 )
-ODD = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=5),
-    max_leaves=30,
-)
+ODD = odd_objects(WORDS)
 
 
 @given(ODD, ODD, ODD)

@@ -12,7 +12,6 @@ from apps.clusters.models import (
     Cluster,
     NodeInterval,
     Pod,
-    Tier,
     TierRule,
     WatchCoverage,
     WatchIssue,
@@ -50,6 +49,7 @@ from tests.clusters.watched_claims import (
     apply,
     bare,
     claims,
+    dra_cluster,
     dra_pod,
     following,
     listed,
@@ -64,16 +64,7 @@ WINDOW = Window(at(0), at(3600))
 
 @pytest.fixture
 def cluster() -> Cluster:
-    for name in ("unmatched", "undetermined"):
-        Tier.objects.get_or_create(name=name, defaults={"builtin": True})
-    TierRule.objects.create(
-        tier=Tier.objects.create(name="dra"),
-        position=0,
-        sharing="dra",
-        device_classes=[GPUS],
-        valid_from=at(-1_000_000),
-    )
-    return Cluster.objects.create(name="west")
+    return dra_cluster()
 
 
 # ---------------------------------------------------------------- one look

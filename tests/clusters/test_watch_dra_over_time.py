@@ -10,8 +10,6 @@ from apps.clusters.models import (
     Cluster,
     NodeInterval,
     Pod,
-    Tier,
-    TierRule,
     WatchCoverage,
 )
 from apps.clusters.ports import ObjectChange
@@ -35,6 +33,7 @@ from tests.clusters.watched_claims import (
     apply,
     bare,
     claims,
+    dra_cluster,
     dra_pod,
     following,
     listed,
@@ -46,16 +45,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def cluster() -> Cluster:
-    for name in ("unmatched", "undetermined"):
-        Tier.objects.get_or_create(name=name, defaults={"builtin": True})
-    TierRule.objects.create(
-        tier=Tier.objects.create(name="dra"),
-        position=0,
-        sharing="dra",
-        device_classes=[GPUS],
-        valid_from=at(-1_000_000),
-    )
-    return Cluster.objects.create(name="west")
+    return dra_cluster()
 
 
 def intervals() -> list[tuple[float | None, float | None, int]]:

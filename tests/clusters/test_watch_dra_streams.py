@@ -12,8 +12,6 @@ from apps.clusters.models import (
     Cluster,
     NodeInterval,
     Pod,
-    Tier,
-    TierRule,
     WatchCoverage,
     WatchIssue,
 )
@@ -32,6 +30,7 @@ from tests.clusters.watched_claims import (
     Forbidding,
     bare,
     claims,
+    dra_cluster,
     dra_pod,
     world,
 )
@@ -42,16 +41,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def cluster() -> Cluster:
-    for name in ("unmatched", "undetermined"):
-        Tier.objects.get_or_create(name=name, defaults={"builtin": True})
-    TierRule.objects.create(
-        tier=Tier.objects.create(name="dra"),
-        position=0,
-        sharing="dra",
-        device_classes=[GPUS],
-        valid_from=at(-1_000_000),
-    )
-    return Cluster.objects.create(name="west")
+    return dra_cluster()
 
 
 # ---------------------------------------------------------------- streams

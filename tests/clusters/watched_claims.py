@@ -2,17 +2,31 @@
 
 from typing import Any
 
-from apps.clusters.models import ClaimInterval, Cluster
+from apps.clusters.models import ClaimInterval, Cluster, Tier, TierRule
 from apps.clusters.ports import Listing, ObjectChange, SourceRejected
 from apps.clusters.services.watch.claims import collections_of
 from apps.clusters.services.watch.collections import Item, Relisted, WatchEvent
 from apps.clusters.services.watch.informer import NODES, PODS, Informer
-from tests.clusters.dra_factories import class_of, gpu, group, slice_of, using
+from tests.clusters.dra_factories import GPUS, class_of, gpu, group, slice_of, using
 from tests.clusters.fakes.fake_cluster import FakeCluster
-from tests.clusters.kube_factories import T0, node, offset, pod, running, status
+from tests.clusters.kube_factories import T0, at, node, offset, pod, running, status
 
 PATHS = collections_of("v1")
 CLASSES, SLICES, CLAIMS = PATHS
+
+
+def dra_cluster() -> Cluster:
+    """Make a cluster whose tier `dra` is of the claims of GPUs."""
+    for name in ("unmatched", "undetermined"):
+        Tier.objects.get_or_create(name=name, defaults={"builtin": True})
+    TierRule.objects.create(
+        tier=Tier.objects.create(name="dra"),
+        position=0,
+        sharing="dra",
+        device_classes=[GPUS],
+        valid_from=at(-1_000_000),
+    )
+    return Cluster.objects.create(name="west")
 
 
 def bare(name: str = "node-a", **fields: Any) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.utils import timezone
+
 from apps.accounts.domain.identity import Role
 from apps.accounts.models import Team, User
 from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind, QuotaSnapshot
@@ -208,6 +210,13 @@ def make_portal(url: str | None, *, writer: bool = True) -> Portal:
     portal.see(6, used=6.0)
     portal.now = NOW
     portal.watched()
+    return portal
+
+
+def as_of_now(portal: Portal) -> Portal:
+    """Let the quota have been seen just now: pages and the API read the clock."""
+    portal.now = timezone.now().replace(microsecond=0)
+    portal.see(6, used=6.0)
     return portal
 
 

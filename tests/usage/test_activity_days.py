@@ -7,16 +7,15 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.db import transaction
 
-from apps.accounts.models import Team
-from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import Window, from_seconds
-from apps.clusters.models import Cluster, GpuModel, Namespace, Node, Pod, Tier, Workload
+from apps.clusters.models import Pod
 from apps.usage.domain.activity import written
 from apps.usage.domain.attribution.attribute_hour import HourFacts
 from apps.usage.models import PodHour, WorkloadActivityDay
 from apps.usage.services import prune, roll_days
 from apps.usage.services.days import MOST_PODS
-from apps.usage.services.facts import Dimensions, PodIds, write_hour
+from apps.usage.services.facts import Dimensions, write_hour
+from tests.usage.dimensions import make_dimensions
 from tests.usage.hours import START, device, hour_facts, interval, pod
 
 pytestmark = pytest.mark.django_db
@@ -29,33 +28,7 @@ Activities = Mapping[str, Sequence[float | None]]
 
 @pytest.fixture
 def dimensions() -> Dimensions:
-    cluster = Cluster.objects.create(name="west")
-    namespace = Namespace.objects.create(cluster=cluster, name="ml")
-    workload = Workload.objects.create(namespace=namespace, kind="Job", name="train")
-    pods = {}
-    for name in ("p1", "p2"):
-        row = Pod.objects.create(
-            cluster=cluster,
-            uid=f"uid-{name}",
-            workload=workload,
-            name=name,
-            resource="nvidia.com/gpu",
-            units=2,
-            created_at=HOUR.start,
-            source="api",
-        )
-        pods[row.uid] = PodIds(row.pk, workload.pk, namespace.pk, "ml")
-    name = "NVIDIA-A100-SXM4-80GB"
-    model = GpuModel.objects.create(key=model_key(name), name=name)
-    team = Team.objects.create(name="vision")
-    return Dimensions(
-        cluster=cluster.pk,
-        pods=pods,
-        nodes={"n1": Node.objects.create(cluster=cluster, name="n1").pk},
-        models={model.key: model.pk},
-        tiers={"gold": Tier.objects.create(name="gold").pk},
-        team_of=lambda _: team.pk,
-    )
+    return make_dimensions(units=2, created_at=HOUR.start)
 
 
 def facts(of_pods: Activities, *, slots: Sequence[int] = (0, 1)) -> HourFacts:

@@ -7,20 +7,14 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.db import DatabaseError, models, transaction
 
-from apps.accounts.models import Team
 from apps.clusters.domain.devices.state import ActivityLevels
-from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.models import (
     Cluster,
-    GpuModel,
-    Namespace,
     Node,
     NodeInterval,
     Pod,
-    Tier,
     WatchCoverage,
-    Workload,
 )
 from apps.usage.domain.attribution.attribute_hour import HourFacts
 from apps.usage.models import (
@@ -39,10 +33,10 @@ from apps.usage.services.facts import (
     CAPACITY_COLUMNS,
     HELD_COLUMNS,
     Dimensions,
-    PodIds,
     insert,
     write_hour,
 )
+from tests.usage.dimensions import make_dimensions
 from tests.usage.hours import START, device, hour_facts, interval, pod
 
 pytestmark = pytest.mark.django_db
@@ -54,33 +48,7 @@ FACTS = (PodHour, NodeHour, TierHour, TeamHour, TeamDay, TierDay)
 
 @pytest.fixture
 def dimensions() -> Dimensions:
-    cluster = Cluster.objects.create(name="west")
-    team = Team.objects.create(name="vision")
-    namespace = Namespace.objects.create(cluster=cluster, name="ml")
-    workload = Workload.objects.create(namespace=namespace, kind="Job", name="train")
-    pods = {}
-    for name in ("p1", "p2"):
-        row = Pod.objects.create(
-            cluster=cluster,
-            uid=f"uid-{name}",
-            workload=workload,
-            name=name,
-            resource="nvidia.com/gpu",
-            units=1,
-            created_at=datetime(2026, 11, 1, tzinfo=UTC),
-            source="api",
-        )
-        pods[row.uid] = PodIds(row.pk, workload.pk, namespace.pk, "ml")
-    model = "NVIDIA-A100-SXM4-80GB"
-    gpu_model = GpuModel.objects.create(name=model, key=model_key(model))
-    return Dimensions(
-        cluster=cluster.pk,
-        pods=pods,
-        nodes={"n1": Node.objects.create(cluster=cluster, name="n1").pk},
-        models={gpu_model.key: gpu_model.pk},
-        tiers={"gold": Tier.objects.create(name="gold").pk},
-        team_of=lambda _: team.pk,
-    )
+    return make_dimensions(units=1, created_at=datetime(2026, 11, 1, tzinfo=UTC))
 
 
 def some_facts(activity: float = 0.7, pods: int = 2) -> HourFacts:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
@@ -13,16 +14,24 @@ from django.test import Client
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, sync_playwright
 from pytest_django import Settings
 
+from apps.accounts.domain.identity import read_rules
 from apps.accounts.models import User
 from apps.clusters.domain.window import Window, day_start
+from apps.web.accounts.single_sign_on import CONFIGURATIONS
+from gpuportal.single_sign_on import SingleSignOn
 from tests import factories
+from tests.costs.portal import Priced, make_priced
 from tests.factories import Portal
 from tests.programs import find
+from tests.quota_requests import portal as quota_portal
 from tests.shared_rows import shared
+from tests.sign_in_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
+from tests.web.alerts import Board, make_board
 from tests.web.devices import make_devices
 from tests.web.entitlements import make_promises
 from tests.web.in_transaction import Gate, serving_in_transaction
 from tests.web.pending import look, make_waiting
+from tests.web.signing_in import ADA, RULES
 
 # Four local days of Berlin; the 26th has 25 hours. Long past, so that no test waits for a clock.
 FIRST, LAST = date(2025, 10, 24), date(2025, 10, 27)
@@ -78,6 +87,62 @@ def signed_in() -> Callable[[User], Client]:
         return client
 
     return sign_in
+
+
+_priced = shared(make_priced)
+
+
+@pytest.fixture
+def priced(_priced: Priced, db: None) -> Priced:
+    """Return a portal whose hours have prices; a test may change what it holds."""
+    return deepcopy(_priced)
+
+
+@pytest.fixture
+def finance(priced: Priced, signed_in: Callable[[User], Client]) -> Client:
+    """Return a client of the finance person of the portal with prices."""
+    return signed_in(priced.portal.finn)
+
+
+@pytest.fixture
+def ada(portal: Portal, signed_in: Callable[[User], Client]) -> Client:
+    """Return a client of the lead of the portal's team."""
+    return signed_in(portal.ada)
+
+
+@pytest.fixture
+def board(portal: Portal) -> Board:
+    """Return what was said in the portal."""
+    return make_board(portal)
+
+
+@pytest.fixture
+def quota() -> quota_portal.Portal:
+    """Return a portal whose cluster nobody can ask."""
+    return quota_portal.as_of_now(quota_portal.make_portal(None))
+
+
+@pytest.fixture
+def asked() -> Iterator[quota_portal.Portal]:
+    """Return a portal whose cluster answers."""
+    with quota_portal.served_portal() as served:
+        yield quota_portal.as_of_now(served)
+
+
+@pytest.fixture
+def provider(db: None, settings: Settings) -> Iterator[Provider]:
+    """Return a provider on the loopback by which people sign in."""
+    CONFIGURATIONS.forget()  # an address may come back with another provider behind it
+    with running_provider() as running:
+        running.claims = dict(ADA)
+        settings.SINGLE_SIGN_ON = SingleSignOn(
+            issuer=running.url,
+            client_id=CLIENT_ID,
+            client_secret=CLIENT_SECRET,
+            name="Example Login",
+            rules=read_rules(RULES),
+        )
+        yield running
 
 
 @pytest.fixture

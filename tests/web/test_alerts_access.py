@@ -12,7 +12,7 @@ from apps.accounts.models import User
 from apps.alerts.models import Channel, Delivery, IdleAnswer
 from tests.factories import Portal, make_portal
 from tests.shared_rows import shared
-from tests.web.alerts import FORM, SECRET, Board, make_board
+from tests.web.alerts import FORM, SECRET, Board
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]
@@ -35,11 +35,6 @@ _portal = shared(make_portal)
 @pytest.fixture
 def portal(_portal: Portal) -> Portal:
     return deepcopy(_portal)
-
-
-@pytest.fixture
-def board(portal: Portal) -> Board:
-    return make_board(portal)
 
 
 @pytest.fixture

@@ -26,7 +26,6 @@ from tests.web.alerts import (
     SECRET,
     SLACK,
     Board,
-    make_board,
     moment,
     say_many,
     wanted,
@@ -51,16 +50,6 @@ _portal = shared(make_portal)
 @pytest.fixture
 def portal(_portal: Portal) -> Portal:
     return deepcopy(_portal)
-
-
-@pytest.fixture
-def board(portal: Portal) -> Board:
-    return make_board(portal)
-
-
-@pytest.fixture
-def ada(portal: Portal, signed_in: SignIn) -> Client:
-    return signed_in(portal.ada)
 
 
 def post(client: Client, address: str, form: Any = None) -> tuple[int, str]:

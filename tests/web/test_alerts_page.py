@@ -17,7 +17,7 @@ from apps.alerts.services import notify, prune
 from apps.alerts.services.delivery import digest_item as as_sent
 from tests.factories import Portal, make_portal
 from tests.shared_rows import shared
-from tests.web.alerts import Board, make_board, moment, said, say_many
+from tests.web.alerts import Board, moment, said, say_many
 from tests.web.pages import text_of
 
 pytestmark = pytest.mark.django_db
@@ -31,16 +31,6 @@ _portal = shared(make_portal)
 @pytest.fixture
 def portal(_portal: Portal) -> Portal:
     return deepcopy(_portal)
-
-
-@pytest.fixture
-def board(portal: Portal) -> Board:
-    return make_board(portal)
-
-
-@pytest.fixture
-def ada(portal: Portal, signed_in: SignIn) -> Client:
-    return signed_in(portal.ada)
 
 
 def titles(page: str) -> list[str]:

@@ -17,7 +17,7 @@ from apps.web.components.page_query import PER_PAGE
 from tests.alerts.board import Box
 from tests.factories import Portal, make_portal
 from tests.shared_rows import shared
-from tests.web.alerts import Board, make_board, moment, say_many
+from tests.web.alerts import Board, moment, say_many
 from tests.web.pages import records_of, text_of
 
 pytestmark = pytest.mark.django_db
@@ -31,16 +31,6 @@ _portal = shared(make_portal)
 @pytest.fixture
 def portal(_portal: Portal) -> Portal:
     return deepcopy(_portal)
-
-
-@pytest.fixture
-def board(portal: Portal) -> Board:
-    return make_board(portal)
-
-
-@pytest.fixture
-def ada(portal: Portal, signed_in: SignIn) -> Client:
-    return signed_in(portal.ada)
 
 
 def test_the_log_says_what_became_of_each_alert(

@@ -4,7 +4,6 @@ import csv
 import io
 import re
 from collections.abc import Callable
-from copy import deepcopy
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -19,21 +18,14 @@ from apps.costs.domain.costing import Basis, Policy
 from apps.costs.domain.files import FileFormat
 from apps.costs.models import Bill, SkuMapping
 from tests.costs.bills import OCTOBER, imported, plain
-from tests.costs.portal import Priced, make_priced
+from tests.costs.portal import Priced
 from tests.costs.written import bytes_of
 from tests.factories import A100, H100
-from tests.shared_rows import shared
 from tests.web.pages import file_of, text_of
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]
 PAGE = "/costs/bill/?month=2026-10"
-_priced = shared(make_priced)
-
-
-@pytest.fixture
-def priced(_priced: Priced) -> Priced:
-    return deepcopy(_priced)
 
 
 @pytest.fixture

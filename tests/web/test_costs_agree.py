@@ -9,15 +9,13 @@ import pytest
 from django.test import Client
 
 from apps.accounts.models import User
-from tests.costs.portal import Priced, make_priced
-from tests.shared_rows import shared
+from tests.costs.portal import Priced
 from tests.web.pages import text_of
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]
 NOW = datetime(2026, 11, 4, 12, tzinfo=UTC)
 OCTOBER = "first=2026-10-01&last=2026-10-31"
-_priced = shared(make_priced)
 
 
 @pytest.fixture

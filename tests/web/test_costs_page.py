@@ -4,7 +4,6 @@ import csv
 import io
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from html import unescape
@@ -22,7 +21,6 @@ from apps.costs.services import price_hours
 from apps.usage.models import CollectionWindow, PodHour, TeamDay, TeamHour, TierDay, TierHour
 from tests.costs.portal import CHARGINGS, NOW, PRICES, Priced, make_price, make_priced, rows, total
 from tests.factories import A100, make_portal
-from tests.shared_rows import shared
 from tests.thinned import thinned
 from tests.web.pages import check_explained, file_of, records_of, table_links, text_of
 from tests.web.shown import tables_of
@@ -32,19 +30,6 @@ pytestmark = pytest.mark.django_db
 
 SignIn = Callable[[User], Client]
 DAYS = "first=2026-10-30&last=2026-10-31"
-
-
-_priced = shared(make_priced)
-
-
-@pytest.fixture
-def priced(_priced: Priced) -> Priced:
-    return deepcopy(_priced)
-
-
-@pytest.fixture
-def finance(priced: Priced, signed_in: SignIn) -> Client:
-    return signed_in(priced.portal.finn)
 
 
 def number(text: str) -> Decimal:

@@ -10,11 +10,10 @@ from playwright.sync_api import Page, expect
 from apps.quota_requests import services
 from apps.quota_requests.models import ChangeRequest
 from apps.web.quota_requests.request_pages import OPEN_CARDS
-from tests.quota_requests.portal import Portal, served_portal
+from tests.quota_requests.portal import Portal, as_of_now, served_portal
 from tests.web.appearances import DESK, LOOKS
 from tests.web.axe import cookie_of, violations
 from tests.web.conftest import Screen
-from tests.web.test_requests_page import as_of_now
 
 pytestmark = pytest.mark.browser
 

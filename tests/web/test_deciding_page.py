@@ -1,6 +1,5 @@
 """Deciding on quota requests: approving and applying at once, what is said, whose turn it is."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
@@ -13,25 +12,12 @@ from apps.accounts.models import AuditEntry
 from apps.quota_requests import services
 from apps.quota_requests.models import ChangeRequest, Execution
 from apps.quota_requests.selectors import pending_count, turns_of
-from tests.quota_requests.portal import KEY, OWNER, Portal, make_portal, served_portal
+from tests.quota_requests.portal import KEY, OWNER, Portal
 from tests.web.pages import text_of
-from tests.web.test_requests_page import SignIn, as_of_now, do, of
+from tests.web.test_requests_page import SignIn, do, of
 
 pytestmark = pytest.mark.django_db
 AT_ONCE = {"then": "apply", "confirmed": [OWNER], "back": "approvals"}
-
-
-@pytest.fixture
-def quota() -> Portal:
-    """Return a portal whose cluster nobody can ask."""
-    return as_of_now(make_portal(None))
-
-
-@pytest.fixture
-def asked() -> Iterator[Portal]:
-    """Return a portal whose cluster answers."""
-    with served_portal() as portal:
-        yield as_of_now(portal)
 
 
 def in_review(portal: Portal, signed_in: SignIn) -> int:

@@ -35,14 +35,6 @@ def _folder(settings: Settings, tmp_path: Path) -> None:
     settings.EXPORTS_DIR = str(tmp_path / "exports")
 
 
-_priced = shared(make_priced)
-
-
-@pytest.fixture
-def priced(_priced: Priced) -> Priced:
-    return deepcopy(_priced)
-
-
 def close_month(priced: Priced) -> Priced:
     close_period(MONTH, by="finn", now=CLOSED_AT, forced="what was before the portal")
     return priced

@@ -14,13 +14,11 @@ from apps.costs.domain.costing import money
 from apps.costs.selectors import CostQuery, capacity_values, cost_rows
 from apps.operations.models import DoctorFinding
 from apps.usage.domain.usage_query import Filters
-from tests.costs.portal import Priced, make_priced
-from tests.shared_rows import shared
+from tests.costs.portal import Priced
 from tests.web.pages import text_of
 from tests.web.test_health_page import issues_of
 
 pytestmark = pytest.mark.django_db
-_priced = shared(make_priced)
 SEEN = datetime(2026, 11, 2, 12, tzinfo=UTC)
 
 

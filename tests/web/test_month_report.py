@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -31,21 +30,14 @@ from apps.operations.services import (
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Grouping, UsageQuery
-from tests.costs.portal import Priced, make_priced
+from tests.costs.portal import Priced
 from tests.costs.recommendation_rows import make
-from tests.shared_rows import shared
 from tests.web.pages import file_of, records_of, text_of
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]
 OCTOBER = date(2026, 10, 1)
 NOW = datetime(2026, 11, 4, 12, tzinfo=UTC)
-_priced = shared(make_priced)
-
-
-@pytest.fixture
-def priced(_priced: Priced) -> Priced:
-    return deepcopy(_priced)
 
 
 def markup_of(text: str) -> str:

@@ -1,6 +1,6 @@
 """Asking for quota: choosing a key, looking ahead while one writes, asking again, and the list."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
@@ -13,27 +13,14 @@ from apps.accounts.models import Membership, User
 from apps.clusters.domain.observed.objects import ObservedKind, QuotaSnapshot
 from apps.clusters.models import ObservedObject
 from apps.quota_requests.models import ChangeRequest
-from tests.quota_requests.portal import KEY, Portal, make_portal, make_sighting, served_portal
+from tests.quota_requests.portal import KEY, Portal, make_sighting
 from tests.web.pages import records_of, text_of
-from tests.web.test_requests_page import NEW, PLACE, as_of_now, do, of, posted
+from tests.web.test_requests_page import NEW, PLACE, do, of, posted
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]
 PART = {"HX-Request": "true"}
 ASK = f'href="/quotas/requests/new/?key={quote(PLACE, safe="")}&amp;'
-
-
-@pytest.fixture
-def quota() -> Portal:
-    """Return a portal whose cluster nobody can ask."""
-    return as_of_now(make_portal(None))
-
-
-@pytest.fixture
-def asked() -> Iterator[Portal]:
-    """Return a portal whose cluster answers."""
-    with served_portal() as portal:
-        yield as_of_now(portal)
 
 
 def see(portal: Portal, hard: float, *, used: float) -> None:

@@ -1,6 +1,5 @@
 """What a person typed, or pressed twice, on the pages of quota requests; and what they read."""
 
-from collections.abc import Iterator
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
@@ -12,26 +11,13 @@ from apps.quota_requests.domain.snapshots import Evidence, ImpactPreview
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.selectors import read
 from apps.web.quota_requests.impact_view import evidence_summary, impact_summary
-from tests.quota_requests.portal import Portal, make_portal, served_portal
+from tests.quota_requests.portal import Portal
 from tests.quota_requests.requests import EVIDENCE, PREVIEW
 from tests.web.pages import text_of
-from tests.web.test_requests_page import SignIn, as_of_now, of, posted
+from tests.web.test_requests_page import SignIn, of, posted
 
 pytestmark = pytest.mark.django_db
 PART = {"HX-Request": "true"}
-
-
-@pytest.fixture
-def quota() -> Portal:
-    """Return a portal whose cluster nobody can ask."""
-    return as_of_now(make_portal(None))
-
-
-@pytest.fixture
-def asked() -> Iterator[Portal]:
-    """Return a portal whose cluster answers."""
-    with served_portal() as portal:
-        yield as_of_now(portal)
 
 
 # ---------------------------------------------------------------- signed out meanwhile

@@ -1,7 +1,7 @@
 """Quota requests: the list, asking, one with everything, editing, and the review queue."""
 
 import html
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -10,7 +10,6 @@ from django.core.cache import cache
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
 from pytest_django import Settings
 
 from apps.accounts.models import AuditEntry, User
@@ -18,33 +17,13 @@ from apps.quota_requests import services
 from apps.quota_requests.models import ChangeRequest
 from apps.web.components.page_query import PER_PAGE
 from tests.quota_requests import recorded
-from tests.quota_requests.portal import KEY, OWNER, Portal, make_portal, served_portal
+from tests.quota_requests.portal import KEY, OWNER, Portal
 from tests.web.pages import file_of, records_of, text_of
 
 pytestmark = pytest.mark.django_db
 PLACE = f"west/ResourceQuota/team-vision/gpu/{KEY}"
 NEW = f"/quotas/requests/new/?key={quote(PLACE, safe='')}"
 SignIn = Callable[[User], Client]
-
-
-@pytest.fixture
-def quota() -> Portal:
-    """Return a portal whose cluster nobody can ask."""
-    return as_of_now(make_portal(None))
-
-
-@pytest.fixture
-def asked() -> Iterator[Portal]:
-    """Return a portal whose cluster answers."""
-    with served_portal() as portal:
-        yield as_of_now(portal)
-
-
-def as_of_now(portal: Portal) -> Portal:
-    """Let the quota have been seen just now: pages read the clock."""
-    portal.now = timezone.now().replace(microsecond=0)
-    portal.see(6, used=6.0)
-    return portal
 
 
 def posted(**values: str) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """Signing in through an OpenID Connect provider, with one on the loopback."""
 
-from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -14,28 +13,11 @@ from pytest_django import Settings
 from apps.accounts.domain.identity import Role, read_rules
 from apps.accounts.models import Membership, User
 from apps.accounts.services import ActingParty, PersonChanges, make_person
-from apps.web.accounts.single_sign_on import CONFIGURATIONS
 from gpuportal.single_sign_on import SingleSignOn
 from tests.factories import make_user
 from tests.sign_in_provider import CLIENT_ID, CLIENT_SECRET, Claims, Provider, running_provider
 from tests.web.conftest import Screen
 from tests.web.signing_in import ADA, RULES, away, problem, sign_in, who
-
-
-@pytest.fixture
-def provider(db: None, settings: Settings) -> Iterator[Provider]:
-    CONFIGURATIONS.forget()  # an address may come back with another provider behind it
-    with running_provider() as running:
-        running.claims = dict(ADA)
-        settings.SINGLE_SIGN_ON = SingleSignOn(
-            issuer=running.url,
-            client_id=CLIENT_ID,
-            client_secret=CLIENT_SECRET,
-            name="Example Login",
-            rules=read_rules(RULES),
-        )
-        yield running
-
 
 # ---------------------------------------------------------------- who comes in
 

@@ -1,10 +1,8 @@
 """What the groups of a provider give: roles and places on teams."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
 from allauth.socialaccount.models import SocialAccount
 from django.test import Client
 from django.utils import timezone
@@ -12,27 +10,9 @@ from pytest_django import Settings
 
 from apps.accounts.domain.identity import Role, read_rules
 from apps.accounts.models import Membership, User
-from apps.web.accounts.single_sign_on import CONFIGURATIONS
-from gpuportal.single_sign_on import SingleSignOn
 from tests.factories import make_team, make_user, token_of
-from tests.sign_in_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
-from tests.web.signing_in import ADA, RULES, problem, sign_in
-
-
-@pytest.fixture
-def provider(db: None, settings: Settings) -> Iterator[Provider]:
-    CONFIGURATIONS.forget()  # an address may come back with another provider behind it
-    with running_provider() as running:
-        running.claims = dict(ADA)
-        settings.SINGLE_SIGN_ON = SingleSignOn(
-            issuer=running.url,
-            client_id=CLIENT_ID,
-            client_secret=CLIENT_SECRET,
-            name="Example Login",
-            rules=read_rules(RULES),
-        )
-        yield running
-
+from tests.sign_in_provider import Provider
+from tests.web.signing_in import problem, sign_in
 
 # ---------------------------------------------------------------- what groups give
 

@@ -1,7 +1,7 @@
 """What is not believed of a provider, and when it is down."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jwt
@@ -9,9 +9,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from apps.accounts.domain.identity import read_rules
 from apps.accounts.models import User
-from apps.web.accounts.single_sign_on import CONFIGURATIONS
 from gpuportal.single_sign_on import SingleSignOn
 from tests.factories import make_user
 from tests.sign_in_provider import (
@@ -22,23 +20,7 @@ from tests.sign_in_provider import (
     new_key,
     running_provider,
 )
-from tests.web.signing_in import ADA, RULES, away, problem, sign_in, who
-
-
-@pytest.fixture
-def provider(db: None, settings: Settings) -> Iterator[Provider]:
-    CONFIGURATIONS.forget()  # an address may come back with another provider behind it
-    with running_provider() as running:
-        running.claims = dict(ADA)
-        settings.SINGLE_SIGN_ON = SingleSignOn(
-            issuer=running.url,
-            client_id=CLIENT_ID,
-            client_secret=CLIENT_SECRET,
-            name="Example Login",
-            rules=read_rules(RULES),
-        )
-        yield running
-
+from tests.web.signing_in import ADA, away, problem, sign_in, who
 
 # ---------------------------------------------------------------- what is not believed
 

@@ -4,7 +4,6 @@ import csv
 import io
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from datetime import timedelta
 from decimal import Decimal
 from html import unescape
@@ -22,7 +21,6 @@ from apps.usage.models import Day
 from apps.web.costs.query import CAUSES
 from tests.costs.portal import NOW, PRICES, Priced, make_price, make_priced, rows, waterfall
 from tests.factories import A100, make_portal
-from tests.shared_rows import shared
 from tests.web.pages import check_explained, file_of, text_of
 from tests.web.shown import ShownCell, figures_of, tables_of
 from tests.web.test_costs_page import DAYS, column, number
@@ -32,19 +30,6 @@ pytestmark = pytest.mark.django_db
 
 SignIn = Callable[[User], Client]
 HELD_WASTE = tuple(cause for cause in WASTE if cause not in FREE)
-
-
-_priced = shared(make_priced)
-
-
-@pytest.fixture
-def priced(_priced: Priced) -> Priced:
-    return deepcopy(_priced)
-
-
-@pytest.fixture
-def finance(priced: Priced, signed_in: SignIn) -> Client:
-    return signed_in(priced.portal.finn)
 
 
 def wasted(priced: Priced) -> int:

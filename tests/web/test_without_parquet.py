@@ -22,8 +22,7 @@ from apps.costs.domain.files import FileFormat, FormatNotInstalled, offered_form
 from apps.costs.models import Export
 from apps.costs.services import close_period
 from apps.costs.services.exports import ask_export, keep_closed_files, write_export
-from tests.costs.portal import Priced, make_priced
-from tests.shared_rows import shared
+from tests.costs.portal import Priced
 from tests.web.pages import text_of
 
 pytestmark = pytest.mark.django_db
@@ -32,8 +31,6 @@ MONTH = date(2026, 10, 1)
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 WITHOUT = [FileFormat.CSV, FileFormat.XLSX, FileFormat.FOCUS_CSV]
 HOW = "requirements-parquet.txt"
-
-_priced = shared(make_priced)
 
 
 @pytest.fixture

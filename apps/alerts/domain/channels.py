@@ -7,6 +7,7 @@ from enum import StrEnum
 from urllib.parse import parse_qs, urlsplit
 
 _ADDRESS = re.compile(r"[^\s@,;<>\"()\[\]\\%!]+@[^\s@,;<>\"()\[\]\\]+\.[^\s@,;<>\"()\[\]\\.]+")
+# RFC 5321 allows a path of 256 characters; two are its angle brackets.
 _LONGEST = 254
 _SLACK = "hooks.slack.com"
 _SLACK_PATH = re.compile(r"/services/([A-Za-z0-9]+)/([A-Za-z0-9]+)/([A-Za-z0-9]+)/?")
@@ -18,6 +19,7 @@ _TEAMS_PATH = re.compile(
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 # Names of hosts as DNS takes them: labels of up to 63 characters, 253 in all.
 _HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*\.?")
+# Services of clouds that hand out credentials to who can reach them: Alibaba, AWS, Azure.
 _METADATA = frozenset({"100.100.100.200", "fd00:ec2::254", "168.63.129.16"})
 
 

@@ -18,7 +18,6 @@ from apps.clusters.services.catalog import (
     loaded_report,
     loaded_rules,
     loaded_tiers,
-    span,
     team_finder_at,
     tier_ids,
     tier_rules_at,
@@ -53,13 +52,10 @@ from apps.clusters.services.retention import (
 )
 from apps.clusters.services.watch.collections import discovered_sources
 from apps.clusters.services.watch.follow import (
-    Snapshot,
     UnknownWatchCluster,
     WatchedCluster,
     WatchRun,
     clusters_to_watch,
-    follow,
-    snapshot,
     snapshot_cluster,
     watch_cluster,
 )

@@ -32,6 +32,7 @@ _BOM = b"\xef\xbb\xbf"
 _TO_QUOTE = re.compile(r'[",\r\n]')
 # Names and times come again and again: to look one up is faster than to check it for formulas.
 _CACHED = 50_000
+# What a cell of Excel holds.
 _LONGEST_TEXT = 32_767
 _WIDTH = {CellType.TEXT: 24, CellType.INSTANT: 20, CellType.PERIOD: 20}
 _PRECISION = (

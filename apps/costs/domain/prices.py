@@ -20,6 +20,7 @@ HOURS_PER_YEAR = 8760
 MOST_PER_GPU_HOUR = 1_000_000
 """Of any currency. Amounts are kept as 64-bit numbers of 1e-8: a day of 3,800 GPUs fits at this
 price; what does not fit all the same is not priced, and says so (`cost_rows.AmountTooLarge`)."""
+# The unit of stored costs: a finer price could not be charged to the last digit.
 _PRICE_STEP = Decimal("1e-8")
 _MWH_PER_KWH = 1_000_000
 

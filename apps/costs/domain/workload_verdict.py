@@ -9,6 +9,7 @@ from apps.usage.domain.amounts import Amounts, hours
 
 _HOUR = timedelta(hours=1)
 _IDLE_SHARE = 0.95  # of an hour's allocation: as for workloads that are idle now
+# With less the verdict would be one on the smaller part of the time.
 _LEAST_COVERAGE = 0.5
 _LEAST_GPU_HOURS = 1.0
 _LEAST_IDLE_HOURS = 2

@@ -14,6 +14,7 @@ _SMALLEST_WEIGHT = 1e-12
 """Of the largest: below it, levels run out of a float's digits."""
 _NOTHING = 1e-9
 """GPU-hours: what rounding may leave of a share of 0, and the last digit that is stored."""
+# The default of Slurm, whose fair-share factor this is (PriorityDecayHalfLife).
 HALF_LIFE_SECONDS = 7 * 86400.0
 
 

@@ -21,6 +21,7 @@ from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, TeamHour, TierDay, TierHour
 
 _HOUR = timedelta(hours=1)
+# Digests of rows are added up, so that their order does not matter; the sum may overflow.
 _BITS = (1 << 64) - 1
 _ENTITLEMENT_COLUMNS = ("tier_id", "team_id", "gpus", "weight")
 HAS_FACTS = frozenset({CollectionState.COMPLETE.value, CollectionState.PARTIAL.value})

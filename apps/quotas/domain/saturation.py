@@ -16,7 +16,9 @@ from apps.quotas.domain.keys import Counting, QuotaRef, ScopedRequest, counts
 _HOUR = 3600.0
 _DIGITS = 9
 DAYS_BACK = 7
+# The trend of a week says nothing of the time after the next month.
 HORIZON = timedelta(days=30)
+# Less than a day is a part of the daily rhythm, not a trend.
 _LEAST_HOURS = 24
 _FLAT = 1e-9
 

@@ -17,6 +17,7 @@ from apps.quotas.domain.allocations import UnitSpan
 from apps.quotas.domain.saturation import LimitInterval
 
 _SAME = 1e-6
+# Kubernetes tells times in whole seconds: each edge may be off by one to either side.
 _SLACK_SECONDS = 2.0
 
 

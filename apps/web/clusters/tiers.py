@@ -22,14 +22,12 @@ from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
 from apps.usage.selectors import Freshness, gap_tiers
 from apps.web.clusters.tier_catalog import tier_offer
 from apps.web.components import formats, gpu_charts, listings, tables
-from apps.web.components.drawings import BulletRow, bullet_bars
-from apps.web.components.drawings.bars import BulletBars
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
 from apps.web.components.formats import Format, duration, gpus_text
 from apps.web.components.page_query import EVERY, explain_href, figure_href, href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.components.tabs import Tab, tab_bar
-from apps.web.fairness.shares import by_hour, team_panels
+from apps.web.fairness.shares import by_hour, entitlement_bars, team_panels
 from apps.web.pages import page, respond
 from apps.web.pending.history import queue_time_plot
 from apps.web.query_session import (
@@ -47,7 +45,6 @@ from apps.web.usage.comparison import Comparison, change_of, compared, freshness
 from apps.web.usage.team_tables import longest_pending
 
 _TAKES = tuple(key for key in EVERY if key != "tier")
-_OPEN_TEAMS = 8
 _MODELS = (Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
 _TABS = (
     Tab("overview", "Overview"),
@@ -152,7 +149,13 @@ def _tab(chosen: str, read: TierUsage, reading: QuerySession) -> dict[str, Any]:
     )
     return {
         "charts": [chart],
-        "drawings": [_bars(read.shares, reading)],
+        "drawings": [
+            entitlement_bars(
+                read.shares,
+                named=reading.filters.team,
+                link=lambda team: href("team", reading.query, name=team),
+            )
+        ],
         "queue_times": times,
         "tables": [
             times.table,
@@ -321,37 +324,10 @@ def _started(name: str, reading: QuerySession) -> StartTimes | None:
 
 
 def _pending_filters(name: str, reading: QuerySession) -> PendingFilters:
-    own = reading.filters
-    return PendingFilters(own.cluster, own.team, (name,), own.namespace)
+    return replace(reading.pending_filters, tier=(name,))
 
 
 # ---------------------------------------------------------------- teams
-
-
-def _bars(shares: TierShares, reading: QuerySession) -> BulletBars:
-    """Return the teams' allocation against their entitlement, those with most demand first."""
-    hours = shares.hours.known
-    named = reading.filters.team
-    teams = [team for team in shares.teams if hours and (not named or team.team in named)]
-    teams.sort(key=lambda one: (-max(one.demand, one.allocated, one.entitlement), one.team))
-    return bullet_bars(
-        "bars",
-        "Allocation vs. entitlement · average",
-        [
-            BulletRow(
-                team.team,
-                team.allocated / hours,
-                team.entitlement / hours,
-                team.demand / hours if team.demand > team.allocated else None,
-                href=href("team", reading.query, name=team.team) or "",
-            )
-            for team in teams
-        ],
-        open_rows=_OPEN_TEAMS,
-        empty="No team is entitled, and none held or requested any in the known hours."
-        if hours
-        else "Not computed for any hour of this window.",
-    )
 
 
 def _no_data(name: str, comparison: Comparison) -> str:

@@ -110,12 +110,8 @@ Provider = Callable[[FigureQuery], Explained | None]
 
 
 def _pending_filters(asked: FigureQuery) -> PendingFilters:
-    own = asked.reading.filters
-    return PendingFilters(
-        cluster=own.cluster,
-        team=own.team,
-        tier=own.tier,
-        namespace=own.namespace,
+    return replace(
+        asked.reading.pending_filters,
         cause=tuple(asked.names.getlist("cause")),
         kind=tuple(asked.names.getlist("kind")),
     )

@@ -7,13 +7,23 @@ from datetime import datetime
 from apps.fairness.selectors import ShareSeries, TierShares, share_series
 from apps.usage.domain.usage_query import TimeStep
 from apps.usage.selectors import Freshness
-from apps.web.components.drawings import EveryPanel, Panel, TimeAxis, small_multiples
+from apps.web.components.drawings import (
+    BulletRow,
+    EveryPanel,
+    Panel,
+    TimeAxis,
+    bullet_bars,
+    small_multiples,
+)
+from apps.web.components.drawings.bars import BulletBars
 from apps.web.components.drawings.panels import SmallMultiples
 from apps.web.components.formats import gpus_text
+from apps.web.fairness.caveats import UNKNOWN
 from apps.web.query_session import QuerySession, axis_of
 
 MOST_PANELS = 24
 """Teams that are drawn over time at most."""
+_OPEN_TEAMS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +143,36 @@ def _estimated(one: ShareSeries, periods: Sequence[datetime]) -> int:
     """Return how many periods from the first on are estimated, or not known before those."""
     last = max((n for n, at in enumerate(periods, start=1) if at in one.estimated), default=0)
     return last if all(at in one.estimated or at not in one.points for at in periods[:last]) else 0
+
+
+def entitlement_bars(
+    shares: TierShares,
+    *,
+    link: Callable[[str], str | None],
+    named: Collection[str] = (),
+) -> BulletBars:
+    """Return the average allocation of a tier's teams beside entitlement and demand.
+
+    Those with most demand come first; where any are `named`, these alone.
+    """
+    hours = shares.hours.known
+    teams = [team for team in shares.teams if hours and (not named or team.team in named)]
+    teams.sort(key=lambda one: (-max(one.demand, one.allocated, one.entitlement), one.team))
+    return bullet_bars(
+        "bars",
+        "Allocation vs. entitlement · average",
+        [
+            BulletRow(
+                team.team,
+                team.allocated / hours,
+                team.entitlement / hours,
+                team.demand / hours if team.demand > team.allocated else None,
+                href=link(team.team) or "",
+            )
+            for team in teams
+        ],
+        open_rows=_OPEN_TEAMS,
+        empty="No team is entitled, and none held or requested any in the known hours."
+        if hours
+        else UNKNOWN,
+    )

@@ -17,10 +17,8 @@ from apps.fairness.selectors import (
 )
 from apps.web.components import formats
 from apps.web.components.drawings import (
-    BulletRow,
     Drawing,
     RankedRow,
-    bullet_bars,
     ranking,
 )
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
@@ -31,7 +29,7 @@ from apps.web.fairness.borrowing import matrix_of
 from apps.web.fairness.caveats import NOT_COMPUTED, UNKNOWN, caveats_of
 from apps.web.fairness.overview import known_tiers
 from apps.web.fairness.overview_pictures import IDLE_PARTS, MOST_COMPARED, TOO_MANY, UNMET_PART
-from apps.web.fairness.shares import team_panels
+from apps.web.fairness.shares import entitlement_bars, team_panels
 from apps.web.fairness.team_tables import day_table, queue_drawing, team_table
 from apps.web.pages import page, respond
 from apps.web.query_session import (
@@ -52,7 +50,6 @@ _TABS = (
 _TAB_OF_FILE = {"teams": "teams", "loans": "matrix", "queue": "queue", "days": "method"}
 """Files have had addresses without a tab for longer than there are tabs."""
 _SIMULATOR = Tab("simulator", "Simulator")
-_OPEN_TEAMS = 8
 
 
 def tabs_of(request: HttpRequest, name: str, reading: QuerySession) -> TabBar:
@@ -253,7 +250,7 @@ def _shares(name: str, reading: QuerySession) -> dict[str, Any]:
             panels,
             _short(name, found, reading),
             _idle(name, found, idle.get(name), reading),
-            _bars(found, reading),
+            entitlement_bars(found, link=lambda team: href("statement", reading.query, name=team)),
         ],
     }
 
@@ -316,28 +313,3 @@ def _idle(
     )
     caption = f"{total} GPU-h in the {hours} with unmet fair share of another team.{kept}"
     return replace(drawn, caption=caption)
-
-
-def _bars(found: TierShares, reading: QuerySession) -> Drawing:
-    """Return allocation against entitlement and demand, those with most demand first."""
-    hours = found.hours.known
-    teams = sorted(
-        found.teams, key=lambda one: (-max(one.demand, one.allocated, one.entitlement), one.team)
-    )
-    return bullet_bars(
-        "bars",
-        "Allocation vs. entitlement · average",
-        [
-            BulletRow(
-                team.team,
-                team.allocated / hours,
-                team.entitlement / hours,
-                team.demand / hours if team.demand > team.allocated else None,
-                href=href("statement", reading.query, name=team.team) or "",
-            )
-            for team in teams
-            if hours
-        ],
-        open_rows=_OPEN_TEAMS,
-        empty=UNKNOWN if not hours else "",
-    )

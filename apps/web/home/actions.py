@@ -82,7 +82,7 @@ def _misconfigured(scope: TeamScope) -> Iterator[Action]:
         return
     rows = pending_now(
         scope.reading.now,
-        filters=scope.pending_filters,
+        filters=scope.reading.pending_filters,
         visibility=scope.reading.visibility,
         page=page,
     ).rows

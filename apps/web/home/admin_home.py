@@ -12,7 +12,7 @@ from django.shortcuts import render
 from apps.clusters import selectors as clusters
 from apps.operations.domain.findings import Severity
 from apps.operations.selectors import FindingRow, open_findings
-from apps.pending.selectors import PendingFilters, count_workloads, not_diagnosed
+from apps.pending.selectors import count_workloads
 from apps.quotas.selectors import entitled_teams
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Filters, Grouping, UsageRow
@@ -38,7 +38,14 @@ from apps.web.quota_requests.turns import turns_for
 from apps.web.usage import glance
 from apps.web.usage.comparison import Comparison, compared, freshness_compared
 from apps.web.usage.glance import TierCard, TierContext, TierPending, rows_by, tier_cards
-from apps.web.usage.team_figures import PENDING_ID, utilization_change
+from apps.web.usage.team_figures import (
+    NOT_TOLD,
+    is_untold,
+    pending_counted,
+    pending_unknown,
+    unchecked_text,
+    utilization_change,
+)
 from apps.web.usage.unused_workloads import Action
 
 MOST = 3
@@ -264,31 +271,16 @@ def _deciding(request: PageRequest) -> int:
 
 
 def _pending(scope: AdminScope) -> KeyFigure:
-    reading, link = scope.reading, href("pending", scope.reading.query) or ""
-    until = glance.known_until(reading).until
-    if until and not any(until.values()):
-        unknown = no_data("Pending", "No cluster tells yet what is pending.", href=link)
-        return replace(unknown, id=PENDING_ID)
-    own = reading.filters
+    reading, query = scope.reading, scope.reading.query
+    if is_untold(glance.known_until(reading)):
+        return pending_unknown(NOT_TOLD, query)
     found = count_workloads(
-        reading.now,
-        visibility=reading.visibility,
-        filters=PendingFilters(own.cluster, own.team, own.tier, own.namespace),
+        reading.now, visibility=reading.visibility, filters=reading.pending_filters
     )
-    if not found.count and (names := not_diagnosed(clusters=own.cluster)):
-        unknown = no_data("Pending", f"Not checked yet: {', '.join(names)}.", href=link)
-        return replace(unknown, id=PENDING_ID)
-    age = formats.duration((reading.now - found.since).total_seconds()) if found.since else ""
-    return KeyFigure(
-        "Pending",
-        f"{found.count:,}",
-        f"workload{'' if found.count == 1 else 's'}",
-        basis="now",
-        href=link,
-        note=f"oldest {age}" if age else "",
-        tone=Tone.WARNING if found.count else Tone.NONE,
-        id=PENDING_ID,
-    )
+    unchecked = "" if found.count else unchecked_text(reading)
+    if unchecked:
+        return pending_unknown(unchecked, query)
+    return pending_counted(found, reading.now, query)
 
 
 # ---------------------------------------------------------------- attention

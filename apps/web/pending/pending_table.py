@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.http import QueryDict
@@ -132,16 +132,7 @@ class PendingPageQuery:
 
     def filters(self, reading: QuerySession) -> PendingFilters:
         """Return the filters of a selector."""
-        own = reading.filters
-        return PendingFilters(
-            cluster=own.cluster,
-            team=own.team,
-            tier=own.tier,
-            namespace=own.namespace,
-            cause=self.causes,
-            kind=self.kinds,
-            text=self.text,
-        )
+        return replace(reading.pending_filters, cause=self.causes, kind=self.kinds, text=self.text)
 
 
 def query_of(params: QueryDict) -> PendingPageQuery:

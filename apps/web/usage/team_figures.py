@@ -12,7 +12,6 @@ from apps.clusters.domain.window import Window
 from apps.costs.domain.costing import money
 from apps.costs.selectors import UnusedCost, unused_costs
 from apps.pending.selectors import (
-    PendingFilters,
     PendingKnown,
     WorkloadCounts,
     count_workloads,
@@ -71,11 +70,6 @@ class TeamScope:
     def query(self) -> Query:
         return [*without(self.reading.query, "team"), *(("team", name) for name in self.teams)]
 
-    @property
-    def pending_filters(self) -> PendingFilters:
-        own = self.reading.filters
-        return PendingFilters(own.cluster, own.team, own.tier, own.namespace)
-
     @cached_property
     def held(self) -> Mapping[str, AllocatedGpus]:
         """What is held and pending now, by tier; on all clusters."""
@@ -132,14 +126,13 @@ class TeamScope:
         """The workloads that pend now, of teams that the reader sees."""
         reading = self.reading
         return count_workloads(
-            reading.now, visibility=reading.visibility, filters=self.pending_filters
+            reading.now, visibility=reading.visibility, filters=reading.pending_filters
         )
 
     @cached_property
     def unchecked(self) -> str:
         """Why nothing is listed where a cluster was not diagnosed yet; empty once all were."""
-        names = not_diagnosed(clusters=self.reading.filters.cluster)
-        return f"Not checked yet: {', '.join(names)}." if names else ""
+        return unchecked_text(self.reading)
 
     @cached_property
     def unused_of_all(self) -> Sequence[UnusedCost]:
@@ -227,28 +220,45 @@ def utilization_change(comparison: Comparison) -> Change | None:
 
 def pending_figure(scope: TeamScope) -> KeyFigure:
     """Return how many workloads pend now and since when; no data where no cluster tells."""
-    reading, link = scope.reading, href("pending", scope.query) or ""
-    until = scope.known.until
-    if until and not any(until.values()):
-        unknown = no_data("Pending", "No cluster tells yet what is pending.", href=link)
-        return replace(unknown, id=PENDING_ID)
-    count, oldest = scope.pending.count, scope.pending.since
-    if not count and scope.unchecked:
-        return replace(no_data("Pending", scope.unchecked, href=link), id=PENDING_ID)
+    if is_untold(scope.known):
+        return pending_unknown(NOT_TOLD, scope.query)
+    if not scope.pending.count and scope.unchecked:
+        return pending_unknown(scope.unchecked, scope.query)
+    return pending_counted(scope.pending, scope.reading.now, scope.query)
+
+
+NOT_TOLD = "No cluster tells yet what is pending."
+
+
+def is_untold(known: PendingKnown) -> bool:
+    """Say whether there are clusters, and what pends is known of none."""
+    return bool(known.until) and not any(known.until.values())
+
+
+def unchecked_text(reading: QuerySession) -> str:
+    """Return which clusters were not diagnosed yet; empty once all were. One query."""
+    names = not_diagnosed(clusters=reading.filters.cluster)
+    return f"Not checked yet: {', '.join(names)}." if names else ""
+
+
+def pending_unknown(why: str, query: Query) -> KeyFigure:
+    """Return the figure of pending work where there is no data."""
+    return replace(no_data("Pending", why, href=href("pending", query) or ""), id=PENDING_ID)
+
+
+def pending_counted(found: WorkloadCounts, now: datetime, query: Query) -> KeyFigure:
+    """Return how many workloads pend, and for how long the oldest does."""
+    age = max(0.0, (now - found.since).total_seconds()) if found.since else None
     return KeyFigure(
         "Pending",
-        f"{count:,}",
-        f"workload{'' if count == 1 else 's'}",
+        f"{found.count:,}",
+        f"workload{'' if found.count == 1 else 's'}",
         basis="now",
-        href=link,
-        note=f"oldest {_age(oldest, reading.now)}" if oldest else "",
-        tone=Tone.WARNING if count else Tone.NONE,
+        href=href("pending", query) or "",
+        note="" if age is None else f"oldest {duration(age)}",
+        tone=Tone.WARNING if found.count else Tone.NONE,
         id=PENDING_ID,
     )
-
-
-def _age(since: datetime, now: datetime) -> str:
-    return duration(max(0.0, (now - since).total_seconds()))
 
 
 def unused_figure(scope: TeamScope, *, of_cost: bool = False) -> KeyFigure:

@@ -96,7 +96,7 @@ def _workload(row: UnusedCost, found: WorkloadVerdict, scope: TeamScope) -> Tabl
 
 def pending_table(scope: TeamScope) -> Table:
     """Return what of the teams has been pending for longest."""
-    return longest_pending(scope.reading, scope.pending_filters, team=_team_column(scope))
+    return longest_pending(scope.reading, scope.reading.pending_filters, team=_team_column(scope))
 
 
 def longest_pending(

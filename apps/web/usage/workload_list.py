@@ -10,7 +10,7 @@ from apps.costs.domain.costing import money as in_full
 from apps.costs.domain.workload_verdict import VerdictKind, unused_ratio, verdict
 from apps.costs.selectors import WORKLOAD_GROUPS, WorkloadCost, WorkloadKey, workload_costs
 from apps.pending.domain.workload_groups import WorkloadGrouping
-from apps.pending.selectors import NamespaceContext, PendingFilters, pending_workloads
+from apps.pending.selectors import NamespaceContext, pending_workloads
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.usage_query import TimeStep, UsageRow
@@ -86,11 +86,10 @@ def key_of(row: UsageRow) -> WorkloadKey:
 
 def _pending(reading: QuerySession) -> dict[tuple[str, str, str], int]:
     """Return how many items of each workload are pending now."""
-    own = reading.filters
     found = pending_workloads(
         reading.now,
         by=WorkloadGrouping.NONE,
-        filters=PendingFilters(own.cluster, own.team, own.tier, own.namespace),
+        filters=reading.pending_filters,
         visibility=reading.visibility,
         context=NamespaceContext.at(reading.now),
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from apps.clusters.domain.devices.mig import mig_part
 from simulator import identity
-from simulator.fleet import FOREVER, LINGER_SECONDS, Admission, Claim, Controller, Node, Pod
+from simulator.fleet import FOREVER, LINGER_SECONDS, Admission, Claim, Node, Pod
 from simulator.scenarios.campus.pools import Pool
 from simulator.scenarios.campus.room import Verdicts
 from simulator.scenarios.distributions import Signal
@@ -38,18 +38,9 @@ class PodMaker:
         self._verdicts = verdicts
 
     def pod(self, draft: Draft, admission: Admission) -> Pod:
-        family = f"{self._seed}/{draft.family}"
-        owner = self._user.workloads.owner(family, units=draft.units, created=draft.created)
-        uid = identity.uid(self._seed, "pod", draft.number)
         pool = self._pool
-        pod = Pod(
-            uid=uid,
-            name=f"{owner.name}-{identity.suffix(5, uid)}",
-            namespace=owner.namespace,
-            owner=owner,
-            units=draft.units,
-            created=draft.created,
-            deleted=draft.ended,
+        pod = replace(
+            self._user.workloads.pod(draft, self._seed),
             node_selector=pool.tier.node_selector,
             admission=admission,
             attempts=self._attempts(draft, admission),
@@ -60,7 +51,7 @@ class PodMaker:
         )
         if draft.bound < FOREVER:
             pod = self._bound(pod, draft)
-        return replace(pod, claim=self._claim(pod, owner)) if pool.device_class else pod
+        return replace(pod, claim=self._claim(pod)) if pool.device_class else pod
 
     def _attempts(self, draft: Draft, admission: Admission) -> tuple[tuple[int, str], ...]:
         """Return when the scheduler looks at a pod in vain, and what it says."""
@@ -97,7 +88,7 @@ class PodMaker:
             return mig_part(self._pool.profile, node.model)
         return 1.0 / node.replicas
 
-    def _claim(self, pod: Pod, owner: Controller) -> Claim:
+    def _claim(self, pod: Pod) -> Claim:
         """Return the claim that was made for a pod from a template; it goes with the pod."""
         uid = identity.uid(pod.uid, "claim")
         return Claim(
@@ -106,7 +97,7 @@ class PodMaker:
             uid=uid,
             device_class=self._pool.device_class,
             created=pod.created,
-            template=f"{owner.name}-gpu",
+            template=f"{pod.owner.name}-gpu",
             allocated=pod.bound,
             released=pod.released,
             deleted=pod.released,

@@ -21,6 +21,8 @@ Secret = Callable[[str], str]
 
 TOKEN_SECONDS = 10.0
 """How long a token endpoint may take to answer."""
+# A token is renewed before its end, so that none ends on its way to the server. Of short-lived
+# ones a part is kept back: a minute might be all that they last.
 _SPARE_SECONDS = 60.0
 _SPARE_SHARE = 0.2
 _UNSAID_SECONDS = 300.0

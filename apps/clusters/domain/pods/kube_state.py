@@ -23,9 +23,11 @@ READ_AHEAD_SECONDS = 90
 TOLERATED_SAMPLES = 1.5
 # A pod that lived shorter than this may be missed; a longer hole is time that nobody saw.
 LARGEST_HOLE_SECONDS = 90.0
+# One scrape that fails doubles the spacing. Two that fail are a hole.
 _HOLE_INTERVALS = 2.5
 SUCCEEDED = "Succeeded"
 _NO_OWNER = {"", "<none>"}
+# Series may name owners in a circle: names are used again, and these have no UIDs.
 _MOST_OWNERS = 5
 
 Samples = Mapping[int, float]

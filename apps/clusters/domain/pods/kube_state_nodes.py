@@ -26,6 +26,7 @@ _OF_SLOT = 0.05
 _Series = TypeVar("_Series")
 CAPACITY = "kube_node_status_capacity"
 NODE_LABELS = "kube_node_labels"
+# GPU feature discovery labels a node some minutes after it joined.
 _LABELLED_AFTER_SECONDS = 900.0
 _OF_PODS: Mapping[str, Callable[[PodSeries], bool]] = {
     "kube_pod_created": lambda pod: pod.created is not None,

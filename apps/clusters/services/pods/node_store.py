@@ -29,6 +29,7 @@ from apps.clusters.services.pods.ledger_rows import (
 )
 from apps.clusters.services.pods.upsert import upsert
 
+# The database keeps microseconds, and an interval may not be empty.
 _INSTANT = 1e-6
 
 # Nodes of one query; each takes two parameters.

@@ -69,6 +69,7 @@ NAMESPACES = "/api/v1/namespaces"
 PODS = "/api/v1/pods"
 COLLECTIONS = (NODES, NAMESPACES, PODS)
 
+# A catalog may be loaded while the watch runs; batches come every second.
 _RULES_SECONDS = 30.0
 _KINDS = frozenset({"ADDED", "MODIFIED", "DELETED"})
 

@@ -32,6 +32,7 @@ _INSTANT = 1e-3
 
 Key = tuple[ObservedKind, str]
 
+# As long as the API server keeps an event that nobody repeats (--event-ttl).
 KEEP_SECONDS = 3600.0
 MOST_EARLY = 10_000
 _CHECK_SECONDS = 60.0
@@ -179,7 +180,7 @@ class EventStore:
         self._store.forget_gone(at - KEEP_SECONDS)
 
     def _is_over(self, event: EventSnapshot, at: float) -> bool:
-        """Say whether what an event is about is gone, and it was last issues an hour ago."""
+        """Say whether the subject of an event is gone, and its last repetition an hour ago."""
         last = event.last if event.last is not None else at
         if event.reason in _OF_ATTEMPTS:
             return at - last > KEEP_SECONDS

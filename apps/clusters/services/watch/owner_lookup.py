@@ -10,7 +10,9 @@ from apps.clusters.ports import ClusterSource, SourceRejected, SourceUnavailable
 
 logger = logging.getLogger(__name__)
 
+# After a relist thousands of pods need their owners: a GET for each would take minutes.
 LIST_FROM = 20
+# Anybody may write ownerReferences, also of two objects that own each other.
 _LONGEST = 8
 # Owners remembered at once; jobs come and go by the thousand a day.
 MOST_OWNERS = 100_000

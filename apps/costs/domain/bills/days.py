@@ -13,6 +13,7 @@ from apps.costs.domain.costing import apportioned
 
 AmountKey = tuple[str, ChargeKind, date]
 _DAY = timedelta(days=1)
+# What a column of 64 bits holds.
 _MOST_UNITS = 2**63 - 1
 _PERIODS = 20_000  # A month by hour has 744; each line of a bill has one of few periods.
 

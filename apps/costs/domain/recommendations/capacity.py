@@ -31,11 +31,13 @@ from apps.costs.domain.recommendations.recommendation import (
 from apps.costs.domain.recommendations.rightsizing import HEADROOM
 
 HOURS_PER_WEEK = 168
+# Twice the same may be chance.
 LEAST_WEEKS = 3
 SHORTEST_STRETCH_HOURS = 4
 """A node that is empty for less than this is not worth being sent away and called back."""
 POOL = "Pool"
 """What the subject of nodes of one kind begins with: `Pool/spot/<GPU model>`."""
+# Amounts are sums of floats: 7.0000000001 units must not round up to eight.
 _HAIR = 1e-9
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 USUAL = 0.2

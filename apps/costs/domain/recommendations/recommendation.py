@@ -19,6 +19,7 @@ from apps.costs.domain.costing import Cause
 Fractions = Mapping[str, Mapping[str, float]]
 """Which part (0..1) of each cause's waste is avoided, by the name of a cell."""
 HOURS_PER_MONTH = 730
+# Work has a weekly rhythm: fewer days would show a part of it.
 LEAST_DAYS = 7.0
 WELL_USED_FROM = 0.8
 """A workload whose mean activity is this or more is left alone."""

@@ -46,6 +46,7 @@ _MOST_VALUES = 500_000
 _NULL = re.compile(r"\A(?:~|null|Null|NULL|)\Z")
 _TRUE = re.compile(r"\A(?:true|True|TRUE)\Z")
 _FALSE = re.compile(r"\A(?:false|False|FALSE)\Z")
+# Each number of 18 digits fits into a column of 64 bits.
 _INTEGER = re.compile(r"\A[-+]?[0-9]{1,18}\Z")
 _FLOAT = re.compile(r"\A[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
 

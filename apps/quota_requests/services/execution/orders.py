@@ -25,6 +25,7 @@ from apps.quota_requests.services.transitions import RequestTransition, found, m
 
 TASK: Final = "quota_requests.carry_out"
 _AT_ONCE = 100
+# The order is in the database, where beat finds it again: an old message would come on top.
 _MESSAGE_LASTS = timedelta(seconds=60)
 
 

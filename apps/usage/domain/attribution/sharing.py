@@ -21,6 +21,7 @@ from apps.usage.domain.attribution.allocations import Allocation
 
 # A grid of samples can hold one or two more than its length says; more are copies.
 _SPARE_SAMPLES = 2
+# Scrapes of two exporters differ by a sample or two; with fewer one was away for a while.
 _ALIKE = 0.9
 DeviceKey = tuple[str, str]
 """(UUID, MIG instance)."""

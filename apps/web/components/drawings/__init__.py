@@ -18,7 +18,7 @@ from apps.web.components.drawings.bars import (
     ledger_bar,
     stacked_bar,
 )
-from apps.web.components.drawings.base import Drawing, LegendKey
+from apps.web.components.drawings.base import Drawing
 from apps.web.components.drawings.calendar import calendar
 from apps.web.components.drawings.fleet import (
     FleetGpu,

@@ -26,6 +26,7 @@ from apps.clusters.ports import SourceRejected
 
 # No GPU of today reads more; beyond is a blank, or a counter gone wrong.
 _LARGEST_MEMORY_MIB = 1e7
+# 5 kW for half an hour, more than any GPU draws: such growth is a counter that began anew.
 _LARGEST_SLOT_WH = 2500.0
 _PROBES = 20
 

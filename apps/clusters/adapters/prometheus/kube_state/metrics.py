@@ -51,6 +51,7 @@ TOTAL: Aggregated = ("sum", "sum_over_time")
 
 # There were no pods before.
 _EARLIEST_AT = 946_684_800.0  # 2000-01-01
+# Clocks of machines differ; what lies a day ahead is no time at all.
 _LARGEST_AHEAD_SECONDS = 86_400.0
 # No pod or node has as many GPUs: such a value is an error of the exporter.
 _LARGEST_UNITS = 10_000.0
