@@ -8,6 +8,7 @@ from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     DeviceRow,
     device_slots,
     joined,
+    most_samples,
     share_energy,
     without_repeats,
 )
@@ -88,7 +89,7 @@ def test_devices_of_unnamed_nodes_stand_for_themselves() -> None:
 def test_a_faster_device_is_no_copy() -> None:
     rows = [row("GPU-1", "a", 120), row("GPU-2", "b", 60)]
     fast = SlotIntervals(30.0, learnt=True, odd={("GPU-1", ""): 15.0})
-    assert duplicates_of(0, rows, samples_by_device(rows), fast.of) is None
+    assert duplicates_of(0, rows, fast.exceeding(samples_by_device(rows), most_samples)) is None
 
 
 def every_half_minute(_key: DeviceKey) -> float:
@@ -96,7 +97,8 @@ def every_half_minute(_key: DeviceKey) -> float:
 
 
 def duplicates_in(rows: list[DeviceRow]) -> DuplicateSeries | None:
-    return duplicates_of(0, rows, samples_by_device(rows), every_half_minute)
+    alike = SlotIntervals(30.0, learnt=True)
+    return duplicates_of(0, rows, alike.exceeding(samples_by_device(rows), most_samples))
 
 
 # ---------------------------------------------------------------- intervals

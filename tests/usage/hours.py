@@ -15,6 +15,7 @@ from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, TimeSpan
 from apps.usage.domain.attribution.allocations import PodLedger
 from apps.usage.domain.attribution.attribute import SampleInterval
 from apps.usage.domain.attribution.attribute_hour import (
+    HourDevices,
     HourFacts,
     HourInput,
     RawSamples,
@@ -126,13 +127,9 @@ def hour_facts(
     idle_below: float = 0.1,
 ) -> HourFacts:
     """Reckon an hour; raw samples are those that the rows sum, from each slot's start on."""
-    known = HourInput(
-        START,
-        PodLedger(pods, intervals, bound or {}, limits or {}, claims),
-        rows,
-        rules,
-        SampleInterval(INTERVAL),
-    )
+    ledger = PodLedger(pods, intervals, bound or {}, limits or {}, claims)
+    devices = HourDevices(rows, SampleInterval(INTERVAL))
+    known = HourInput(START, ledger, rules, lambda: devices)
     return attribute_hour(
         known, raw or (lambda uuids: even_samples(rows, uuids)), idle_below=idle_below
     )[0]

@@ -29,7 +29,12 @@ from apps.clusters.services.watch.claims import ClaimWatch, discovered_claims
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.attribution.allocations import PodLedger
 from apps.usage.domain.attribution.attribute import SampleInterval
-from apps.usage.domain.attribution.attribute_hour import HourFacts, HourInput, attribute_hour
+from apps.usage.domain.attribution.attribute_hour import (
+    HourDevices,
+    HourFacts,
+    HourInput,
+    attribute_hour,
+)
 from apps.usage.domain.attribution.gpu_classes import BoundTier
 from simulator.fleet import GPU, GPU_SHARED, MIG_PREFIX, Device, Exporter, Node
 from simulator.scenarios.base import Scenario
@@ -341,13 +346,9 @@ def reckoned(
 ) -> HourFacts:
     """Return the facts of the hour that begins at `start`."""
     window = Window.hour(datetime.fromtimestamp(start, UTC))
-    known = HourInput(
-        start=start,
-        ledger=ledger,
-        rows=[row for row in answer.rows if start <= row.slot < start + 3600],
-        rules=RULES,
-        interval=SampleInterval(answer.scrape_interval_seconds or 30.0, answer.intervals),
-    )
+    rows = [row for row in answer.rows if start <= row.slot < start + 3600]
+    interval = SampleInterval(answer.scrape_interval_seconds or 30.0, answer.intervals)
+    known = HourInput(start, ledger, RULES, lambda: HourDevices(rows, interval))
     facts, _ = attribute_hour(
         known, lambda uuids: source.activity_samples(uuids, window).rows, idle_below=IDLE_BELOW
     )

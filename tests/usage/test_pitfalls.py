@@ -23,7 +23,7 @@ from apps.clusters.domain.window import HOUR_SECONDS
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.attribution.allocations import PodLedger
 from apps.usage.domain.attribution.attribute import SampleInterval
-from apps.usage.domain.attribution.attribute_hour import HourInput, attribute_hour
+from apps.usage.domain.attribution.attribute_hour import HourDevices, HourInput, attribute_hour
 from tests.usage.hours import (
     GPU,
     INTERVAL,
@@ -54,6 +54,10 @@ def test_every_pitfall_has_a_test_of_its_name_or_waits() -> None:
     assert not found & WAITING, "what has a test does not wait any more"
 
 
+def _same(devices: HourDevices) -> HourDevices:
+    return devices
+
+
 def by_uid(pods: Sequence[PodRecord], rows: Sequence[DeviceSlot], count: int) -> dict[str, Amounts]:
     """Return what each pod has over some hours from START on, one node of four cards."""
     found: dict[str, Amounts] = {}
@@ -61,7 +65,8 @@ def by_uid(pods: Sequence[PodRecord], rows: Sequence[DeviceSlot], count: int) ->
     for number in range(count):
         start = START + number * HOUR_SECONDS
         own = [row for row in rows if start <= row.slot < start + HOUR_SECONDS]
-        known = HourInput(start, PodLedger(pods, [node]), own, RULES, SampleInterval(INTERVAL))
+        devices = HourDevices(own, SampleInterval(INTERVAL))
+        known = HourInput(start, PodLedger(pods, [node]), RULES, partial(_same, devices))
         facts, _ = attribute_hour(known, partial(even_samples, own), idle_below=0.1)
         for fact in facts.pods:
             found.setdefault(fact.uid, Amounts()).add(fact.amounts)

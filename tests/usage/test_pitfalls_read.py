@@ -16,7 +16,7 @@ from apps.clusters.domain.window import Window, from_seconds
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.attribution.allocations import PodLedger
 from apps.usage.domain.attribution.attribute import SampleInterval
-from apps.usage.domain.attribution.attribute_hour import HourInput, attribute_hour
+from apps.usage.domain.attribution.attribute_hour import HourDevices, HourInput, attribute_hour
 from tests.clusters.openmetrics import HOUR, ORIGIN, Series, scrapes, series, write
 from tests.real_prometheus import RealPrometheus
 from tests.usage.hours import GPU, RULES
@@ -102,15 +102,10 @@ class World:
         offered = {GPU: float(gpus)}
         labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
         node = NodeInterval("n1", ORIGIN, ORIGIN + HOUR, offered, offered, labels)
-        hour = HourInput(
-            start=ORIGIN,
-            ledger=PodLedger([running(f"p{n}") for n in range(pods)], [node]),
-            rows=self.answer.rows,
-            rules=RULES,
-            interval=SampleInterval(
-                self.answer.scrape_interval_seconds or 30.0, self.answer.intervals
-            ),
-        )  # fmt: skip
+        seconds = self.answer.scrape_interval_seconds or 30.0
+        devices = HourDevices(self.answer.rows, SampleInterval(seconds, self.answer.intervals))
+        ledger = PodLedger([running(f"p{n}") for n in range(pods)], [node])
+        hour = HourInput(ORIGIN, ledger, RULES, lambda: devices)
         return attribute_hour(hour, lambda _: None, idle_below=0.1)[0].total()
 
 

@@ -15,8 +15,12 @@ _SLOT = timedelta(minutes=30)
 
 def union(spans: Iterable[TimeSpan]) -> tuple[TimeSpan, ...]:
     """Return disjoint spans in order that cover exactly what `spans` cover."""
+    ordered = sorted(spans)
+    if len(ordered) == 1:  # nearly always
+        ((start, end),) = ordered
+        return ((start, end),) if end > start else ()
     merged: list[TimeSpan] = []
-    for start, end in sorted(spans):
+    for start, end in ordered:
         if end <= start:
             continue
         if merged and start <= merged[-1][1]:

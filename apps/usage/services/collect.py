@@ -8,6 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from django.conf import settings
@@ -28,7 +30,12 @@ from apps.clusters.ports import (
 from apps.clusters.selectors import report
 from apps.clusters.services import TierHistory, team_finder_at, tier_ids, tier_rules_at
 from apps.usage.domain.attribution.attribute import SampleInterval
-from apps.usage.domain.attribution.attribute_hour import HourFacts, HourInput, attribute_hour
+from apps.usage.domain.attribution.attribute_hour import (
+    HourDevices,
+    HourFacts,
+    HourInput,
+    attribute_hour,
+)
 from apps.usage.domain.collection import (
     CollectionState,
     HourEvidence,
@@ -134,10 +141,10 @@ class _Answers:
     @cached_property
     def _by_hour(self) -> dict[int, list[DeviceSlot]]:
         rows: dict[int, list[DeviceSlot]] = defaultdict(list)
-        for row in self.devices.rows:
+        for slot, some in groupby(self.devices.rows, attrgetter("slot")):
             # Counted from the window: in zones such as India's no hour of facts is a full hour of
             # UTC.
-            rows[self.first + (row.slot - self.first) // 3600 * 3600].append(row)
+            rows[self.first + (slot - self.first) // 3600 * 3600] += some
         return rows
 
 
@@ -305,19 +312,17 @@ def _compute(
     configured = float(
         cluster.prometheus.get("scrape_interval_seconds") or _DEFAULT_INTERVAL_SECONDS
     )
-    seconds = answers.devices.scrape_interval_seconds or configured
-    known = HourInput(
-        start=int(hour.start_seconds),
-        ledger=answers.ledger,
-        rows=answers.rows(hour),
-        rules=tier_rules_at(hour.start),
-        interval=SampleInterval(seconds, answers.devices.intervals),
-    )
+
+    def devices() -> HourDevices:
+        seconds = answers.devices.scrape_interval_seconds or configured
+        return HourDevices(answers.rows(hour), SampleInterval(seconds, answers.devices.intervals))
+
+    known = HourInput(int(hour.start_seconds), answers.ledger, tier_rules_at(hour.start), devices)
     raw = _RawSamples(cluster, hour, source)
     result, attribution = attribute_hour(known, raw, idle_below=settings.IDLE_BELOW)
     result.findings.update(answers.devices.findings_of(hour.slots()))
     result.findings["pods_without_node"] += answers.ledger.pods_without_node(hour)
-    usual = attribution.usual_interval() or seconds
+    usual = attribution.usual_interval() or devices().interval.seconds
     if abs(usual - configured) > _INTERVAL_DIFFERS * configured:
         result.findings["scrape_interval_differs"] += 1
     return result, usual, raw.lacking

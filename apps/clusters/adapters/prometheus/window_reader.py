@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -35,6 +37,7 @@ _ODD = (b'"NaN"', b'Inf"', b'"-', b"e+")
 
 
 _COUNTS = "count_over_time("
+_metric, _value, _second = attrgetter("metric"), attrgetter("value"), itemgetter(1)
 
 
 Labels = TypeVar("Labels")
@@ -165,9 +168,9 @@ class WindowReader:
     def _points(self, query: SlotQuery, body: bytes) -> Points:
         if len(query.slots) > 1:
             return flat(self._decoded(decode_matrix, body, query.labels, query.query))
-        slot = query.slots[0]
         vector = self._decoded(decode_instant, body, query.labels, query.query)
-        return ((slot, one.metric, one.value[1]) for one in vector)
+        values = map(_second, map(_value, vector))
+        return zip(repeat(query.slots[0]), map(_metric, vector), values, strict=False)
 
     def _decoded(
         self,

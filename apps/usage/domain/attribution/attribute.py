@@ -1,7 +1,7 @@
 """How a device's samples find the pod that held the device (docs/definitions.md#attribution)."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
@@ -9,7 +9,7 @@ from apps.clusters.domain.devices.state import NO_LEVELS, ActivitySample, Device
 from apps.clusters.domain.tiers import same_model
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.usage.domain.attribution.allocations import Allocation
-from apps.usage.domain.attribution.pools import Pools
+from apps.usage.domain.attribution.pools import Device, Pools
 from apps.usage.domain.attribution.sharing import (
     DeviceGroup,
     DeviceShare,
@@ -18,15 +18,13 @@ from apps.usage.domain.attribution.sharing import (
     divide,
     divide_by_instants,
     is_clear,
+    is_crowded,
     ran_at_once,
 )
 
 # A grid of samples can hold one more than its length says; from two more on a label was there
 # while its pod did not run.
 _EXCESS_SAMPLES = 2
-
-Device = tuple[int, str, str]
-"""A device in a slot: (slot, UUID, MIG instance)."""
 
 _Numbered = tuple[int, Allocation]
 _NOBODY = -1
@@ -48,9 +46,23 @@ class SampleInterval:
         """Return the interval of a device with that many samples in its slot."""
         if device in self.learnt:
             return self.learnt[device]
-        if samples > 1.5 * SLOT_SECONDS / self.seconds:
+        if samples > self._most:
             return SLOT_SECONDS / samples
         return self.seconds
+
+    def differing(self, devices: Mapping[Device, int]) -> Iterator[tuple[Device, float]]:
+        """Yield those devices with another interval than the common one; values are samples."""
+        most = self._most
+        for device, samples in devices.items():
+            if samples > most or device in self.learnt:
+                seconds = self.of(device, samples)
+                if seconds != self.seconds:
+                    yield device, seconds
+
+    @property
+    def _most(self) -> float:
+        """More samples than this in a slot are of a device that is scraped faster, or twice."""
+        return 1.5 * SLOT_SECONDS / self.seconds
 
 
 @dataclass(slots=True)
@@ -84,9 +96,10 @@ class Attribution:
             self.shares[number].append(share)
 
     def interval(self, row: DeviceSlot) -> float:
+        # Asked for every row, and in most hours all devices have the common one.
         if not self.intervals:
             return self.common_interval
-        return self.intervals.get(_device(row), self.common_interval)
+        return self.intervals.get(row[:3], self.common_interval)
 
     def usual_interval(self) -> float | None:
         """Return the interval of most devices, the shorter of equals; None without devices."""
@@ -117,10 +130,11 @@ def attribute(
     pools = Pools(holdings, offered or {})
     result = Attribution(interval.seconds)
     counts = _Counts()
+    # Most clusters share no GPUs, and rows are many: the cheap question comes first.
+    pooling = pools.any
     for row in rows:
-        named = by_name.get((row.namespace, row.pod)) if row.pod else None
-        # Most clusters share no GPUs, and rows are many: the cheap question comes first.
-        pooled = pools.any and pools.take(row, named or ())
+        named = by_name.get((row.namespace, row.pod), ()) if row.pod else ()
+        pooled = pooling and pools.take(row, named)
         counts.add(row, pooled=pooled)
         if pooled:
             continue
@@ -134,7 +148,8 @@ def attribute(
             found = sorted(found, key=lambda c: (c[1].ran_in(row.slot), c[1].pod.uid))
         result.rows[found[-1][0]].append(row)
     counts.note_intervals(result, interval)
-    result.strays = pools.take_unnamed(_without_copies(_without_parents(result)), result.rows)
+    left = _without_copies(_without_parents(result, counts.instances), counts)
+    result.strays = pools.take_unnamed(left, result.rows)
     for group in pools.groups():
         if is_clear(group, holdings, result.interval):
             result.take(divide(group, holdings, result.interval))
@@ -146,41 +161,56 @@ def attribute(
 
 
 class _Counts:
-    """How many samples each device has in a slot, copies of it left out."""
+    """How many samples each device has in a slot, copies of it left out.
+
+    `named` are those of its pods together, `bare` of its longest row without one. `by_process` are
+    the devices with values by process, `instances` the slots and GPUs that have MIG instances.
+    """
 
     def __init__(self) -> None:
-        self._named: dict[Device, int] = defaultdict(int)
-        self._bare: dict[Device, int] = {}
+        self.named: dict[Device, int] = {}
+        self.bare: dict[Device, int] = {}
+        self.by_process: set[Device] = set()
+        self.instances: set[tuple[int, str]] = set()
 
     def add(self, row: DeviceSlot, *, pooled: bool) -> None:
-        device = _device(row)
+        device = row[:3]
         if pooled or not row.pod:
             # Beside others of the device, perhaps: must not look like faster scrapes.
-            self._bare[device] = max(self._bare.get(device, 0), row.samples)
+            self.bare[device] = max(self.bare.get(device, 0), row.samples)
         else:
-            self._named[device] += row.samples
+            self.named[device] = self.named.get(device, 0) + row.samples
+        if row.process_sum is not None:
+            self.by_process.add(device)
+        if row.gpu_instance and not pooled:
+            self.instances.add((row.slot, row.uuid))
+
+    def shown_beside_pods(self, result: Attribution) -> set[Device]:
+        """Return the devices with a row of their own of the time of their pods' rows."""
+        return {
+            device
+            for device in self.named.keys() & self.bare.keys()
+            if device in self.by_process
+            or is_crowded(
+                self.named[device] + self.bare[device],
+                result.intervals.get(device, result.common_interval),
+            )
+        }
 
     def note_intervals(self, result: Attribution, interval: SampleInterval) -> None:
-        devices = self._named.keys() | self._bare.keys()
-        result.devices = len(devices)
-        for device in devices:
-            samples = max(self._named.get(device, 0), self._bare.get(device, 0))
-            seconds = interval.of(device, samples)
-            if seconds != interval.seconds:
-                result.intervals[device] = seconds
+        samples = self.named.copy()
+        for device, count in self.bare.items():
+            samples[device] = max(samples.get(device, 0), count)
+        result.devices = len(samples)
+        for device, seconds in interval.differing(samples):
+            result.intervals[device] = seconds
 
 
-def _without_parents(result: Attribution) -> Attribution:
+def _without_parents(result: Attribution, cut: Collection[tuple[int, str]]) -> Attribution:
     """Take their activity from the rows of whole GPUs that stand beside those of their MIG
-    instances.
+    instances; `cut` has the slots and GPUs that have any.
     """
     # Exporters show a partitioned GPU beside its instances: its activity would count twice.
-    cut = {
-        (row.slot, row.uuid)
-        for rows in (result.strays, *result.rows.values())
-        for row in rows
-        if row.gpu_instance
-    }
     if cut:
         result.strays = [
             row._replace(activity_sum=None, samples=0)
@@ -191,23 +221,23 @@ def _without_parents(result: Attribution) -> Attribution:
     return result
 
 
-def _without_copies(result: Attribution) -> list[DeviceSlot]:
+def _without_copies(result: Attribution, counts: _Counts) -> list[DeviceSlot]:
     """Return the strays; of a device's own row only what the rows of its pods leave over.
 
     In virtual-GPU mode exporters show a device without a pod beside the rows of its pods.
     """
-    # Most devices of a cluster have pods' rows or one of their own, not both: those are passed by.
-    bare = {row.uuid for row in result.strays if not row.pod}
+    # Most devices of a cluster have none beside each other: those are passed by.
+    beside = counts.shown_beside_pods(result)
     named: dict[Device, list[DeviceSlot]] = defaultdict(list)
-    for rows in (result.strays, *result.rows.values()) if bare else ():
+    for rows in (result.strays, *result.rows.values()) if beside else ():
         for row in rows:
-            if row.uuid in bare and row.pod:
-                named[_device(row)].append(row)
+            if row[:3] in beside and row.pod:
+                named[row[:3]].append(row)
     if not named:
         return result.strays
     left = []
     for row in result.strays:
-        pods = () if row.pod else named.get(_device(row), ())
+        pods = () if row.pod else named.get(row[:3], ())
         if not pods or not ran_at_once([row, *pods], result.interval(row)):
             left.append(row)
         elif row.activity_sum is not None:
@@ -227,6 +257,9 @@ def _by_name(holdings: Sequence[Allocation]) -> dict[tuple[str, str], list[_Numb
 def _holders(row: DeviceSlot, named: Sequence[_Numbered]) -> Sequence[_Numbered]:
     """Return the holdings that the row may belong to, of those whose pod has its name."""
     start, end = row.slot, row.slot + SLOT_SECONDS
+    if len(named) == 1:
+        held = named[0][1].held
+        return named if held[0][0] < end and held[-1][1] > start else ()
     return _narrowed(
         row, [one for one in named if one[1].held[0][0] < end and one[1].held[-1][1] > start]
     )
@@ -290,7 +323,7 @@ def recut(
     }
     # A card may have to be cut in one slot and not in the other, where it is counted already.
     done = attribution.settled | of_group.keys()
-    patterns = _taken_out(attribution, lambda row: row.uuid in uuids and _device(row) not in done)
+    patterns = _taken_out(attribution, lambda row: row.uuid in uuids and row[:3] not in done)
     grouped: dict[int, list[ActivitySample]] = defaultdict(list)
     by_name = _by_name(holdings)
     values: dict[tuple[Device, int], list[float]] = defaultdict(list)
@@ -320,8 +353,8 @@ def _taken_out(
     for rows in (*attribution.rows.values(), attribution.strays):
         for row in rows:
             if wanted(row):
-                found[_device(row)].append(row)
-        rows[:] = [row for row in rows if _device(row) not in found]
+                found[row[:3]].append(row)
+        rows[:] = [row for row in rows if row[:3] not in found]
     patterns = {}
     for device, rows in found.items():
         peaks = [r.memory_used_peak_mib for r in rows if r.memory_used_peak_mib is not None]
@@ -333,10 +366,6 @@ def _taken_out(
             levels=NO_LEVELS,
         )
     return patterns
-
-
-def _device(row: DeviceSlot) -> Device:
-    return (row.slot, row.uuid, row.gpu_instance)
 
 
 def _holder_at(at: float, device: DeviceSlot, candidates: Sequence[_Numbered]) -> int:

@@ -4,10 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
+from operator import attrgetter
 from typing import NamedTuple
 
 from apps.clusters.domain.devices.mig import mig_part
-from apps.clusters.domain.devices.state import NO_LEVELS, ActivityLevels, ActivitySample, DeviceSlot
+from apps.clusters.domain.devices.state import NO_LEVELS, ActivitySample, DeviceSlot
 from apps.clusters.domain.pods.ledger import ClaimAllocationRecord, NodeInterval, PodRecord
 from apps.clusters.domain.tiers import UNMATCHED, CapacityType, TierRule
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
@@ -38,6 +39,8 @@ from apps.usage.domain.attribution.attribute import (
 )
 from apps.usage.domain.attribution.gpu_classes import Classifier, GpuClass, inventories
 from apps.usage.domain.attribution.sharing import DeviceShare
+
+_uuid_and_instance = attrgetter("uuid", "gpu_instance")
 
 RawSamples = Callable[[Sequence[str]], Iterable[ActivitySample] | None]
 """Gives the raw samples of some devices (UUIDs) in the hour; None where they are refused."""
@@ -138,19 +141,20 @@ def hour_facts(
     slots = (start, start + SLOT_SECONDS)
     allocated: dict[tuple[str, GpuClass], Amounts] = defaultdict(Amounts)
     again: dict[tuple[str, GpuClass], list[str]] = defaultdict(list)
+    held: dict[tuple[str, GpuClass], list[float]] = defaultdict(list)
     strays = list(attribution.strays)
     # Over all nodes: `attribution` counts the holdings in exactly this order.
     number = 0
     for ledger in ledgers:
         of_pod: dict[tuple[str, GpuClass], PodFact] = {}
         for holding in ledger.holdings:
-            rows = attribution.rows.get(number, [])
+            own = attribution.rows.get(number, ())
             ran = {slot: holding.ran_in(slot) for slot in slots}
             # Exporters keep a label for a while after its pod: such samples are of no pod.
-            own = [row for row in rows if ran[row.slot] > 0]
-            if len(own) < len(rows):
-                strays.extend(row for row in rows if row not in own)
-            shares = attribution.shares.get(number, [])
+            if not all(ran.values()):
+                strays += [row for row in own if ran[row.slot] <= 0]
+                own = [row for row in own if ran[row.slot] > 0]
+            shares = attribution.shares.get(number, ())
             fact = _pod_fact(holding, own, shares, ran, attribution, idle_below)
             if holding.inferred or number in attribution.guessed:
                 # An hour of a pod has one grade: what comes from series outweighs what is
@@ -158,13 +162,15 @@ def hour_facts(
                 fact.amounts.grade_inferred = fact.amounts.allocated - fact.amounts.unmeasured
                 fact.amounts.grade_apportioned = 0
             allocated[ledger.node, fact.card].add(fact.amounts)
+            key = (fact.uid, fact.card)
+            held[key].append(holding.held_in(start))
             # A claim whose sharers change has several holdings of one pod.
-            before = of_pod.setdefault((fact.uid, fact.card), fact)
+            before = of_pod.setdefault(key, fact)
             if before is fact:
                 result.pods.append(fact)
             else:
                 before.amounts.add(fact.amounts)
-                again[fact.uid, fact.card].append(fact.activity)
+                again[key].append(fact.activity)
             number += 1
         if ledger.overcommitted:
             result.findings["overcommitted"] += 1
@@ -177,17 +183,21 @@ def hour_facts(
     for ledger in ledgers:
         result.nodes.extend(_node_facts(ledger, allocated, unattributed, energy))
     result.nodes.extend(_nowhere(unattributed, energy))
-    _first_slot(start, ledgers, result)
+    _first_slot(held, ledgers, result)
     return result
 
 
-def _first_slot(start: int, ledgers: Sequence[NodeLedger], result: HourFacts) -> None:
-    """Say what of the hour's sums lies in its first slot; never more than the whole."""
-    held: dict[tuple[str, GpuClass], list[float]] = defaultdict(list)
+def _first_slot(
+    held: Mapping[tuple[str, GpuClass], Sequence[float]],
+    ledgers: Sequence[NodeLedger],
+    result: HourFacts,
+) -> None:
+    """Say what of the hour's sums lies in its first slot; never more than the whole.
+
+    `held` has what the holdings of each pod and kind of GPU had in it.
+    """
     capacity: dict[GpuClass, list[float]] = defaultdict(list)
     for ledger in ledgers:
-        for holding in ledger.holdings:
-            held[holding.pod.uid, holding.card].append(holding.held_in(start))
         for card, cards in ledger.cards.items():
             capacity[card].append(cards.first)
     for fact in result.pods:
@@ -213,25 +223,30 @@ def _pod_fact(
     """
     held_slots: list[HeldSlot] = []
     letters = []
+    # Of several shares in a slot the first tells.
+    shared = {share.slot: share for share in reversed(shares)}
     for slot, seconds in ran.items():
-        share = next((one for one in shares if one.slot == slot), None)
-        parts: Sequence[HeldSlot] = ()
-        if share is not None:
-            parts = [_shared_slot(holding, share, seconds)]
+        if slot in shared:
+            parts = [_shared_slot(holding, shared[slot], seconds)]
         elif seconds > 0:
             own = [row for row in rows if row.slot == slot]
             parts = _held_slots(holding, slot, seconds, own, attribution)
+        else:
+            continue
         held_slots += parts
         letters.append(written([part.activity for part in parts]))
     amounts = held_amounts(holding.gpu_seconds, split(held_slots, idle_below=idle_below))
     add_levels(amounts, held_slots)
-    amounts.burst = nano(fsum([share.burst for share in shares]) / SECONDS_PER_HOUR)
-    amounts.grade_apportioned = _divided(holding, shares, amounts)
+    energy = [row.energy_wh for row in rows if row.energy_wh]
+    peaks = [row.memory_used_peak_mib for row in rows if row.memory_used_peak_mib is not None]
+    if shares:
+        amounts.burst = nano(fsum([share.burst for share in shares]) / SECONDS_PER_HOUR)
+        amounts.grade_apportioned = _divided(holding, shares, amounts)
+        energy += [share.energy_wh for share in shares]
+        peaks += [one.memory_peak_mib for one in shares if one.memory_peak_mib is not None]
     amounts.allocated_on_unhealthy = nano(holding.on_unhealthy / SECONDS_PER_HOUR)
-    energy = [row.energy_wh or 0.0 for row in rows] + [share.energy_wh for share in shares]
     amounts.energy_mwh = round(fsum(energy) * 1000)
-    peaks = [one.memory_used_peak_mib for one in rows] + [one.memory_peak_mib for one in shares]
-    amounts.memory_peak_mib = max((peak for peak in peaks if peak is not None), default=None)
+    amounts.memory_peak_mib = max(peaks) if peaks else None
     return PodFact(holding.pod.uid, holding.pod.node, holding.card, amounts, joined(letters))
 
 
@@ -252,46 +267,38 @@ def _divided(holding: Allocation, shares: Sequence[DeviceShare], amounts: Amount
 def _held_slots(
     holding: Allocation, slot: int, ran: float, rows: Sequence[DeviceSlot], attribution: Attribution
 ) -> list[HeldSlot]:
-    """Return one part for each device seen, and one for the units without metrics."""
-    devices = _by_device(rows, attribution, ran)
+    """Return one part for each device with samples, and one for the units without metrics.
+
+    Devices are in the order of their UUIDs. Several series of one device, as of two containers of
+    a pod, are one device.
+    """
+    series: dict[tuple[str, str], list[DeviceSlot]] = {}
+    for row in sorted(rows, key=_uuid_and_instance) if len(rows) > 1 else rows:
+        if row.activity_sum is not None and row.samples:
+            series.setdefault((row.uuid, row.gpu_instance), []).append(row)
+    count, held = len(series), holding.units
     # A pod cannot use more cards than it holds: labels on more of them share what it holds.
-    units = min(1.0, holding.units / len(devices)) if devices else 0.0
+    units = min(1.0, held / count) if count else 0.0
     weight = units * holding.weight * holding.scale
     whole = _whole(holding.pod, slot)
-    parts = [
-        HeldSlot(ran * weight, measured * weight, activity, whole, levels)
-        for measured, activity, levels in devices
-    ]
-    rest = holding.units - units * len(devices)
+    parts = []
+    for some in series.values():
+        row = some[0]
+        total, samples, levels = row.activity_sum or 0.0, row.samples, row.levels
+        if len(some) > 1:
+            total = fsum([row.activity_sum or 0.0 for row in some])
+            samples = sum([row.samples for row in some])
+            # Series of one device are copies of its levels: one of them tells.
+            levels = next((row.levels for row in some if row.levels != NO_LEVELS), NO_LEVELS)
+        # A grid of samples can hold one more than its length says: a pod ran no longer for that.
+        measured = min(ran, samples * attribution.interval(row))
+        activity = min(1.0, max(0.0, total / samples))
+        parts.append(HeldSlot(ran * weight, measured * weight, activity, whole, levels))
+    rest = held - units * count
     if rest > 0:
         unseen = ran * rest * holding.weight * holding.scale
         parts.append(HeldSlot(unseen, 0.0, None, whole))
     return parts
-
-
-def _by_device(
-    rows: Sequence[DeviceSlot], attribution: Attribution, ran: float
-) -> list[tuple[float, float, ActivityLevels]]:
-    """Return (measured seconds, mean activity, levels) of devices with samples, in UUID order.
-
-    Several series of one device, as of two containers of a pod, are one device.
-    """
-    series: dict[tuple[str, str], list[DeviceSlot]] = {}
-    for row in rows:
-        if row.activity_sum is not None and row.samples:
-            series.setdefault((row.uuid, row.gpu_instance), []).append(row)
-    devices = []
-    for _, some in sorted(series.items()):
-        total, samples = some[0].activity_sum or 0.0, some[0].samples
-        if len(some) > 1:
-            total = fsum([row.activity_sum or 0.0 for row in some])
-            samples = sum([row.samples for row in some])
-        # A grid of samples can hold one more than its length says: a pod ran no longer for that.
-        measured = min(ran, samples * attribution.interval(some[0]))
-        # Series of one device are copies of its levels: one of them tells.
-        levels = next((row.levels for row in some if row.levels != NO_LEVELS), NO_LEVELS)
-        devices.append((measured, min(1.0, max(0.0, total / samples)), levels))
-    return devices
 
 
 def _whole(pod: PodRecord, slot: int) -> bool:
@@ -367,15 +374,25 @@ def _nowhere(unattributed: Mapping[str, float], energy: Mapping[str, float]) -> 
     return rows
 
 
+class HourDevices(NamedTuple):
+    """The device rows of one hour of one cluster, and the seconds between their samples."""
+
+    rows: Sequence[DeviceSlot]
+    interval: SampleInterval
+
+
 @dataclass(frozen=True, slots=True)
 class HourInput:
-    """What is known of one hour of one cluster; `start` in Unix seconds, `rules` of the hour."""
+    """What is known of one hour of one cluster; `start` in Unix seconds, `rules` of the hour.
+
+    `devices` may have to wait for an answer. It is asked as late as can be: who held what is
+    mostly known without it.
+    """
 
     start: int
     ledger: PodLedger
-    rows: Sequence[DeviceSlot]
     rules: Sequence[TierRule]
-    interval: SampleInterval
+    devices: Callable[[], HourDevices]
 
 
 def attribute_hour(
@@ -385,15 +402,12 @@ def attribute_hour(
 
     `raw` is asked for the devices alone whose sums over a slot cannot be told apart.
     """
-    classifier = Classifier(hour.rules, lambda: inventories(hour.rows))
+    classifier = Classifier(hour.rules, lambda: inventories(hour.devices().rows))
     ledgers = allocate_cluster(hour.start, hour.ledger, classifier=classifier)
     holdings = [holding for ledger in ledgers for holding in ledger.holdings]
-    attribution = attribute(
-        hour.rows,
-        holdings,
-        interval=hour.interval,
-        offered=_offered(hour.ledger.intervals, classifier),
-    )
+    offered = _offered(hour.ledger.intervals, classifier)
+    rows, interval = hour.devices()
+    attribution = attribute(rows, holdings, interval=interval, offered=offered)
     findings = _cut_by_samples(attribution, holdings, raw)
     result = hour_facts(hour.start, ledgers, attribution, idle_below=idle_below)
     result.findings.update(findings)

@@ -166,6 +166,7 @@ class Classifier:
         self._rules = rules
         self._inventories = cache(inventories)
         self._known: dict[tuple[str, float], tuple[ResourceOffer, ...]] = {}
+        self._of: dict[tuple[str, str, float], tuple[ResourceOffer, ...]] = {}
 
     def offers(self, interval: NodeInterval) -> tuple[ResourceOffer, ...]:
         """Return what a node offers in an interval, in a fixed order."""
@@ -179,8 +180,15 @@ class Classifier:
 
         A resource that the node does not offer (any more) is what its labels make of it.
         """
-        found = tuple(offer for offer in self.offers(interval) if offer.resource == resource)
-        return found or (self._unit(resource, interval, gpu_model(interval.labels), 0.0, 0.0),)
+        # Asked for every pod, of which a node has many of one resource.
+        key = (resource, interval.node, interval.start)
+        known = self._of.get(key)
+        if known is None:
+            found = tuple(offer for offer in self.offers(interval) if offer.resource == resource)
+            known = self._of[key] = found or (
+                self._unit(resource, interval, gpu_model(interval.labels), 0.0, 0.0),
+            )
+        return known
 
     def inventory(self, node: str) -> Inventory:
         """Return what device series show of a node."""

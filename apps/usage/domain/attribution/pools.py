@@ -17,6 +17,8 @@ from apps.usage.domain.attribution.sharing import DeviceGroup, DeviceKey
 _SEEN_SECONDS = 120.0
 
 Numbered = tuple[int, Allocation]
+Device = tuple[int, str, str]
+"""A device in a slot: (slot, UUID, MIG instance)."""
 _Kind = tuple[str, str]
 """(node, profile)."""
 
@@ -114,25 +116,28 @@ class Pools:
 
         `rows` are those that found their holding by name. Returns the strays that are left.
         """
-        uuids = {row.uuid for row in strays if not row.pod}
-        if not uuids:
+        bare_places = {row[:3] for row in strays if not row.pod}
+        if not bare_places:
             return list(strays)
-        named = {_place(row) for some in rows.values() for row in some if row.uuid in uuids}
+        shown = {row[:3] for some in rows.values() for row in some}
+        unnamed = bare_places - shown
         found: set[tuple[int, int]] = set()
         if self._claimed:
             found = {(number, row.slot) for number, some in rows.items() for row in some}
         left: list[DeviceSlot] = []
         bare: dict[tuple[_Kind, int], list[DeviceSlot]] = defaultdict(list)
         for row in strays:
-            numbers = self._running(row) if not row.pod and _place(row) not in named else []
+            if row.pod or row[:3] not in unnamed:
+                left.append(row)
+                continue
             # Who has rows by name is not on another instance of the same card and profile.
-            numbers = [n for n in numbers if (n, row.slot) not in found]
+            running = self._running(row) if self._claimed else ()
+            numbers = [n for n in running if (n, row.slot) not in found]
             if numbers:
                 self._put(row.slot, numbers, [row])
             else:
                 left.append(row)
-                if not row.pod and _place(row) not in named:
-                    bare[(row.node, row.profile), row.slot].append(row)
+                bare[(row.node, row.profile), row.slot].append(row)
         taken = {id(row) for row in self._by_elimination(bare, rows)}
         return [row for row in left if id(row) not in taken]
 
@@ -142,18 +147,19 @@ class Pools:
         rows: Mapping[int, Sequence[DeviceSlot]],
     ) -> Iterator[DeviceSlot]:
         """Yield the rows of devices that only one pod can have been on, and take them in."""
-        kinds: dict[tuple[int, str, str], set[_Kind]] = defaultdict(set)
+        silent_of = {
+            kind: [n for n in self._alone.get(kind, ()) if not rows.get(n)] for kind, _ in bare
+        }
+        if not any(silent_of.values()):
+            return
+        kinds: dict[Device, set[_Kind]] = defaultdict(set)
         for (kind, _), rows_of_kind in bare.items():
             for row in rows_of_kind:
-                kinds[_place(row)].add(kind)
+                kinds[row[:3]].add(kind)
         for (kind, slot), some in sorted(bare.items()):
-            if any(len(kinds[_place(row)]) > 1 for row in some):
+            if any(len(kinds[row[:3]]) > 1 for row in some):
                 continue
-            silent = [
-                n
-                for n in self._alone.get(kind, ())
-                if not rows.get(n) and self._holdings[n].ran_in(slot) >= _SEEN_SECONDS
-            ]
+            silent = [n for n in silent_of[kind] if self._holdings[n].ran_in(slot) >= _SEEN_SECONDS]
             devices = {(row.uuid, row.gpu_instance) for row in some}
             if len(silent) != 1 or self._holdings[silent[0]].units != len(devices):
                 continue
@@ -238,10 +244,6 @@ def _components(
             )
         )
     return joined
-
-
-def _place(row: DeviceSlot) -> tuple[int, str, str]:
-    return (row.slot, row.uuid, row.gpu_instance)
 
 
 def _fits(row: DeviceSlot, holding: Allocation) -> bool:

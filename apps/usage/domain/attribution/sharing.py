@@ -143,10 +143,14 @@ def ran_at_once(rows: Sequence[DeviceSlot], interval: float) -> bool:
 
     Rows by process stand beside the device's own, however short the pods' lives were.
     """
-    samples = sum(row.samples for row in rows)
-    if samples > SLOT_SECONDS / interval + _SPARE_SAMPLES:
+    if is_crowded(sum(row.samples for row in rows), interval):
         return True
     return any(row.process_sum is not None for row in rows) and not all(row.pod for row in rows)
+
+
+def is_crowded(samples: int, interval: float) -> bool:
+    """Say whether a slot has no room for so many samples one after the other."""
+    return samples > SLOT_SECONDS / interval + _SPARE_SAMPLES
 
 
 def divide(group: DeviceGroup, holdings: Sequence[Allocation], seconds: Seconds) -> Division:

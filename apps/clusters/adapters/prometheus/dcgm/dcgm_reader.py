@@ -30,7 +30,36 @@ _LARGEST_MEMORY_MIB = 1e7
 _LARGEST_SLOT_WH = 2500.0
 _PROBES = 20
 
-BySlot = dict[int, dict[HolderLabels, DeviceRow]]
+_NO_ROW: tuple[HolderLabels | None, DeviceRow | None] = (None, None)
+
+
+class _Rows(dict[HolderLabels, DeviceRow]):
+    """Rows of one slot, found quickest in the order in which they were put in."""
+
+    __slots__ = ("_ahead", "_expected")
+
+    def rewind(self) -> None:
+        """Expect the first row next; to be called before the rows are looked up for an answer."""
+        self._ahead = iter(self.items())
+        self._expected = next(self._ahead, _NO_ROW)
+
+    def find(self, holder: HolderLabels) -> DeviceRow | None:
+        """Return the row of a holder; None where it has none."""
+        # Servers answer several queries for the same series in one order, and comparing two
+        # holders takes a fifth of the time of hashing one.
+        expected, row = self._expected
+        if holder != expected:
+            row = self.get(holder)
+            if row is None:
+                return None
+            for expected, _ in self._ahead:
+                if expected == holder:
+                    break
+        self._expected = next(self._ahead, _NO_ROW)
+        return row
+
+
+BySlot = dict[int, _Rows]
 
 
 class _Slot:
@@ -42,7 +71,7 @@ class _Slot:
     __slots__ = ("energy", "levels", "memory", "rows")
 
     def __init__(self) -> None:
-        self.rows: dict[HolderLabels, DeviceRow] = {}
+        self.rows = _Rows()
         self.memory: dict[HolderLabels, float] = {}
         self.energy: dict[HolderLabels, float] = {}
         self.levels: dict[HolderLabels, ActivityLevels] = {}
@@ -170,32 +199,41 @@ class PartReader:
 
     @staticmethod
     def _add_counts(into: BySlot, points: Points) -> None:
+        for rows in into.values():
+            rows.rewind()
         for number, holder, value in points:
-            row = into[number].get(holder)
+            row = into[number].find(holder)
             # A count without a sum: the series began between the two queries.
             if row is not None:
                 row.samples = int(value)
 
+    def _rewind(self) -> None:
+        for slot in self._slots.values():
+            slot.rows.rewind()
+
     def _add_memory(self, points: Points) -> None:
+        self._rewind()
         for number, holder, value in points:
             if 0.0 <= value <= _LARGEST_MEMORY_MIB:
                 slot = self._slots[number]
-                row = slot.rows.get(holder)
+                row = slot.rows.find(holder)
                 if row is None:
                     slot.memory[holder] = value
                 else:
                     row.memory = value
 
     def _add_energy(self, points: Points) -> None:
+        self._rewind()
+        factor = self._exporter.wh
         for number, holder, value in points:
-            wh = value * self._exporter.wh
+            wh = value * factor
             if not 0.0 <= wh <= _LARGEST_SLOT_WH:
                 self._reading.remark(
                     f"{self._exporter.energy}: growth no GPU can have was left out"
                 )
                 continue
             slot = self._slots[number]
-            row = slot.rows.get(holder)
+            row = slot.rows.find(holder)
             if row is None:
                 slot.energy[holder] = wh
             else:
@@ -209,12 +247,13 @@ class PartReader:
             scale = 1.0 if reads_fraction((value, 1) for _, _, value in points) else 0.01
         else:
             scale = 0.01 if reads_percent(value for _, _, value in points) else 1.0
+        self._rewind()
         for number, holder, value in points:
             share = value * scale
             if not 0.0 <= share <= LARGEST_FRACTION:
                 continue
             slot = self._slots[number]
-            row = slot.rows.get(holder)
+            row = slot.rows.find(holder)
             found = [*(slot.levels.get(holder, NO_LEVELS) if row is None else row.levels)]
             found[place] = min(1.0, share)
             if row is None:
@@ -224,7 +263,7 @@ class PartReader:
 
     # ------------------------------------------------------------ activity
 
-    def _use(self, metric: str, number: int, rows: dict[HolderLabels, DeviceRow]) -> None:
+    def _use(self, metric: str, number: int, rows: _Rows) -> None:
         """Turn the sums of a slot into usable ones; look raw samples up where they are not."""
         if not rows:
             return
@@ -240,7 +279,7 @@ class PartReader:
         if suspects:
             self._clean(metric, number, suspects, rows, scale)
 
-    def _scale(self, metric: str, number: int, rows: dict[HolderLabels, DeviceRow]) -> float:
+    def _scale(self, metric: str, number: int, rows: _Rows) -> float:
         """Return what the sums of one slot are multiplied by to be of fractions 0..1."""
         if self._exporter.is_percent(metric):
             if self._util_is_fraction(metric, number, rows):
@@ -263,9 +302,7 @@ class PartReader:
         self._reading.remark(f"{metric} reads 0..100 here, not 0..1; divided by 100")
         return 0.01
 
-    def _util_is_fraction(
-        self, metric: str, number: int, rows: dict[HolderLabels, DeviceRow]
-    ) -> bool:
+    def _util_is_fraction(self, metric: str, number: int, rows: _Rows) -> bool:
         sums = [(row.activity or 0.0, row.samples) for row in rows.values()]
         if reads_fraction(sums):
             return True
@@ -296,7 +333,7 @@ class PartReader:
         metric: str,
         number: int,
         suspects: list[HolderLabels],
-        rows: dict[HolderLabels, DeviceRow],
+        rows: _Rows,
         scale: float,
     ) -> None:
         """Sum the usable samples of rows whose sums hold values that cannot be."""
@@ -327,7 +364,7 @@ class PartReader:
         }
         if with_memory and not lacking:
             return
-        found: BySlot = {number: {} for number in self._slots}
+        found: BySlot = {number: _Rows() for number in self._slots}
         metric = self._exporter.utilization
         for more in named_devices(lacking, self.part.scheme.uuid_label):
             answers = self._reading.slots(self._activity_queries(metric, more))
@@ -336,11 +373,11 @@ class PartReader:
         for number, rows in found.items():
             slot = self._slots[number]
             known = slot.measured()
-            rest = {
-                holder: row
+            rest = _Rows(
+                (holder, row)
                 for holder, row in rows.items()
                 if (holder.uuid, holder.gpu_instance) not in known
-            }
+            )
             self._use(metric, number, rest)
             for holder, row in rest.items():
                 self.fallen_back.add(holder.uuid)

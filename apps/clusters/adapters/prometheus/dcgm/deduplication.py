@@ -67,11 +67,12 @@ _Targets = dict[tuple[int, DeviceKey], dict[tuple[str, str], _TargetSamples]]
 def duplicates_of(
     slot: int,
     rows: Iterable[DeviceRow],
-    totals: Mapping[DeviceKey, int],
-    interval: Callable[[DeviceKey], float],
+    many: Collection[DeviceKey],
 ) -> DuplicateSeries | None:
-    """Return the devices that are there several times in a slot; None without any."""
-    many = {key for key, count in totals.items() if count > most_samples(interval(key))}
+    """Return the devices that are there several times in a slot; None without any.
+
+    `many` are those with more samples than one series can have.
+    """
     if not many:
         return None
     devices: dict[str, dict[DeviceKey, None]] = defaultdict(dict)

@@ -6,6 +6,7 @@ exporters leak blanks such as 2147483632 or 9.2e18.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from math import inf
@@ -180,8 +181,12 @@ def joined(rows: Iterable[DeviceRow]) -> list[DeviceRow]:
 
 def most_samples(interval_seconds: float) -> float:
     """Return how many samples one series can have in a slot; more are of copies."""
-    most = SLOT_SECONDS / interval_seconds
-    return max(most * _COPIED, most + SPARE_SAMPLES)
+    return max(SLOT_SECONDS / interval_seconds * _COPIED, room_for_one(interval_seconds))
+
+
+def room_for_one(interval_seconds: float) -> float:
+    """Return how many samples one scraper can take in a slot."""
+    return SLOT_SECONDS / interval_seconds + SPARE_SAMPLES
 
 
 def without_repeats(rows: Iterable[DeviceRow], interval: Callable[[DeviceKey], float]) -> None:
@@ -207,21 +212,19 @@ def place_of(row: DeviceRow) -> str:
     return row.device.node or row.device.uuid
 
 
-def share_energy(rows: Iterable[DeviceRow], interval: Callable[[DeviceKey], float]) -> None:
+def share_energy(rows: Collection[DeviceRow], interval: Callable[[DeviceKey], float]) -> None:
     """Make the energy of the rows of a device add up to what the device used, in place.
 
     Each row carries the growth of the counter while its labels were there. Rows that follow each
     other in time add up. Rows side by side (MIG instances, sharers of a GPU) repeat the whole
     device's growth and are scaled to the time there is.
     """
-    first: dict[str, DeviceRow] = {}
-    several: dict[str, list[DeviceRow]] = {}
-    for row in rows:
-        if row.energy is not None:
-            uuid = row.device.uuid
-            other = first.setdefault(uuid, row)
-            if other is not row:
-                several.setdefault(uuid, [other]).append(row)
+    metered = [row for row in rows if row.energy is not None]
+    counts = Counter([row.device.uuid for row in metered])
+    several: dict[str, list[DeviceRow]] = {uuid: [] for uuid, n in counts.items() if n > 1}
+    for row in metered if several else ():
+        if row.device.uuid in several:
+            several[row.device.uuid].append(row)
     for some in several.values():
         most = SLOT_SECONDS / interval(key_of(some[0]))
         seen = sum(row.samples for row in some)

@@ -20,6 +20,8 @@ from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     device_slots,
     joined,
     key_of,
+    most_samples,
+    room_for_one,
     share_energy,
 )
 from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import (
@@ -97,20 +99,20 @@ class _JobFindings:
     rescaled: set[str] = field(default_factory=set)
     virtual_gpus: set[VirtualGpus] = field(default_factory=set)
 
-    def add(self, row: DeviceSlot, metric: str) -> None:
-        """Add a row, whose activity is read from `metric`."""
-        self.named = self.named or bool(row.pod)
-        self.mig = self.mig or bool(row.gpu_instance)
-        self.memory = self.memory or row.memory_used_peak_mib is not None
-        self.energy = self.energy or row.energy_wh is not None
-        if row.samples:
-            self.models[row.model].add(metric)
+    def add(self, rows: Sequence[DeviceSlot], metric: str) -> None:
+        """Add rows, whose activity is read from `metric`."""
+        self.named = self.named or any(row.pod for row in rows)
+        self.mig = self.mig or any(row.gpu_instance for row in rows)
+        self.memory = self.memory or any(row.memory_used_peak_mib is not None for row in rows)
+        self.energy = self.energy or any(row.energy_wh is not None for row in rows)
+        for model in {row.model for row in rows if row.samples}:
+            self.models[model].add(metric)
 
 
 def profile_of(
     reading: WindowReader,
     readers: Sequence[Reader],
-    rows: Iterable[DeviceSlot],
+    rows: Sequence[DeviceSlot],
     sharing: ProcessSharing,
 ) -> ExporterProfile:
     """Return the profile; reads the label names of each job once.
@@ -121,11 +123,12 @@ def profile_of(
     owners = _owners(reading, readers, shown)
     fallen_back = {uuid for reader in readers for uuid in reader.fallen_back}
     everybody = tuple(shown) if len(shown) == 1 else ()
-    for row in rows:
-        for key in owners.get(row.uuid, everybody):
-            exporter = key[0]
-            lesser = row.uuid in fallen_back
-            shown[key].add(row, exporter.utilization if lesser else exporter.activity)
+    lesser = [row for row in rows if row.uuid in fallen_back] if fallen_back else []
+    better = [row for row in rows if row.uuid not in fallen_back] if fallen_back else rows
+    for key, one in shown.items():
+        for some, metric in ((better, key[0].activity), (lesser, key[0].utilization)):
+            own = some if everybody else [r for r in some if key in owners.get(r.uuid, ())]
+            one.add(own, metric)
     for uuid, how in sharing.shown.items():
         for key in owners.get(uuid, everybody):
             shown[key].virtual_gpus |= how
@@ -309,11 +312,8 @@ def _add_exporter(
     for reader, found in alike:
         for slot, some in found:
             # Of two exporters of a device, the one that has the profiling metric tells.
-            here[slot].extend(
-                row
-                for row in some
-                if (slot, *key_of(row)) not in profiled or (slot, *key_of(row)) in reader.profiled
-            )
+            others = profiled - reader.profiled
+            here[slot] += [row for row in some if not others or (slot, *key_of(row)) not in others]
     several = len(alike) > 1 or any(reader.renamed for reader, _ in alike)
     for slot, some in here.items():
         rows = joined(some) if several else some
@@ -361,7 +361,7 @@ def _counted(
         totals[slot] = samples_by_device(some)
         learnt[slot] = learn_intervals(reading, measures, slot, some, totals[slot])
         intervals.add(slot, learnt[slot], len(totals[slot]))
-        of_slot = duplicates_of(slot, some, totals[slot], learnt[slot].of)
+        of_slot = duplicates_of(slot, some, learnt[slot].exceeding(totals[slot], most_samples))
         if of_slot is not None:
             duplicates.append(of_slot)
     doubled = count_once(
@@ -375,7 +375,9 @@ def _counted(
         for slot, some in by_slot.items()
         if (
             devices := shared_devices(
-                some, totals[slot], learnt[slot].of, doubled=doubled.get(slot, ())
+                some,
+                learnt[slot].exceeding(totals[slot], room_for_one),
+                doubled=doubled.get(slot, ()),
             )
         )
     }

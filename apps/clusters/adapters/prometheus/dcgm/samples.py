@@ -8,7 +8,7 @@ long the window is that it is read in.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import pairwise
@@ -78,13 +78,25 @@ class SlotIntervals:
         """Return the interval of a device."""
         return self.odd.get(key, self.usual)
 
+    def exceeding(
+        self, totals: Mapping[DeviceKey, int], most: Callable[[float], float]
+    ) -> set[DeviceKey]:
+        """Return the devices with more samples than `most` says of their interval."""
+        odd, usual = self.odd, most(self.usual)
+        found = {key for key, count in totals.items() if count > usual and key not in odd}
+        found.update(key for key, seconds in odd.items() if totals.get(key, 0) > most(seconds))
+        return found
+
 
 def samples_by_device(rows: Iterable[DeviceRow]) -> Counter[DeviceKey]:
     """Return the samples of each device that has any, with or without a holder."""
     totals: Counter[DeviceKey] = Counter()
+    known = totals.get
     for row in rows:
         if row.samples:
-            totals[row.device.uuid, row.device.gpu_instance] += row.samples
+            device = row.device
+            key = (device.uuid, device.gpu_instance)
+            totals[key] = known(key, 0) + row.samples
     return totals
 
 
@@ -105,7 +117,7 @@ def learn_intervals(
         for place in nsmallest(_NODES_PER_CLASS, by_place)
     }
     found = _spacings(reading, measures, slot, chosen)
-    learnt: dict[DeviceKey, float] = {}
+    learnt: dict[float, list[DeviceKey]] = defaultdict(list)
     for by_place in classes:
         seen = {place: found.get(min(keys)) for place, keys in by_place.items()}
         known = [spacing for spacing in seen.values() if spacing is not None]
@@ -113,11 +125,11 @@ def learn_intervals(
             # An interval that was seen, never one between two.
             typical = median_low(known)
             for place, keys in by_place.items():
-                learnt.update(dict.fromkeys(keys, seen[place] or typical))
+                learnt[seen[place] or typical] += keys
     if not learnt:
         return SlotIntervals(reading.interval_seconds, learnt=False)
-    usual = most_common(Counter(learnt.values()))
-    odd = {key: seconds for key, seconds in learnt.items() if seconds != usual}
+    usual = most_common({seconds: len(keys) for seconds, keys in learnt.items()})
+    odd = {key: seconds for seconds, keys in learnt.items() if seconds != usual for key in keys}
     return SlotIntervals(usual, learnt=True, odd=odd)
 
 

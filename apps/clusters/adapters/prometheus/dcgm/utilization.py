@@ -90,15 +90,15 @@ def _place(row: DeviceSlot) -> _Place:
 
 def _still(rows: Iterable[DeviceSlot]) -> dict[int, set[str]]:
     """Return by slot the whole devices all of whose samples were 0."""
+    whole = [row for row in rows if row.samples and not row.gpu_instance]
     zero: dict[int, set[str]] = defaultdict(set)
-    moving: set[_Place] = set()
-    for row in rows:
-        if row.samples and not row.gpu_instance:
-            if row.activity_sum == 0.0:
-                zero[row.slot].add(row.uuid)
-            else:
-                moving.add((row.slot, row.uuid))
-    found = {slot: {u for u in uuids if (slot, u) not in moving} for slot, uuids in zero.items()}
+    for row in whole:
+        if row.activity_sum == 0.0:
+            zero[row.slot].add(row.uuid)
+    found = dict(zero)
+    for row in whole if zero else ():
+        if row.activity_sum != 0.0 and row.slot in found:
+            found[row.slot].discard(row.uuid)
     return {slot: uuids for slot, uuids in sorted(found.items()) if uuids}
 
 
@@ -168,23 +168,17 @@ class ProcessSharing:
 
 def shared_devices(
     rows: Iterable[DeviceRow],
-    totals: Mapping[DeviceKey, int],
-    interval: Callable[[DeviceKey], float],
+    many: Collection[DeviceKey],
     *,
     doubled: Collection[DeviceKey] = (),
 ) -> dict[DeviceKey, list[DeviceRow]]:
     """Return the rows of whole devices that several held at a time.
 
-    Two pods, or one beside a row without a pod, and more samples than one series can have: pods
-    that followed each other have no more than that. Of `doubled` devices, seen through two
-    exporters, a row without a pod must be left: else it was the other exporter's.
+    `many` are devices with more samples than one scraper can take: several rows were there at the
+    same time. Two pods must be named, or one beside a row without a pod. Of `doubled` devices, seen
+    through two exporters, a row without a pod must be left: else it was the other exporter's.
     """
-    # More samples than one scraper can take: several rows were there at the same time.
-    crowded = {
-        key
-        for key, count in totals.items()
-        if not key[1] and count > SLOT_SECONDS / interval(key) + SPARE_SAMPLES
-    }
+    crowded = {key for key in many if not key[1]}
     found: dict[DeviceKey, list[DeviceRow]] = defaultdict(list)
     for row in rows if crowded else ():
         if key_of(row) in crowded and row.samples:
