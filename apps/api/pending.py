@@ -243,6 +243,7 @@ class AlternativeSerializer(serializers.Serializer[Any]):
     gpu_equivalents = serializers.FloatField(help_text="Of all pods.")
     expected_wait_seconds = QueueTimeSerializer(allow_null=True)
     cost_per_hour = serializers.CharField(allow_null=True)
+    currency = serializers.CharField()
     verdict = serializers.ChoiceField([Verdict.STARTS.value, Verdict.WAITS.value])
     basis = serializers.ChoiceField(
         [one.value for one in AlternativeBasis],
@@ -394,6 +395,7 @@ def _alternative(one: AlternativeRow) -> dict[str, Any]:
         **{name: getattr(one, name) for name in plain},
         "expected_wait_seconds": _wait(one.expected_wait),
         "cost_per_hour": _money(one.cost_per_hour),
+        "currency": one.currency,
         "verdict": one.verdict,
         "basis": one.basis.value,
         "node_selector": dict(one.node_selector),

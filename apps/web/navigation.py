@@ -28,6 +28,7 @@ class NavPage:
 GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
     ("Home", (NavPage("Home", "home", "h", ("home",)),)),
     ("Pending", (NavPage("Pending", "pending", "p", ("pending", "pending_detail")),)),
+    ("Preflight", (NavPage("Preflight", "preflight", "v", ("preflight",)),)),
     ("Workloads", (NavPage("Workloads", "workloads", "w", ("workloads", "workload", "pod")),)),
     (
         "Quotas",

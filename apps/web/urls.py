@@ -12,6 +12,7 @@ from apps.web.explain import breakdown, figure_page
 from apps.web.fairness import overview, statement, tier, what_if
 from apps.web.home import home
 from apps.web.pending import pending_pages
+from apps.web.planning import preflight_pages
 from apps.web.quota_requests import request_pages
 from apps.web.quotas import budget_pages, key_page, proposals, quota_pages
 from apps.web.usage import pods, team, teams, workload_list, workloads
@@ -33,6 +34,8 @@ urlpatterns: list[URLPattern] = [
     path("pods/<str:cluster>/<str:uid>/", pods.pod, name="pod"),
     path("pending/", pending_pages.pending_list, name="pending"),
     path("pending/<str:cluster>/<str:uid>/", pending_pages.pending_item, name="pending-detail"),
+    path("preflight/", preflight_pages.preflight, name="preflight"),
+    path("preflight/check", preflight_pages.check_manifest, name="check-manifest"),
     path("quotas/", quota_pages.quota_list, name="quotas"),
     path(
         "quotas/<str:cluster>/<str:source>/<str:namespace>/<str:name>/<path:key>/",

@@ -34,6 +34,7 @@ STANDING = {
     "/capacity/tiers/": 23,
     "/pending/": 17,
     "/pending/west/uid-train-2/": 12,
+    "/preflight/": 11,
     "/quotas/": 18,
     "/costs/budgets/": 21,
     "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/": 27,

@@ -34,6 +34,8 @@ ADDRESSES = {
     "pod": "/pods/west/uid-train-0/",
     "pending": "/pending/",
     "pending-detail": "/pending/west/uid-train-2/",
+    "preflight": "/preflight/",
+    "check-manifest": "/preflight/check",
     "quotas": "/quotas/",
     "budgets": "/costs/budgets/",
     "quota": "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/",
@@ -149,6 +151,7 @@ CHANGES = {
     "import-bill": 400,
     "map-skus": 400,
     "delete-bill": 404,
+    "check-manifest": 400,
     "create-proposal": 400,
     "decide-proposal": 404,
     # Without a key, without fields, and of no version.

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from apps.clusters.domain.devices.mig import geometry
+from apps.clusters.domain.names import ONE_OFF
 from apps.clusters.domain.tiers import gpu_model, mig_profile, same_model
 from apps.costs.domain.recommendations.rightsizing import (
     FULL_AT,
@@ -12,6 +13,9 @@ from apps.costs.domain.recommendations.rightsizing import (
     card_memory_mib,
     tflops,
 )
+
+ENDING = ONE_OFF | {"CronJob", "Workflow", "PipelineRun", "TaskRun"}
+"""Kinds whose work ends by itself: they have a length and a cost of a run."""
 
 
 @dataclass(frozen=True, slots=True)

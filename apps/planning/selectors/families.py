@@ -8,12 +8,12 @@ from typing import Any
 from django.db.models import Count, F, Max, Min, Q, Sum
 
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.domain.names import ANY, ONE_OFF, stem_of
+from apps.clusters.domain.names import ANY, stem_of
 from apps.clusters.domain.tiers import GpuSharing
 from apps.clusters.models import Pod, Workload
 from apps.clusters.selectors import tier_rows
 from apps.costs.domain.recommendations.recommendation import LEAST_COVERAGE, LEAST_DAYS
-from apps.planning.domain.measured_use import FamilyHistory, MeasuredUse
+from apps.planning.domain.measured_use import ENDING, FamilyHistory, MeasuredUse
 from apps.usage.domain.activity import percentile, summed
 from apps.usage.domain.amounts import coverage_ratio
 from apps.usage.models import WorkloadActivityDay, WorkloadDay
@@ -22,8 +22,6 @@ _MONTH = timedelta(days=30)
 _MOST_MEMBERS = 500
 _P95 = 0.95
 _MEASURED = Q(busy__gt=0) | Q(underused__gt=0) | Q(idle__gt=0)
-ENDING = ONE_OFF | {"CronJob", "Workflow", "PipelineRun", "TaskRun"}
-"""Kinds whose work ends by itself: they have a length and a cost of a run."""
 
 
 def family_history(

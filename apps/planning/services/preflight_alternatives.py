@@ -110,7 +110,7 @@ class AlternativeRequests:
     ) -> AlternativeRow:
         part = work.pods[at]
         size = self._sizes.size(part)
-        price, _ = self._sizes.price(size, part)
+        price, currency = self._sizes.price(size, part)
         total = size.each * (part.count or 1)
         return AlternativeRow(
             tier=size.tier,
@@ -119,6 +119,7 @@ class AlternativeRequests:
             gpu_equivalents=total,
             expected_wait=self._sizes.wait(size.tier, size.each),
             cost_per_hour=cost_of(price, total),
+            currency=currency,
             verdict=verdict.value,
             basis=basis,
             node_selector=selector(part.pod.placement),

@@ -38,6 +38,7 @@ class AlternativeRow:
     gpu_equivalents: float
     expected_wait: QueueTimeRange | None
     cost_per_hour: Decimal | None
+    currency: str
     verdict: str
     basis: AlternativeBasis
     node_selector: Mapping[str, str] = field(default_factory=dict)

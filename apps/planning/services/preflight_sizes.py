@@ -92,9 +92,13 @@ class SubmissionSizes:
         return PodSize(tier, resource, units, each)
 
     def price(self, size: PodSize, part: PlannedPods) -> tuple[Decimal | None, str]:
-        """Return the price of a GPU-hour on most of the nodes that could hold the pods."""
+        """Return the price of a GPU-hour on most of the nodes that could hold the pods.
+
+        Where none could, on most of those that are selected and offer such GPUs at all.
+        """
         fitting = self.diagnoser.placer.fit_of(part.pod.requests, part.pod.placement)
         mask = fitting.could or fitting.selected & fitting.gpu_offering
+        mask = mask or fitting.selected & fitting.nodes.offering(dict.fromkeys(self.gpus(part), 1))
         labels = [fitting.nodes.seen[i].labels for i in bits(mask)] if size.each else []
         kinds = Counter((gpu_model(one), capacity_type(one).value) for one in labels)
         if not kinds:

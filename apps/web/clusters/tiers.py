@@ -30,6 +30,7 @@ from apps.web.components.tabs import Tab, tab_bar
 from apps.web.fairness.shares import by_hour, entitlement_bars, team_panels
 from apps.web.pages import page, respond
 from apps.web.pending.history import queue_time_plot
+from apps.web.planning.preflight_input import check_href
 from apps.web.query_session import (
     PageRequest,
     QuerySession,
@@ -130,7 +131,8 @@ def _tab(chosen: str, read: TierUsage, reading: QuerySession) -> dict[str, Any]:
     if chosen == "gpus":
         return {"tables": [_models(name, reading, no_data)]}
     if chosen == "manifest":
-        return {"offer": tier_offer(row, reading, freshness)}
+        offer = tier_offer(row, reading, freshness)
+        return {"offer": offer, "check_href": check_href(reading.query, on=name, gpus="1")}
     chart = gpu_charts.average_gpus(
         read.rows,
         chart_id="ledger",

@@ -1,14 +1,11 @@
 """The page on which a month is reconciled with its bill: for finance and administrators."""
 
-from collections.abc import Callable
 from datetime import date, timedelta
-from functools import wraps
 from http import HTTPStatus
 from typing import Any, BinaryIO, cast
 
-from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
+from django.http import Http404, HttpResponseBase, HttpResponseRedirect
 from django.utils import timezone
-from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.identity import ActingParty
@@ -31,9 +28,9 @@ from apps.web.components.page_query import href
 from apps.web.components.tabs import Tab, tab_bar
 from apps.web.costs import bill_view
 from apps.web.costs.exports import month_of
-from apps.web.costs.months import refused
 from apps.web.pages import change, page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
+from apps.web.uploads import at_most
 
 TABS = (
     Tab("models", "By model"),
@@ -41,7 +38,6 @@ TABS = (
     Tab("mapping", "SKU mapping"),
     Tab("bills", "Import"),
 )
-_FORM_BYTES = 64 * 1024  # What a form has beside its file.
 _NOT_THERE = "Bills are for finance and administrators."
 
 
@@ -133,30 +129,15 @@ def _reconciled(reading: QuerySession, month: date, tab: str) -> dict[str, Any]:
     return shown
 
 
-def _sized(
-    view: Callable[[HttpRequest], HttpResponseBase],
-) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Refuse a form that is too large before anything of it is read, its token included."""
-
-    # Not by the middleware: to find the token it would read the whole form first.
-    protected = csrf_protect(view)
-
-    @csrf_exempt
-    @wraps(view)
-    def wrapped(request: HttpRequest) -> HttpResponseBase:
-        written = request.META.get("CONTENT_LENGTH") or ""
-        length = int(written) if written.isdigit() else 0
-        if request.method == "POST" and length > MOST_BYTES + _FORM_BYTES:
-            try:
-                check_size(length)
-            except BillRefused as refusal:
-                return refused(str(refusal), status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        return protected(request)
-
-    return wrapped
+def _too_large(length: int) -> str:
+    try:
+        check_size(length)
+    except BillRefused as refusal:
+        return str(refusal)
+    return "The form is too large."
 
 
-@_sized
+@at_most(MOST_BYTES, _too_large)
 @change
 def upload(request: PageRequest) -> HttpResponseBase:
     """Import a bill of a month."""

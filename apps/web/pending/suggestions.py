@@ -7,11 +7,11 @@ strings, which are YAML too. Where there is no short and certain form there is n
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from apps.pending.domain.diagnosis import Action
 from apps.pending.domain.wording import ALSO
-from apps.pending.selectors import PendingRow, SuggestionRow
+from apps.pending.selectors import SuggestionRow
 from apps.quotas.domain.keys import QuotaRef
 from apps.web.components.commands import kubectl
 from apps.web.quota_requests.request_input import ask_href
@@ -43,12 +43,38 @@ class Help:
     ask: str = ""
 
 
-def help_of(row: PendingRow) -> list[Help]:
-    """Return how to fix it, the best first."""
-    return [_help(one, row) for one in row.suggestions]
+class Fixable(Protocol):
+    """What suggestions are about: pending work, or work that is not submitted yet."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def suggestions(self) -> Sequence[SuggestionRow]: ...
 
 
-def _help(one: SuggestionRow, row: PendingRow) -> Help:
+@dataclass(frozen=True, slots=True)
+class FixTarget:
+    """Work that is not submitted yet: no command can name it."""
+
+    cluster: str
+    namespace: str
+    kind: str = ""
+    name: str = ""
+    suggestions: Sequence[SuggestionRow] = ()
+
+
+def help_of(row: Fixable, *, reason: str = "") -> list[Help]:
+    """Return how to fix it, the best first; a request of quota begins with the reason."""
+    return [_help(one, row, reason) for one in row.suggestions]
+
+
+def _help(one: SuggestionRow, row: Fixable, reason: str) -> Help:
     also = one.text.startswith(ALSO)
     text = one.text.removeprefix(ALSO)
     code = _code(one, row)
@@ -58,11 +84,11 @@ def _help(one: SuggestionRow, row: PendingRow) -> Help:
         who=owner_of(one.action),
         code=code,
         code_is="command" if code.startswith("kubectl") else "snippet" if code else "",
-        ask=ask_of(one, row),
+        ask=ask_of(one, row, reason=reason),
     )
 
 
-def ask_of(one: SuggestionRow, row: PendingRow) -> str:
+def ask_of(one: SuggestionRow, row: Fixable, *, reason: str = "") -> str:
     """Return where the change of a quota can be asked for that a suggestion speaks of."""
     change = one.change
     try:
@@ -74,7 +100,8 @@ def ask_of(one: SuggestionRow, row: PendingRow) -> str:
             names = ("ClusterQueue", "", change["cluster_queue"], cell)
         else:
             return ""
-        return ask_href(QuotaRef(*names, row.cluster), after=_quantity(change["to"]))
+        ref = QuotaRef(*names, row.cluster)
+        return ask_href(ref, after=_quantity(change["to"]), reason=reason)
     except (KeyError, TypeError, ValueError, AttributeError):
         return ""  # kept by another version of the portal: the words are there all the same
 
@@ -86,7 +113,7 @@ def owner_of(action: str) -> str:
     return "workload owner" if action in _ASKERS else "platform admin"
 
 
-def _code(one: SuggestionRow, row: PendingRow) -> str:
+def _code(one: SuggestionRow, row: Fixable) -> str:
     """Return commands or a snippet; empty where the change lacks what these need."""
     write = _WRITERS.get(one.action)
     if write is None:
@@ -117,14 +144,14 @@ def _joined(lines: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _tolerate(change: Change, _row: PendingRow) -> str:
+def _tolerate(change: Change, _row: Fixable) -> str:
     value = change["value"]
     how = ["  operator: Equal", f"  value: {_scalar(value)}"] if value else ["  operator: Exists"]
     head = ["tolerations:", f"- key: {_scalar(change['key'])}"]
     return _joined([*head, *how, f"  effect: {_scalar(change['effect'])}"])
 
 
-def _select(change: Change, _row: PendingRow) -> str:
+def _select(change: Change, _row: Fixable) -> str:
     remove, add = change["remove"], change.get("add") or {}
     if not isinstance(remove, Mapping):
         return ""  # expressions: their place in the affinity is not known here
@@ -133,11 +160,11 @@ def _select(change: Change, _row: PendingRow) -> str:
     return _joined([*(["nodeSelector:", *kept] if kept else []), *gone])
 
 
-def _uncordon(change: Change, _row: PendingRow) -> str:
+def _uncordon(change: Change, _row: Fixable) -> str:
     return _joined([kubectl("uncordon", name) for name in change["nodes"][:_MOST_NODES]])
 
 
-def _raise_quota(change: Change, row: PendingRow) -> str:
+def _raise_quota(change: Change, row: Fixable) -> str:
     patch = {"spec": {"hard": {change["key"]: _quantity(change["to"])}}}
     namespace = change.get("namespace") or row.namespace
     return _patch("resourcequota", change["quota"], patch, namespace)
@@ -147,7 +174,7 @@ def _quantity(value: object) -> str:
     return value if isinstance(value, str) else _number(value)
 
 
-def _resume(change: Change, row: PendingRow) -> str:
+def _resume(change: Change, row: Fixable) -> str:
     if row.kind == "PodGroup":
         return ""  # a queue of Volcano, which its own tool opens
     patch = {"spec": {"stopPolicy": "None"}}
@@ -160,28 +187,28 @@ def _resume(change: Change, row: PendingRow) -> str:
     return _joined(commands)
 
 
-def _request(change: Change, _row: PendingRow) -> str:
+def _request(change: Change, _row: Fixable) -> str:
     resource = change.get("instead") or change["resource"]
     amount = _scalar(_number(change["to"]))
     return _joined(["resources:", "  limits:", f"    {_scalar(resource)}: {amount}"])
 
 
-def _scheduler(change: Change, _row: PendingRow) -> str:
+def _scheduler(change: Change, _row: Fixable) -> str:
     return f"schedulerName: {_scalar(change['to'])}"
 
 
-def _activate(change: Change, row: PendingRow) -> str:
+def _activate(change: Change, row: Fixable) -> str:
     namespace = change.get("namespace") or row.namespace
     patch = {"spec": {"active": True}}
     return _patch("workloads.kueue.x-k8s.io", change["name"], patch, namespace)
 
 
-def _unsuspend(change: Change, row: PendingRow) -> str:
+def _unsuspend(change: Change, row: Fixable) -> str:
     namespace = change.get("namespace") or row.namespace
     return _patch(change["kind"].lower(), change["name"], {"spec": {"suspend": False}}, namespace)
 
 
-def _container_logs(change: Change, row: PendingRow) -> str:
+def _container_logs(change: Change, row: Fixable) -> str:
     logs = ("logs", row.name, "--container", change["container"], "--previous")
     return _joined(
         [_describe_pod(change, row), kubectl(*logs, namespace=row.namespace)]
@@ -190,17 +217,17 @@ def _container_logs(change: Change, row: PendingRow) -> str:
     )
 
 
-def _describe_pod(_change: Change, row: PendingRow) -> str:
+def _describe_pod(_change: Change, row: Fixable) -> str:
     return (
         kubectl("describe", "pod", row.name, namespace=row.namespace) if row.kind == "Pod" else ""
     )
 
 
-def _node_conditions(change: Change, _row: PendingRow) -> str:
+def _node_conditions(change: Change, _row: Fixable) -> str:
     return _joined([kubectl("describe", "node", name) for name in change["nodes"][:_MOST_NODES]])
 
 
-def _fix_volume(change: Change, row: PendingRow) -> str:
+def _fix_volume(change: Change, row: Fixable) -> str:
     commands = []
     if change.get("driver"):  # a node's CSINode lists the drivers that are registered there
         commands.append(kubectl("describe", "csinode", change["node"]))
@@ -209,7 +236,7 @@ def _fix_volume(change: Change, row: PendingRow) -> str:
     return _joined(commands)
 
 
-def _add_node(change: Change, _row: PendingRow) -> str:
+def _add_node(change: Change, _row: Fixable) -> str:
     """Return what the new nodes are to show: how one comes by them is not the cluster's to say."""
     count, units = int(change.get("count", 1)), _quantity(change["amount"])
     head = "# a node" if count == 1 else f"# {count} nodes, each"
@@ -217,7 +244,7 @@ def _add_node(change: Change, _row: PendingRow) -> str:
     return _joined([f"{head} with at least", "status:", "  allocatable:", offer])
 
 
-_WRITERS: Mapping[str, Callable[[Change, PendingRow], str]] = {
+_WRITERS: Mapping[str, Callable[[Change, Fixable], str]] = {
     Action.TOLERATE: _tolerate,
     Action.SELECT: _select,
     Action.UNCORDON: _uncordon,

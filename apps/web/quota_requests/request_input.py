@@ -37,13 +37,13 @@ _ENDED = frozenset(
 )
 
 
-def ask_href(ref: QuotaRef, *, after: str = "", query: Query = ()) -> str:
-    """Return the address of the form for a change of a key, to `after` where given.
+def ask_href(ref: QuotaRef, *, after: str = "", reason: str = "", query: Query = ()) -> str:
+    """Return the address of the form for a change of a key, with `after` and reason where given.
 
     `query` is that of the reading, where there is one.
     """
-    own = [("key", ref_text(ref)), *([("after", after)] if after else [])]
-    return href("new-request", [*own, *query]) or ""
+    given = [(name, text) for name, text in (("after", after), ("reason", reason)) if text]
+    return href("new-request", [("key", ref_text(ref)), *given, *query]) or ""
 
 
 def again_href(detail: RequestDetail) -> str:
@@ -113,14 +113,16 @@ class RequestForm(forms.Form):
     def for_quota(cls, found: QuotaToAsk, given: QueryDict) -> "RequestForm":
         """Return the form as it is before anything is written, `after` as the address says.
 
-        Without one it is as much more as is blocked now, at least one; the reason says so.
+        Without one it is as much more as is blocked now, at least one. The reason is that of the
+        address, else it says what is blocked.
         """
         team = found.teams[0] if len(found.teams) == 1 else ""
         after, blocked = given.get("after", "").strip()[:40], ceil(found.blocked or 0.0)
         if not after and found.amount.isdigit():
             after = str(int(found.amount) + max(1, blocked))
         unit = unit_words(str(blocked), found.unit)
-        reason = f"{blocked} {unit} blocked by this quota." if blocked else ""
+        own = f"{blocked} {unit} blocked by this quota." if blocked else ""
+        reason = given.get("reason", "").replace("\0", "").strip()[:LONGEST] or own
         return cls(initial={"before": found.amount, "after": after, "team": team, "reason": reason})
 
     @classmethod

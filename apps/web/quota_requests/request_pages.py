@@ -17,6 +17,7 @@ from apps.quotas.domain.keys import QuotaRef
 from apps.usage.domain.usage_query import RowPage
 from apps.web.components.page_query import PER_PAGE, href, next_href, path_of, with_query, without
 from apps.web.pages import page, respond
+from apps.web.planning.preflight_input import check_href
 from apps.web.query_session import PageRequest, QuerySession, every_row, query_session
 from apps.web.quota_requests import request_input as asking
 from apps.web.quota_requests.request_detail import (
@@ -168,6 +169,9 @@ def _form(
         if quota and quota.open_request
         else "",
         over=asking.over_of(quota),
+        check_href=check_href(
+            reading.query, where=f"{ref.cluster}/{ref.namespace}" if ref.namespace else ""
+        ),
         on_form=True,
         **context,
     )

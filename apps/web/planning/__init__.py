@@ -1,0 +1,1 @@
+"""Pages of planning: what would be."""
