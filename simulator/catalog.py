@@ -78,6 +78,8 @@ def _tier(tier: Tier) -> Iterator[str]:
     yield f"    promise: {_text(tier.promise)}"
     if tier.allowed_teams:
         yield f"    allowed_teams: [{', '.join(map(_text, tier.allowed_teams))}]"
+    if tier.queue_time:
+        yield f"    queue_time: {{p95: {tier.queue_time}, over: 28d}}"
 
 
 def _team(team: Team) -> Iterator[str]:

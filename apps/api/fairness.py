@@ -22,7 +22,7 @@ from apps.api.parameters import NamesField, choices, filters_of
 from apps.api.row_serializers import RowSerializer, cells_of, record, serializer_of
 from apps.clusters import selectors as clusters
 from apps.fairness import selectors as fairness
-from apps.fairness.selectors import FairnessFilters, TeamFairness, TierFairness
+from apps.fairness.selectors import FairnessFilters, ObjectiveRow, TeamFairness, TierFairness
 from apps.usage import selectors as usage
 
 
@@ -55,6 +55,28 @@ class FairnessSerializer(RowSerializer):
         help_text="Share, 0 to 1, of the ten weeks of hours behind usage factors that is known.",
     )
     teams = serializer_of(TeamFairness)(many=True)
+
+
+_OBJECTIVES: ShortList[dict[str, Any]] = ShortList(
+    "queue-time-objectives", lambda record: str(record["tier"]), list
+)
+
+
+class ObjectivesView(PortalView):
+    """Queue-time objectives of tiers."""
+
+    @documented(
+        "queue-time-objectives",
+        parameters.PageParams,
+        serializer_of(ObjectiveRow),
+        summary="Queue-time objectives of tiers, up to the last full hour, in catalog order.",
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = parameters.PageParams.read(request.query_params)
+        rows = fairness.queue_time_objectives(
+            fairness.closed_hour(timezone.now()), visibility=visibility_in(request)
+        )
+        return _OBJECTIVES.response(request, query, [record(row) for row in rows])
 
 
 _TIERS: ShortList[dict[str, Any]] = ShortList("fairness", lambda record: str(record["tier"]), list)

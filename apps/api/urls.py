@@ -19,6 +19,7 @@ _LISTS: dict[str, type[APIView]] = {
     "quotas": quotas.QuotasView,
     "budgets": quotas.BudgetsView,
     "fairness": fairness.FairnessView,
+    "queue-time-objectives": fairness.ObjectivesView,
     "costs": costs.CostsView,
     "costs/focus": costs.FocusView,
     "waste": costs.WasteView,

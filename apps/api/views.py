@@ -99,7 +99,15 @@ def pod_records(rows: Iterable[PodRow], *, window: Window) -> list[Record]:
 
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
-    *("costs", "costs/focus", "waste", "bills", "reconciliation", "recommendations"),
+    *(
+        "queue-time-objectives",
+        "costs",
+        "costs/focus",
+        "waste",
+        "bills",
+        "reconciliation",
+        "recommendations",
+    ),
     *("quota-requests", "proposals", "tiers", "teams", "clusters", "collections"),
 )
 

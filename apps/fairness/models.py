@@ -1,7 +1,8 @@
 """Fairness by closed hour and by local day, of all clusters together: whole nano-GPU-hours.
 
-Dimensions are ids without database constraints, as those of facts (`usage.models`): rows are
-written by the ten thousand and only by `fairness.services`.
+Their dimensions are ids without database constraints, as those of facts (`usage.models`): rows are
+written by the ten thousand and only by `fairness.services`. Queue-time objectives are rows of the
+catalog.
 """
 
 from functools import partial
@@ -9,6 +10,7 @@ from functools import partial
 from django.db import models
 from django.db.models import F, Q
 
+from apps.clusters.models import Valid, forward
 from apps.fairness.domain.hour_state import HourState
 from apps.usage.models import Daily, Hourly, dimension
 
@@ -230,3 +232,27 @@ class TierTeamBlob(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tier_id} {self.span} {self.start}"
+
+
+class QueueTimeObjective(Valid):
+    """In a span 95 % of a tier's work is to start within `p95_seconds`, over the last `days`."""
+
+    tier = models.ForeignKey("clusters.Tier", on_delete=models.CASCADE)
+    p95_seconds = models.PositiveIntegerField()
+    days = models.PositiveSmallIntegerField()
+
+    class Meta:
+        ordering = ["tier", "valid_from"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tier", "valid_from"], name="queue_time_objective_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(p95_seconds__gt=0) & Q(days__gt=0),
+                name="queue_time_objective_above_zero",
+            ),
+            forward("valid_from", "valid_to", name="queue_time_objective_forward"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tier_id}: {self.p95_seconds} s"

@@ -40,6 +40,7 @@ class Tier:
     device_classes: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     allowed_teams: tuple[str, ...] = ()
+    queue_time: str = ""
 
 
 @dataclass(frozen=True, slots=True)

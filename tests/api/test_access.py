@@ -19,7 +19,7 @@ ROLES = ("anonymous", "ada", "ben", "dan", "cleo", "finn")
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
     *("costs", "costs/focus", "waste", "recommendations", "quota-requests", "proposals"),
-    *("tiers", "teams", "clusters", "collections"),
+    *("tiers", "teams", "clusters", "collections", "queue-time-objectives"),
 )
 READ = {"get": 200, "head": 200, "options": 200}
 REFUSED = dict.fromkeys(("post", "put", "patch", "delete"), 405)

@@ -48,6 +48,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
         *("exhausted_at_late",),
     ),
     "fairness": ("tier", "jain_index", "jain_allocation_ratio", "borrowable_gpu_hours"),
+    "queue-time-objectives": ("tier", "p95_seconds", "attainment_ratio", "budget_left_ratio"),
     "costs": MONEY,
     "waste": MONEY,
     "recommendations": (

@@ -247,4 +247,6 @@ def test_a_start_that_nobody_decided_is_never_stored() -> None:
 
 def test_every_table_with_a_span_is_loaded_from_the_catalog() -> None:
     spans = {m.__name__ for m in apps.get_models() if issubclass(m, Valid)}
-    assert spans == {"TierRule", "NamespaceTeam", "Entitlement", "Budget", "Price"}
+    assert spans == {
+        *("TierRule", "QueueTimeObjective", "NamespaceTeam", "Entitlement", "Budget", "Price"),
+    }

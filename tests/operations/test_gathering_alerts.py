@@ -14,6 +14,7 @@ from apps.alerts.models import Alert, IdleAnswer
 from apps.alerts.selectors import alert_groups, unread_count
 from apps.alerts.services import NewAlert, notify
 from apps.clusters.models import Cluster, WatchCoverage
+from apps.fairness.models import QueueTimeObjective
 from apps.operations.services import NotGathered, gather_alerts
 from apps.operations.services.alerting import (
     SOURCES,
@@ -22,15 +23,18 @@ from apps.operations.services.alerting import (
     gather_budgets,
     gather_gaps,
     gather_idle,
+    gather_objectives,
     gather_pending,
     gather_quotas,
     gather_requests,
+    gather_rising,
 )
 from apps.quota_requests import services
 from apps.quota_requests.models import AuditCheck
 from apps.quotas.models import BudgetAlert
 from apps.usage.selectors.unused_allocation import IdleNow, idle_workloads
 from tests.factories import (
+    BEGINNING,
     PodFact,
     Portal,
     collect,
@@ -68,6 +72,53 @@ def titles() -> list[tuple[str | None, str]]:
 
 def watched(cluster: Cluster, until: datetime = NOW) -> None:
     WatchCoverage.objects.create(cluster=cluster, start=NOW - timedelta(days=30), end=until)
+
+
+# ---------------------------------------------------------------- queue times
+
+
+def test_a_budget_that_burns_is_said_slow_then_fast_and_once_each(portal: Portal) -> None:
+    west, tier = portal.clusters[0], portal.tiers[0]
+    watched(west)
+    QueueTimeObjective.objects.create(tier=tier, p95_seconds=1800, days=28, valid_from=BEGINNING)
+    train = make_workload(west, "vision", "train")
+
+    def waited(count: int, hours: float, ago: float) -> None:
+        for _ in range(count):
+            until = NOW - ago * HOUR
+            make_episode(train, since=until - hours * HOUR, until=until, tier=tier)
+
+    waited(20, 0.1, 3)
+    assert gather_objectives(NOW, ZONE) == 0
+    waited(3, 1, 3)
+    assert gather_objectives(NOW, ZONE) == 1
+    assert gather_objectives(NOW + 5 * HOUR / 60, ZONE) == 0
+    waited(12, 2, -9 / 60)
+    assert gather_objectives(NOW + 10 * HOUR / 60, ZONE) == 1
+    assert titles() == [
+        (None, f"{tier.name}: the queue-time objective is missed too fast to last"),
+        (None, f"{tier.name}: the queue-time objective is missed fast"),
+    ]
+    slow, fast = Alert.objects.order_by("pk")
+    assert (slow.urgent, fast.urgent) == (False, True)
+    assert "3 of 23 pieces of work missed 30m in the last 28 days" in slow.text
+    assert fast.path == f"/capacity/tiers/{tier.name}/"
+
+
+def test_queue_times_of_whole_gpus_that_rise_are_said_once(portal: Portal) -> None:
+    west, tier = portal.clusters[0], portal.tiers[0]
+    watched(west)
+    train = make_workload(west, "vision", "train")
+    for number in range(10):
+        for until, hours in ((NOW - 72 * HOUR, 1), (NOW - number * HOUR - HOUR, 3)):
+            make_episode(train, since=until - hours * HOUR, until=until, tier=tier)
+    assert gather_rising(NOW, ZONE) == 1
+    assert gather_rising(NOW + 5 * HOUR / 60, ZONE) == 0
+    # Neither source ends what the other one said.
+    assert gather_objectives(NOW, ZONE) == 0
+    assert gather_rising(NOW + 10 * HOUR / 60, ZONE) == 0
+    (alert,) = Alert.objects.all()
+    assert "is 3.0× that of the week before" in alert.text
 
 
 # ---------------------------------------------------------------- budgets
@@ -327,6 +378,7 @@ def test_all_sources_are_gathered_and_the_task_is_on_the_clock() -> None:
     make_report("UTC")
     assert set(SOURCES) == {
         *("audit", "gaps", "requests", "budgets", "quotas", "pending", "idle"),
+        *("objectives", "rising queue times"),
     }
     assert gather_alerts(now=NOW) == 0
     tasks = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}

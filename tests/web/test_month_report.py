@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -15,10 +15,12 @@ from pytest_django import Settings
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.tiers import UNASSIGNED
+from apps.clusters.models import Cluster, Tier
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import money
 from apps.costs.selectors import CostQuery
 from apps.costs.services import close_period
+from apps.fairness.models import QueueTimeObjective
 from apps.fairness.selectors import fairness_rows
 from apps.operations.domain.month_report import MonthPage
 from apps.operations.services import (
@@ -32,6 +34,8 @@ from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Grouping, UsageQuery
 from tests.costs.portal import Priced
 from tests.costs.recommendation_rows import make
+from tests.factories import BEGINNING, make_workload
+from tests.pending.rows import make_episode
 from tests.web.pages import file_of, records_of, text_of
 
 pytestmark = pytest.mark.django_db
@@ -183,7 +187,7 @@ def test_who_sees_some_teams_gets_their_pages_and_no_other(priced: Priced) -> No
 def test_the_number_of_queries_does_not_grow_with_teams(
     priced: Priced, django_assert_max_num_queries: Callable[[int], object]
 ) -> None:
-    with django_assert_max_num_queries(123):  # type: ignore[attr-defined]
+    with django_assert_max_num_queries(126):  # type: ignore[attr-defined]
         month_report(OCTOBER, visibility=EVERYTHING, now=NOW)
 
 
@@ -273,3 +277,17 @@ def test_a_mail_of_a_lead_has_the_figures_of_their_report_and_page_alone(
     address = f"/costs/?{window}&by=team&team=vision&format=csv&table=costs"
     (row,) = records_of(signed_in(priced.portal.ada), address)
     assert Decimal(row["cost"]) == charged
+
+
+def test_the_report_tells_the_attainment_of_the_month(priced: Priced) -> None:
+    tier = Tier.objects.filter(builtin=False).order_by("pk")[0]
+    QueueTimeObjective.objects.create(tier=tier, p95_seconds=1800, days=7, valid_from=BEGINNING)
+    workload = make_workload(Cluster.objects.order_by("pk")[0], "vision", "aimed")
+    for day, minutes in ((2, 20), (2, 40), (25, 20)):
+        since = datetime(2026, 10, day, 12, tzinfo=UTC)
+        make_episode(workload, since=since, until=since + timedelta(minutes=minutes), tier=tier)
+    page = month_report(OCTOBER, visibility=EVERYTHING, now=NOW).pages[0]
+    (row,) = [one for one in page.queue_times if one.objective is not None]
+    assert (row.tier, row.objective) == (tier.name, 1800)
+    assert row.attainment == pytest.approx(2 / 3)
+    assert page.has_objectives

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from django.test import Client
@@ -11,8 +12,10 @@ from django.utils import timezone
 
 from apps.accounts.models import Team, User
 from apps.clusters.models import Tier, WatchCoverage
+from apps.fairness.models import QueueTimeObjective
 from apps.usage.models import CollectionWindow, TierDay
-from tests.factories import Portal, make_model
+from tests.factories import BEGINNING, Portal, make_model, make_workload
+from tests.pending.rows import make_episode
 from tests.web.conftest import HOURLY, LOOKED
 from tests.web.pages import records_of, text_of
 from tests.web.shown import tables_of
@@ -123,3 +126,42 @@ def test_pages_of_what_left_the_catalog_keep_its_hours(admin: Client) -> None:
     for address in ("/capacity/tiers/gold/", "/capacity/fairness/gold/", "/capacity/teams/vision/"):
         page = text_of(admin, f"{address}?{HOURLY}")
         assert ("No longer in the catalog." in page) is ("fairness" not in address)
+
+
+def aim(portal: Portal, seconds: int = 600) -> None:
+    """Let most of the work of gold have missed its objective, in the hours up to now."""
+    now = timezone.now()
+    gold = Tier.objects.get(name="gold")
+    QueueTimeObjective.objects.create(tier=gold, p95_seconds=seconds, days=28, valid_from=BEGINNING)
+    train = make_workload(portal.clusters[0], "vision", "aimed")
+    for minutes in (5, 30, 30, 30):
+        until = now - timedelta(hours=2)
+        make_episode(train, since=until - timedelta(minutes=minutes), until=until, tier=gold)
+
+
+def test_a_tier_tells_its_queue_time_objective(portal: Portal, admin: Client) -> None:
+    before = text_of(admin, f"/capacity/tiers/gold/?{HOURLY}")
+    assert "objective" not in words(before).lower()
+    aim(portal)
+    page = words(text_of(admin, f"/capacity/tiers/gold/?{HOURLY}"))
+    assert "Queue-time objective" in page
+    rows = {
+        row["figure"]: row["value"]
+        for row in records_of(admin, f"/capacity/tiers/gold/?{HOURLY}&format=csv&table=objective")
+    }
+    assert rows["Objective"] == "95.0 % within 10m"
+    assert rows["Attainment, 28 days"] == "25.0 %"
+    assert rows["Missed"] == "3 of 4"
+    assert rows["Error budget left"] == "-1,400.0 %"
+
+
+@pytest.mark.parametrize(("person", "said"), [("cleo", "25 % within 10m"), ("ada", "0/1")])
+def test_homes_tell_the_objectives_of_tiers(
+    person: str, said: str, portal: Portal, signed_in: Callable[[User], Client]
+) -> None:
+    client = signed_in(getattr(portal, person))
+    assert said not in words(text_of(client, f"/?{HOURLY}"))
+    aim(portal)
+    page = words(text_of(client, f"/?{HOURLY}"))
+    assert said in page
+    assert person != "cleo" or "queue-time objective, slow burn" in page

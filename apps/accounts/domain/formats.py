@@ -22,6 +22,15 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400}d {whole % 86400 // 3600}h"
 
 
+UNIT_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+
+
+def whole_duration(seconds: int) -> str:
+    """Write whole seconds in the largest unit that fits them exactly: `30m`, `90m`, `2h`."""
+    unit, size = next(one for one in UNIT_SECONDS.items() if seconds % one[1] == 0)
+    return f"{seconds // size}{unit}"
+
+
 def day_words(at: datetime | date, zone: ZoneInfo, *, now: datetime) -> str:
     """Write a local day as `22 Nov`, with its year where that is not the one of `now`."""
     local = at.astimezone(zone) if isinstance(at, datetime) else at

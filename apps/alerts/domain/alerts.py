@@ -34,9 +34,12 @@ class AlertKind(StrEnum):
     DRIFT = "drift"  # 1 while the cluster differs from what was approved
     REQUEST = "request"  # a step of a quota request; no level
     REVERT = "revert"  # a raise is about to end; no level
+    QUEUE_TIME = "queue"  # 1: the error budget burns, 2: fast; or how many times as long
 
 
-LASTING_KINDS = (AlertKind.BUDGET, AlertKind.QUOTA, AlertKind.IDLE, AlertKind.WAIT)
+LASTING_KINDS = (
+    *(AlertKind.BUDGET, AlertKind.QUOTA, AlertKind.IDLE, AlertKind.WAIT, AlertKind.QUEUE_TIME),
+)
 """Kinds about a state that may have begun before the portal first looked."""
 
 

@@ -20,6 +20,7 @@ HEADINGS = {
     AlertKind.DRIFT: "Drift",
     AlertKind.REQUEST: "Quota requests",
     AlertKind.REVERT: "Expiring quotas",
+    AlertKind.QUEUE_TIME: "Queue times",
 }
 _LONGEST_SUBJECT = 150
 # Teams takes 28 kB of a card, its frame included.

@@ -13,12 +13,19 @@ from apps.fairness.selectors.idle_hours import (
     IdleEntitlement,
     idle_entitlement,
 )
+from apps.fairness.selectors.objectives import (
+    closed_hour,
+    queue_time_objectives,
+    rising_queue_times,
+)
 from apps.fairness.selectors.rows import (
     BorrowMatrix,
     DominantShare,
     FairnessFilters,
     FairnessOverview,
     HourCounts,
+    ObjectiveRow,
+    RisingQueueTime,
     Statement,
     TeamFairness,
     TierDayIndex,

@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
 
@@ -46,9 +47,9 @@ def team_queue_times(
     over = Episode.objects.filter(
         tier__in=tiers, until__gte=window.start, until__lt=window.end
     ).order_by()
-    for tier, space, wait, count in _ended(over, window):
+    for tier, space, wait, count in ended_queue_times(over, window, ("tier_id", _SPACE)):
         found[tier, teams[space]].ended[float(wait)] += count
-    lasting = _intervals_at(min(window.end, now)).filter(episode__tier__in=tiers)
+    lasting = pending_at(min(window.end, now)).filter(episode__tier__in=tiers)
     keys = ("episode__tier_id", f"episode__{_SPACE}")
     for tier, space, count in lasting.values_list(*keys).annotate(Count("pk")):
         found[tier, teams[space]].waiting_now += count
@@ -73,8 +74,13 @@ def dark_tiers(window: Window, tiers: Collection[int], *, now: datetime) -> froz
     return frozenset(days.values_list("tier_id", flat=True).distinct())
 
 
-def _ended(over: QuerySet[Episode], window: Window) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the tier, namespace and seconds of queue times that ended by a start, and their count.
+def ended_queue_times(
+    over: QuerySet[Episode], window: Window, keys: tuple[str, str]
+) -> Iterator[tuple[Any, Any, int, int]]:
+    """Yield two keys and the seconds of queue times that ended by a start, and their count.
+
+    `over` are the episodes that ended within the window, `keys` columns or annotations of them.
+    At most five queries.
 
     Work that was let in is read first: pods of nearly all workloads were made for none, and are
     counted by the database; only those of the others are looked at one by one.
@@ -94,11 +100,11 @@ def _ended(over: QuerySet[Episode], window: Window) -> Iterator[tuple[int, int, 
     of_all = started
     if spans:
         within = Q(workload__in=let_in.values("workload"))
-        yield from _made_for_none(started.filter(within), spans)
+        yield from _made_for_none(started.filter(within), spans, keys)
         timed = over.filter(pk__in=let_in.values("pk")).annotate(**waits)
-        yield from timed.values_list("tier_id", _SPACE, "wait").annotate(Count("pk"))
+        yield from timed.values_list(*keys, "wait").annotate(Count("pk"))
         of_all = started.exclude(within)
-    rows = of_all.annotate(**waits).values_list("tier_id", _SPACE, "wait")
+    rows = of_all.annotate(**waits).values_list(*keys, "wait")
     yield from rows.annotate(Count("pk"))
 
 
@@ -112,22 +118,24 @@ def _let_in() -> QuerySet[Episode]:
 
 
 def _made_for_none(
-    pods: QuerySet[Episode], spans: Mapping[int, Iterable[tuple[float, float]]]
-) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the pods, as `_ended`, that were not made within the spans of their workload."""
+    pods: QuerySet[Episode],
+    spans: Mapping[int, Iterable[tuple[float, float]]],
+    keys: tuple[str, str],
+) -> Iterator[tuple[Any, Any, int, int]]:
+    """Yield the pods, as `ended_queue_times`, not made within the spans of their workload."""
     merged = {workload: union(of_one) for workload, of_one in spans.items()}
     starts = {workload: [start for start, _ in of_one] for workload, of_one in merged.items()}
     rows = pods.annotate(
         begin=WholeSeconds("since"), wait=WholeSeconds("until") - WholeSeconds("since")
     )
-    columns = ("workload_id", "tier_id", _SPACE, "begin", "wait")
-    for workload, tier, space, begin, wait in rows.values_list(*columns).iterator():
+    columns = ("workload_id", *keys, "begin", "wait")
+    for workload, one, other, begin, wait in rows.values_list(*columns).iterator():
         place = bisect_right(starts[workload], begin)
         if not place or begin >= merged[workload][place - 1][1]:
-            yield tier, space, wait, 1
+            yield one, other, wait, 1
 
 
-def _intervals_at(at: datetime) -> QuerySet[CauseInterval]:
+def pending_at(at: datetime) -> QuerySet[CauseInterval]:
     """Return the work pending at a moment: an episode has one interval then, and counts as it says.
 
     What seemed to wait when its cluster was watched last, long before, may be over since.

@@ -1,11 +1,12 @@
 """What the read side of fairness hands out: frozen rows, amounts in GPU-hours."""
 
 from dataclasses import dataclass
-from datetime import date
-from typing import Annotated
+from datetime import date, datetime
+from typing import Annotated, ClassVar
 
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
+from apps.fairness.domain.objectives import Burn
 from apps.fairness.domain.statement import (
     BORROWED,
     FROM_POOL,
@@ -266,3 +267,101 @@ class Statement:
     previous: date | None
     next: date | None
     hours_available: bool = True
+
+
+_NO_WORK = "Null without any work."
+_BURN_RATE = "Missed share ÷ share that may be missed, of the last {}."
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveRow:
+    """The queue-time objective of a tier, and how it stands at the end of its window.
+
+    Of `missed` pieces of work `missed_pending` are still pending. Queue times before
+    `estimated_until` are from series in part. Not `complete`: the pending work of a cluster is not
+    known at the end, so `missed` is the least.
+    """
+
+    schema: ClassVar[str] = "QueueTimeObjective"
+
+    tier: Annotated[str, Column("Tier")]
+    p95_seconds: Annotated[
+        int, Column("Objective", "s", "The queue time that the target share stays within.")
+    ]
+    target_ratio: Annotated[float, Column("Target", "%", "Share of the work.", api_note="0..1.")]
+    days: Annotated[int, Column("Over", "days", "Days that attainment is counted over.")]
+    start: Annotated[datetime, Column("From", off_page=True)]
+    end: Annotated[datetime, Column("To", off_page=True)]
+    total: Annotated[
+        int, Column("Work", help="Pieces of work that started, or that missed the objective.")
+    ]
+    missed: Annotated[
+        int,
+        Column("Missed", help="Started later, canceled later, or pending for longer already."),
+    ]
+    missed_pending: Annotated[int, Column("Missed, pending", help="Of these still pending.")]
+    attainment_ratio: Annotated[
+        float | None,
+        Column("Attainment", "%", "Share within the objective.", api_note=f"0..1. {_NO_WORK}"),
+    ]
+    budget_left_ratio: Annotated[
+        float | None,
+        Column(
+            *("Error budget left", "%"),
+            "What may still be missed of what may be missed; below 0: too much was.",
+            api_note=f"A fraction. {_NO_WORK}",
+        ),
+    ]
+    burn_rate_1h: Annotated[
+        float | None,
+        Column(
+            "Burn rate 1h",
+            help=_BURN_RATE.format("hour"),
+            api_note=_NO_WORK,
+        ),
+    ]
+    burn_rate_6h: Annotated[
+        float | None,
+        Column("Burn rate 6h", help=_BURN_RATE.format("6 hours"), api_note=_NO_WORK),
+    ]
+    burn_rate_3d: Annotated[
+        float | None,
+        Column("Burn rate 3d", help=_BURN_RATE.format("3 days"), api_note=_NO_WORK),
+    ]
+    burn: Annotated[
+        str,
+        Column(
+            "Burn",
+            help="fast or slow: the error budget is spent too fast; else empty.",
+            values=Burn,
+        ),
+    ]
+    estimated_until: Annotated[
+        datetime | None,
+        Column(
+            "Estimated until",
+            help="Queue times before are estimated from series in part.",
+            absent="no",
+            api_note="Null: none is.",
+        ),
+    ]
+    complete: Annotated[
+        bool,
+        Column(
+            "Complete",
+            help="No: pending work of a cluster is not known at the end; missed is the least.",
+        ),
+    ]
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target share was within the objective; None without any work."""
+        return None if self.attainment_ratio is None else self.attainment_ratio >= self.target_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class RisingQueueTime:
+    """By how much the p95 queue time of a tier rose: 2.0 is twice; None is not known."""
+
+    tier: str
+    rise: float | None

@@ -24,6 +24,7 @@ from apps.operations.domain.schema import (
     Team,
     Tier,
     per_gpu_hour,
+    whole_seconds,
 )
 from apps.operations.domain.source_positions import (
     BEGINNING,
@@ -202,6 +203,7 @@ def _check_tiers(catalog: Catalog, problems: Problems) -> None:
     for path, tier in tiers:
         check_free((*path, "name"), tier.name, BUILTIN_TIERS, problems, what="tier")
         _check_matching(tier, path, problems)
+        _check_queue_time(tier, (*path, "queue_time", "p95"), problems)
         for index, team in enumerate(tier.allowed_teams):
             if team is not None:
                 check_known((*path, "allowed_teams", index), team, teams, problems, what="team")
@@ -225,6 +227,14 @@ def _check_matching(tier: Tier, path: Path, problems: Problems) -> None:
         problems.add(
             (*path, "device_classes"), f"are for sharing: dra, not for {tier.sharing.value}"
         )
+
+
+def _check_queue_time(tier: Tier, path: Path, problems: Problems) -> None:
+    own = tier.queue_time
+    if own is None or own.p95 is None or own.over is None:
+        return
+    if whole_seconds(own.p95) >= whole_seconds(own.over):
+        problems.add(path, f"{own.p95} is not shorter than over, {own.over}")
 
 
 def _check_reachable(tiers: Sequence[tuple[Path, Tier]], problems: Problems) -> None:

@@ -27,13 +27,19 @@ class MonthFigure:
 
 @dataclass(frozen=True, slots=True)
 class TierQueueTime:
-    """Queue times of a tier in seconds: of this month and of the month before."""
+    """Queue times of a tier in seconds: of this month and of the month before.
+
+    `objective` is that of the tier in seconds, `attainment` the share (0..1) of the month's work of
+    all teams that was within it; None without an objective, or without work.
+    """
 
     tier: str
     p50: float | None
     p95: float | None
     p50_before: float | None
     p95_before: float | None
+    objective: int | None = None
+    attainment: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,11 @@ class MonthPage:
         """Whether anything is known of the month before."""
         figures = any(figure.before is not None for figure in self.figures)
         return figures or any(row.p95_before is not None for row in self.queue_times)
+
+    @property
+    def has_objectives(self) -> bool:
+        """Whether any of the tiers has a queue-time objective."""
+        return any(row.objective is not None for row in self.queue_times)
 
 
 @dataclass(frozen=True, slots=True)

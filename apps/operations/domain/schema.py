@@ -18,6 +18,7 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin
 import msgspec
 from msgspec import Meta, Struct
 
+from apps.accounts.domain.formats import UNIT_SECONDS
 from apps.clusters.domain.resources import gpus
 from apps.clusters.domain.tiers import GpuSharing
 from apps.costs.domain.prices import PriceKind, amortised
@@ -187,6 +188,17 @@ Instant = Annotated[
         longest=32,
     ),
 ]
+QueueTimeLimit = Annotated[
+    str,
+    _text(
+        r"[1-9][0-9]{0,4}[smhd]",
+        "a time of whole seconds, minutes, hours or days such as 90s, 30m, 2h or 1d",
+        longest=6,
+    ),
+]
+ObjectiveDays = Annotated[
+    str, _text(r"(?:[7-9]|[12][0-9]|3[01])d", "a number of days from 7d to 31d", longest=3)
+]
 ZoneName = Annotated[
     str, _text(r"[A-Za-z0-9_+/-]+", "a time zone such as Europe/Berlin", longest=64)
 ]
@@ -273,6 +285,13 @@ class Cluster(Struct, frozen=True, kw_only=True):
     kubernetes: Kubernetes | None = None
 
 
+class QueueTime(Struct, frozen=True, kw_only=True):
+    """The queue time that 95 % of a tier's work is to stay within, counted over the last days."""
+
+    p95: QueueTimeLimit
+    over: ObjectiveDays = "28d"
+
+
 class Tier(Struct, frozen=True, kw_only=True):
     name: Name
     sharing: GpuSharing
@@ -281,6 +300,7 @@ class Tier(Struct, frozen=True, kw_only=True):
     node_selector: dict[LabelKey, LabelValue] = {}
     promise: Text = ""
     allowed_teams: tuple[Name, ...] = ()
+    queue_time: QueueTime | None = None
     valid_from: Instant | None = None
 
 
@@ -558,3 +578,8 @@ def written_off(price: Price) -> str:
         f"{owned.price} {price.currency}{residual} for {gpus(owned.gpus)} over "
         f"{owned.years:g} years of 8,760 hours"
     )
+
+
+def whole_seconds(time: str) -> int:
+    """Return the seconds of a time such as `30m`."""
+    return int(time[:-1]) * UNIT_SECONDS[time[-1]]

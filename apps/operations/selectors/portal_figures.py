@@ -22,7 +22,7 @@ from apps.costs.models import PricedHour
 from apps.costs.selectors import CostQuery, CostRow
 from apps.fairness import selectors as fairness
 from apps.fairness.models import FairnessWindow
-from apps.fairness.selectors import TeamFairness
+from apps.fairness.selectors import ObjectiveRow, TeamFairness
 from apps.operations.domain.series import Readings, Samples, Series
 from apps.pending import selectors as pending
 from apps.pending.selectors import PendingFilters, PendingGrouping, QueueTimeSums
@@ -141,6 +141,24 @@ _OLDEST_PENDING = Series(
     ("tier", "sharing"),
 )
 QUEUE_TIMES = (_QUEUE_TIME, _OLDEST_PENDING)
+
+
+def _of_objective(name: str, key: str) -> Series:
+    column = _column(ObjectiveRow, key)
+    said = f"Queue-time objective of a tier, up to the last full hour: {column.label.lower()}."
+    return Series(f"gpuportal_tier_objective_{name}", f"{said} {column.help}".strip(), ("tier",))
+
+
+_OBJECTIVE_COLUMNS = {
+    "seconds": "p95_seconds",
+    "target_ratio": "target_ratio",
+    "attainment_ratio": "attainment_ratio",
+    "budget_left_ratio": "budget_left_ratio",
+    "burn_rate_1h": "burn_rate_1h",
+    "burn_rate_6h": "burn_rate_6h",
+    "burn_rate_3d": "burn_rate_3d",
+}
+OBJECTIVES = tuple(_of_objective(name, key) for name, key in _OBJECTIVE_COLUMNS.items())
 
 
 class _Parts(NamedTuple):
@@ -299,6 +317,18 @@ def quota_figures(now: datetime) -> Readings:
             found["gpuportal_team_budget_burn_rate"].append((of, budget.burn_rate))
             used = float(budget.used) / float(budget.allowance)
             found["gpuportal_team_budget_used_ratio"].append((of, used))
+    return found
+
+
+def objectives(now: datetime) -> Readings:
+    """Return the samples of OBJECTIVES; what no work tells is left out."""
+    rows = fairness.queue_time_objectives(fairness.closed_hour(now), visibility=EVERYTHING)
+    found: Found = defaultdict(list)
+    for row in rows:
+        for series, key in zip(OBJECTIVES, _OBJECTIVE_COLUMNS.values(), strict=True):
+            value = getattr(row, key)
+            if value is not None:
+                found[series.name].append(((row.tier,), float(value)))
     return found
 
 

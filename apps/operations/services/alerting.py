@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.db.models import Max
 
-from apps.accounts.domain.formats import day_words, money, utc_words
+from apps.accounts.domain.formats import day_words, money, percent, utc_words, whole_duration
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.selectors import team_names
 from apps.alerts.domain.alerts import AlertKind, Threshold, is_idle_due
@@ -26,6 +26,13 @@ from apps.clusters.domain.resources import gpus, quantity
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.selectors import report
+from apps.fairness.domain.objectives import Burn
+from apps.fairness.selectors import (
+    ObjectiveRow,
+    RisingQueueTime,
+    queue_time_objectives,
+    rising_queue_times,
+)
 from apps.operations.domain.proposals import ProposalKind, ProposalTarget
 from apps.operations.models import CatalogProposal
 from apps.operations.selectors import PROPOSAL_PHRASES, PROPOSAL_SUBJECT
@@ -45,6 +52,9 @@ _MOMENT = timedelta(microseconds=1)
 _HOUR_SECONDS = 3600.0
 # A key that fills and empties as work comes and goes is one alert a day.
 _AGAIN = timedelta(days=1)
+_OBJECTIVE, _RISING = "objective:", "rising:"
+_BURNS: Mapping[str, float] = {Burn.SLOW: 1.0, Burn.FAST: 2.0}
+_RISEN = 2.0
 _ALERTED_COUNTS = {"pending", "suppressed"}
 _ABOUT = "quota-request/"
 _AT_ONCE = 500
@@ -261,6 +271,73 @@ def _measured_pending(row: PendingRow, ids: dict[str, int]) -> Measurement:
     return Measurement(said, None if row.stale else hours)
 
 
+def gather_objectives(now: datetime, zone: ZoneInfo) -> int:
+    """Say of which tiers the error budget of the queue-time objective burns: slowly, then fast."""
+    threshold = Threshold(AlertKind.QUEUE_TIME, tuple(_BURNS.values()), again_after=_AGAIN)
+    rows = queue_time_objectives(now, visibility=EVERYTHING)
+    return evaluate(
+        threshold,
+        [_measured_objective(row) for row in rows],
+        now=now,
+        zone=zone,
+        over=lambda subject: subject.startswith(_OBJECTIVE),
+    )
+
+
+def _measured_objective(row: ObjectiveRow) -> Measurement:
+    pace = "fast" if row.burn == Burn.FAST else "too fast to last"
+    pending = f", {row.missed_pending} of them pending" if row.missed_pending else ""
+    left = percent(max(row.budget_left_ratio or 0.0, 0.0))
+    said = NewAlert(
+        kind=AlertKind.QUEUE_TIME,
+        subject=f"{_OBJECTIVE}{row.tier}",
+        team_id=None,
+        title=f"{row.tier}: the queue-time objective is missed {pace}",
+        text=(
+            f"{row.missed} of {row.total} pieces of work missed "
+            f"{whole_duration(row.p95_seconds)} in the last {row.days} days{pending}. "
+            f"Error budget left: {left}."
+        ),
+        path=_tier_path(row.tier),
+        urgent=row.burn == Burn.FAST,
+    )
+    value = _BURNS.get(row.burn, 0.0)
+    # Where pending work is not known, missed is the least: an end cannot be told.
+    return Measurement(said, value if row.complete or value else None)
+
+
+def gather_rising(now: datetime, zone: ZoneInfo) -> int:
+    """Say of which tiers of whole GPUs training is pending for twice as long as the week before."""
+    threshold = Threshold(AlertKind.QUEUE_TIME, (_RISEN,), again_after=_AGAIN)
+    rows = rising_queue_times(now, visibility=EVERYTHING)
+    return evaluate(
+        threshold,
+        [_measured_rise(row) for row in rows],
+        now=now,
+        zone=zone,
+        over=lambda subject: subject.startswith(_RISING),
+    )
+
+
+def _measured_rise(row: RisingQueueTime) -> Measurement:
+    said = NewAlert(
+        kind=AlertKind.QUEUE_TIME,
+        subject=f"{_RISING}{row.tier}",
+        team_id=None,
+        title=f"{row.tier}: queue times rise",
+        text=(
+            f"The p95 queue time of the last 24 hours is {row.rise or 0:.1f}× that of the week "
+            "before. It is of work that runs to its end."
+        ),
+        path=_tier_path(row.tier),
+    )
+    return Measurement(said, row.rise)
+
+
+def _tier_path(tier: str) -> str:
+    return f"/capacity/tiers/{quote(tier, safe='')}/"
+
+
 def gather_quotas(now: datetime, zone: ZoneInfo) -> int:
     """Hold what is used of every key that limits something against the levels."""
     ids = {name: pk for pk, name in team_names().items()}
@@ -396,6 +473,8 @@ SOURCES: Mapping[str, AlertSource] = {
     "budgets": gather_budgets,
     "quotas": gather_quotas,
     "pending": gather_pending,
+    "objectives": gather_objectives,
+    "rising queue times": gather_rising,
     "idle": gather_idle,
 }
 

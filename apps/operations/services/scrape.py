@@ -15,8 +15,10 @@ from apps.operations.adapters.task_queues import queue_depths
 from apps.operations.domain.series import HEALTH, QUEUES, SCRAPE, Readings, Samples, Series
 from apps.operations.selectors.portal_figures import (
     FIGURES,
+    OBJECTIVES,
     QUEUE_TIMES,
     QUOTAS,
+    objectives,
     portal_figures,
     queue_times,
     quota_figures,
@@ -105,6 +107,7 @@ SOURCES = (
     SeriesSource("queues", QUEUES, _queues, database=False),
     SeriesSource("figures", FIGURES, portal_figures, cache_seconds=60.0),
     SeriesSource("queue times", QUEUE_TIMES, queue_times, cache_seconds=60.0),
+    SeriesSource("objectives", OBJECTIVES, objectives, cache_seconds=60.0),
     SeriesSource("quotas", QUOTAS, quota_figures, cache_seconds=60.0),
 )
 

@@ -60,6 +60,7 @@ TELLS: Mapping[AlertKind, str] = {
     AlertKind.DRIFT: "a quota differs from its approved value",
     AlertKind.REQUEST: "each step from submitted to applied",
     AlertKind.REVERT: "a temporary raise ends soon",
+    AlertKind.QUEUE_TIME: "an objective of a tier is missed too often, or times rise",
 }
 MINE, PLATFORM = "me", "platform"
 _AT = time(8)

@@ -8,7 +8,7 @@ from typing import Any
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters import selectors as clusters
-from apps.fairness.selectors import TierShares, tier_shares, unmet_demand
+from apps.fairness.selectors import ObjectiveRow, TierShares, tier_shares, unmet_demand
 from apps.pending.selectors import (
     PendingFilters,
     PendingGrouping,
@@ -27,6 +27,7 @@ from apps.web.components.formats import Format, duration, gpus_text
 from apps.web.components.page_query import EVERY, explain_href, figure_href, href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.components.tabs import Tab, tab_bar
+from apps.web.fairness.objectives import objective_line, objective_table, objectives_by_tier
 from apps.web.fairness.shares import by_hour, entitlement_bars, team_panels
 from apps.web.pages import page, respond
 from apps.web.pending.history import queue_time_plot
@@ -68,7 +69,8 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
     tabs = tab_bar(request, _TABS, name=f"Tier {name}")
     # What some teams hold has no capacity.
     committed = tier_commitments(reading.now).get(name) if reading.has_capacity else None
-    read = TierUsage(row, rows, shares, comparison, freshness, committed)
+    objective = objectives_by_tier(reading).get(name)
+    read = TierUsage(row, rows, shares, comparison, freshness, committed, objective)
     shown = _tab(tabs.chosen, read, reading)
     return respond(
         request,
@@ -96,6 +98,7 @@ class TierUsage:
     comparison: Comparison
     freshness: Freshness
     committed: TierCommitment | None
+    objective: ObjectiveRow | None
 
 
 def _tab(chosen: str, read: TierUsage, reading: QuerySession) -> dict[str, Any]:
@@ -161,6 +164,7 @@ def _tab(chosen: str, read: TierUsage, reading: QuerySession) -> dict[str, Any]:
         "queue_times": times,
         "tables": [
             times.table,
+            *([objective_table(read.objective, reading)] if read.objective else []),
             *([_commitments(name, read.committed, reading)] if reading.has_capacity else []),
         ],
         "classes": gpu_charts.LEGEND,
@@ -225,7 +229,7 @@ def _figures(read: TierUsage, reading: QuerySession) -> FigureRow:
         ),
         _unmet(name, read.shares, reading),
         *([_overcommitment(read.committed)] if reading.has_capacity else []),
-        _queue_time(name, reading),
+        _queue_time(name, read.objective, reading),
     )
 
 
@@ -302,16 +306,19 @@ def _commitments(name: str, own: TierCommitment | None, reading: QuerySession) -
     )
 
 
-def _queue_time(name: str, reading: QuerySession) -> KeyFigure:
-    """Return the p95 queue time of pods that started."""
+def _queue_time(name: str, objective: ObjectiveRow | None, reading: QuerySession) -> KeyFigure:
+    """Return the p95 queue time of pods that started, and how the tier's objective stands."""
     found = _started(name, reading)
     if found is None:
         return no_data("p95 queue time", "No pod started in this time.")
+    line = objective_line(objective) if objective else None
     return KeyFigure(
         "p95 queue time",
         duration(found.p95_seconds),
+        exact=line.title if line else "",
         href=figure_href("queue_time_p95", reading.query, tier=name),
-        note=f"p50 {duration(found.p50_seconds)}",
+        note=line.text if line else f"p50 {duration(found.p50_seconds)}",
+        tone=line.tone if line else Tone.NONE,
     )
 
 

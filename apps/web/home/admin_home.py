@@ -10,6 +10,7 @@ from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
 
 from apps.clusters import selectors as clusters
+from apps.fairness.selectors import ObjectiveRow
 from apps.operations.domain.findings import Severity
 from apps.operations.selectors import FindingRow, open_findings
 from apps.pending.selectors import count_workloads
@@ -27,6 +28,7 @@ from apps.web.components.formats import Format, gpus_text, gpus_words
 from apps.web.components.page_query import explain_href, href, path_of, with_query
 from apps.web.components.tables import CAPACITY_CLASSES, Column, Table
 from apps.web.components.tabs import Tab, tab_bar
+from apps.web.fairness.objectives import ObjectiveLine, objective_line, objectives_by_tier
 from apps.web.pages import respond
 from apps.web.query_session import (
     PageRequest,
@@ -69,6 +71,7 @@ class TierSummary:
     queue: TierQueueTimes | None
     overcommitment: float | None
     pending: TierPending | None
+    objective: ObjectiveLine | None = None
 
     @property
     def allocation_percent(self) -> str:
@@ -126,6 +129,10 @@ class AdminScope:
     def cards(self) -> list[TierCard]:
         reading, known = self.reading, self.known
         return tier_cards(_tiers(reading, known), known, reading.query, now=reading.now)
+
+    @cached_property
+    def objectives(self) -> Mapping[str, ObjectiveRow]:
+        return objectives_by_tier(self.reading)
 
     @cached_property
     def entitled(self) -> Mapping[tuple[str, str], float]:
@@ -299,6 +306,16 @@ def _attention(request: PageRequest, scope: AdminScope) -> list[Action]:
                 href("approvals", reading.query) or "",
             )
         )
+    found += [
+        Action(
+            row.tier,
+            f"queue-time objective, {row.burn} burn",
+            "View",
+            href("tier", reading.query, name=row.tier) or "",
+        )
+        for row in scope.objectives.values()
+        if row.burn
+    ]
     link = href("data-quality", reading.query) or ""
     findings = open_findings(visibility=reading.visibility, clusters=reading.filters.cluster)
     found += [
@@ -338,8 +355,19 @@ def _summaries(scope: AdminScope) -> list[TierSummary]:
     entitled: dict[str, float] = {}
     for (_, tier), gpus in scope.entitled.items():
         entitled[tier] = entitled.get(tier, 0.0) + gpus
-    found = [_summary(card, queues.get(card.name), entitled.get(card.name)) for card in scope.cards]
+    found = [
+        replace(
+            _summary(card, queues.get(card.name), entitled.get(card.name)),
+            objective=_objective(scope, card.name),
+        )
+        for card in scope.cards
+    ]
     return sorted(found, key=lambda one: one.rank)
+
+
+def _objective(scope: AdminScope, tier: str) -> ObjectiveLine | None:
+    row = scope.objectives.get(tier)
+    return objective_line(row) if row else None
 
 
 def _summary(card: TierCard, queue: TierQueueTimes | None, entitled: float | None) -> TierSummary:

@@ -6,8 +6,9 @@ from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
 
 from apps.web.components import formats
-from apps.web.components.figure_row import figure_row
+from apps.web.components.figure_row import KeyFigure, figure_row
 from apps.web.components.page_query import path_of, with_query
+from apps.web.fairness.objectives import objectives_figure
 from apps.web.home.actions import actions_of
 from apps.web.home.team_tabs import tab_context, tabs_of
 from apps.web.pages import respond
@@ -41,7 +42,9 @@ def team_home(request: PageRequest, reading: QuerySession, scope: TeamScope) -> 
         "workloads": team_figures.workload_bars(scope, rows),
         "kind": "team",
         "teams": scope.teams,
-        "figures": figure_row(*team_figures.figures_of(scope), name="My teams"),
+        "figures": figure_row(
+            *team_figures.figures_of(scope), *_objectives(scope), name="My teams"
+        ),
         "actions": actions_of(scope, asker, budgets=budgets, workloads=rows),
         "tabs": tabs,
         **tab_context(tabs.chosen, scope, asker, budgets),
@@ -60,6 +63,15 @@ def team_home(request: PageRequest, reading: QuerySession, scope: TeamScope) -> 
         kept_query=scope.query,
         **context,
     )
+
+
+def _objectives(scope: TeamScope) -> list[KeyFigure]:
+    """Return the figure of the queue-time objectives of the tiers that the teams have a share in.
+
+    None where there is no objective of such a tier.
+    """
+    found = objectives_figure(scope.reading, {*scope.entitled, *scope.held})
+    return [found] if found else []
 
 
 def team_now(request: PageRequest, scope: TeamScope) -> HttpResponse:

@@ -12,10 +12,12 @@ from typing import Any, TypeVar, cast
 import msgspec
 import yaml
 
+from apps.accounts.domain.formats import whole_duration
 from apps.clusters.domain.tiers import GpuSharing
 from apps.clusters.services import ClusterRecord, RuleRecord
 from apps.costs.domain.prices import PriceKind
 from apps.costs.services import PriceRecord
+from apps.fairness.services import ObjectiveRecord
 from apps.operations.domain.checks import price_doubt
 from apps.operations.domain.schema import (
     Budget,
@@ -25,6 +27,7 @@ from apps.operations.domain.schema import (
     PaidAs,
     Period,
     Price,
+    QueueTime,
     Report,
     Team,
     Tier,
@@ -34,6 +37,7 @@ from apps.operations.services.catalog.loading import (
     BUDGET,
     ENTITLEMENT,
     NAMESPACE_TEAM,
+    OBJECTIVE,
     RULE,
     Loaded,
     loaded,
@@ -47,7 +51,7 @@ _HEAD = """\
 
 
 def export_catalog(*, now: datetime) -> str:
-    """Return the YAML text of what is loaded. Ten queries."""
+    """Return the YAML text of what is loaded. Eleven queries."""
     return catalog_text(catalog_of(loaded(), now=now), now=now)
 
 
@@ -61,11 +65,12 @@ def catalog_of(held: Loaded, *, now: datetime) -> Catalog:
     """Return the catalog that leaves `held` as it is. Rows of the past are not in it."""
     rules = _lasting(held.rules, RULE, now)
     promises = {tier.name: tier.promise for tier in held.tiers}
+    objectives = {row.tier: row for row in _lasting(held.objectives, OBJECTIVE, now)}
     settings = held.report[0] if held.report else None
     return Catalog(
         clusters=tuple(_cluster(cluster) for cluster in held.clusters if cluster.active),
         tiers=tuple(
-            _tier(rule, promises[rule.tier], now)
+            _tier(rule, promises[rule.tier], objectives.get(rule.tier), now)
             for rule in sorted(rules, key=lambda rule: (rule.position, rule.tier))
         ),
         teams=_teams(held, now),
@@ -96,7 +101,7 @@ def _cluster(record: ClusterRecord) -> Cluster:
     return msgspec.convert(connection, Cluster)
 
 
-def _tier(rule: RuleRecord, promise: str, now: datetime) -> Tier:
+def _tier(rule: RuleRecord, promise: str, objective: ObjectiveRecord | None, now: datetime) -> Tier:
     return Tier(
         name=rule.tier,
         sharing=GpuSharing(rule.sharing),
@@ -105,7 +110,11 @@ def _tier(rule: RuleRecord, promise: str, now: datetime) -> Tier:
         node_selector=dict(rule.node_selector),
         promise=promise,
         allowed_teams=rule.allowed_teams,
-        valid_from=_planned(rule.valid_from, now),
+        queue_time=None
+        if objective is None
+        else QueueTime(p95=whole_duration(objective.p95_seconds), over=f"{objective.days}d"),
+        # One date for both: what changes at once has no plan of its own.
+        valid_from=_latest_plan([[rule], [objective] if objective else []], now),
     )
 
 

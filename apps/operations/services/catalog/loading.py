@@ -24,6 +24,8 @@ from apps.clusters.services import (
 )
 from apps.costs import services as costs
 from apps.costs.services import PriceRecord
+from apps.fairness import services as fairness
+from apps.fairness.services import ObjectiveRecord
 from apps.operations.domain.proposals import (
     ProposalKind,
     ProposalState,
@@ -40,6 +42,7 @@ from apps.operations.domain.schema import (
     SigV4,
     kind_of,
     per_gpu_hour,
+    whole_seconds,
     written_off,
 )
 from apps.operations.domain.source_positions import BEGINNING, CatalogError, Path, Problems, instant
@@ -90,6 +93,21 @@ def desired_rules(catalog: Catalog, places: Mapping[str, int]) -> Iterator[Desir
             device_classes=tier.device_classes,
             node_selector=tier.node_selector,
             allowed_teams=tier.allowed_teams,
+            valid_from=since(tier.valid_from),
+        )
+        yield DesiredRow(record, _place(("tiers", index), tier.valid_from))
+
+
+def desired_objectives(catalog: Catalog) -> Iterator[DesiredRow[ObjectiveRecord]]:
+    """Yield the queue-time objectives of the tiers that have one."""
+    since = _reader(catalog)
+    for index, tier in enumerate(catalog.tiers):
+        if tier.queue_time is None:
+            continue
+        record = ObjectiveRecord(
+            tier=tier.name,
+            p95_seconds=whole_seconds(tier.queue_time.p95),
+            days=whole_seconds(tier.queue_time.over) // _DAY_SECONDS,
             valid_from=since(tier.valid_from),
         )
         yield DesiredRow(record, _place(("tiers", index), tier.valid_from))
@@ -220,6 +238,7 @@ def _place(path: Path, valid_from: str | None) -> Path:
     return path if valid_from is None else (*path, "valid_from")
 
 
+_DAY_SECONDS = 86_400
 _QUIET = frozenset({"active", "lead", "position"})
 
 _Retirable = TypeVar("_Retirable", ClusterRecord, TeamRecord, TierRecord)
@@ -241,6 +260,9 @@ RULE: RecordKind[RuleRecord] = _named(
     "tier rule",
     "tier",
     *("position", "sharing", "resources", "device_classes", "node_selector", "allowed_teams"),
+)
+OBJECTIVE: RecordKind[ObjectiveRecord] = _named(
+    "queue-time objective", "tier", "p95_seconds", "days"
 )
 LEAD: RecordKind[LeadRecord] = RecordKind(
     "lead",
@@ -289,6 +311,7 @@ class Loaded:
     clusters: list[ClusterRecord]
     tiers: list[TierRecord]
     rules: list[RuleRecord]
+    objectives: list[ObjectiveRecord]
     teams: list[TeamRecord]
     leads: list[LeadRecord]
     namespace_teams: list[NamespaceTeamRecord]
@@ -312,6 +335,7 @@ class Plans:
     clusters: TimelinePlan[ClusterRecord]
     tiers: TimelinePlan[TierRecord]
     rules: TimelinePlan[RuleRecord]
+    objectives: TimelinePlan[ObjectiveRecord]
     teams: TimelinePlan[TeamRecord]
     leads: TimelinePlan[LeadRecord]
     namespace_teams: TimelinePlan[NamespaceTeamRecord]
@@ -336,6 +360,7 @@ class Plans:
         clusters.write_clusters(self.clusters.saved)
         clusters.write_tiers(self.tiers.saved)
         clusters.write_rules(self.rules.saved, withdrawn=self.rules.withdrawn)
+        fairness.write_objectives(self.objectives.saved, withdrawn=self.objectives.withdrawn)
         clusters.write_namespace_teams(
             self.namespace_teams.saved, withdrawn=self.namespace_teams.withdrawn
         )
@@ -349,11 +374,12 @@ class Plans:
 
 
 def loaded() -> Loaded:
-    """Return what is loaded. Ten queries."""
+    """Return what is loaded. Eleven queries."""
     return Loaded(
         clusters=clusters.loaded_clusters(),
         tiers=clusters.loaded_tiers(),
         rules=clusters.loaded_rules(),
+        objectives=fairness.loaded_objectives(),
         teams=accounts.loaded_teams(),
         leads=accounts.loaded_leads(),
         namespace_teams=clusters.loaded_namespace_teams(),
@@ -386,6 +412,7 @@ def plan_catalog(catalog: Catalog, held: Loaded, *, now: datetime) -> Plans:
         clusters=plan_current(held.clusters, desired_clusters(catalog), CLUSTER, retire=_retired),
         tiers=plan_current(held.tiers, tiers, TIER, retire=_retired),
         rules=dated(held.rules, desired_rules(catalog, tier_places), RULE),
+        objectives=dated(held.objectives, desired_objectives(catalog), OBJECTIVE),
         teams=plan_current(held.teams, desired_teams(catalog), TEAM, retire=_retired),
         leads=plan_current(
             held.leads, desired_leads(catalog), LEAD, retire=lambda r: replace(r, lead=False)

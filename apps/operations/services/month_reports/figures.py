@@ -17,7 +17,7 @@ from apps.costs.domain.costing import Cause, money
 from apps.costs.domain.recommendations.recommendation import FollowUpOutcome
 from apps.costs.selectors import CostQuery, MonthState, RecommendationFilters, RecommendationRow
 from apps.fairness import selectors as fairness
-from apps.fairness.selectors import TierFairness
+from apps.fairness.selectors import ObjectiveRow, TierFairness
 from apps.operations.domain.month_report import (
     DayGpus,
     FigureValue,
@@ -57,6 +57,7 @@ class _MonthRead:
     charged: Mapping[str, int]
     priced: bool
     accepted: Sequence[RecommendationRow]
+    objectives: Mapping[str, ObjectiveRow]
     currency: str
     other_currencies: frozenset[str]
     unpriced: int
@@ -73,7 +74,7 @@ def month_report(
     """Return the report of a month: of one team, or of all that the reader sees in detail.
 
     The page of all is for who sees everything. The figures are those of the pages over the same
-    days. About eighty queries, however many teams there are. Raises UnknownTeamReport.
+    days. About ninety queries, however many teams there are. Raises UnknownTeamReport.
     """
     zone = report().zone
     window = costs.month_window(month, zone)
@@ -168,10 +169,20 @@ def _read(month: date, window: Window, visibility: Visibility, now: datetime) ->
         charged=charged,
         priced=bool(bill.totals),
         accepted=_accepted(window, visibility),
+        objectives={} if window.start >= now else _objectives(window, visibility, now),
         currency=currency,
         other_currencies=frozenset(set(bill.totals) - {currency}),
         unpriced=bill.unpriced,
     )
+
+
+def _objectives(
+    window: Window, visibility: Visibility, now: datetime
+) -> Mapping[str, ObjectiveRow]:
+    """Return the queue-time objectives over a month, as they are at its end."""
+    at = min(window.end, fairness.closed_hour(now))
+    rows = fairness.queue_time_objectives(at, since=window.start, visibility=visibility)
+    return {row.tier: row for row in rows}
 
 
 def _by_team(rows: Iterable[costs.CostRow], currency: str) -> _Costs:
@@ -375,17 +386,26 @@ def _tier_queue_times(read: _MonthRead, earlier: _MonthRead) -> list[TierQueueTi
             now[tier].p95_seconds if tier in now else None,
             then[tier].p50_seconds if tier in then else None,
             then[tier].p95_seconds if tier in then else None,
+            *_objective(tier, read),
         )
-        for tier in sorted({*now, *then})
+        for tier in sorted({*now, *then, *read.objectives})
     ]
 
 
 def _team_queue_times(team: str, read: _MonthRead, earlier: _MonthRead) -> list[TierQueueTime]:
     now, then = _waits(team, read), _waits(team, earlier)
     return [
-        TierQueueTime(tier, *now.get(tier, (None, None)), *then.get(tier, (None, None)))
+        TierQueueTime(
+            *(tier, *now.get(tier, (None, None)), *then.get(tier, (None, None))),
+            *_objective(tier, read),
+        )
         for tier in sorted({*now, *then})
     ]
+
+
+def _objective(tier: str, read: _MonthRead) -> tuple[int | None, float | None]:
+    row = read.objectives.get(tier)
+    return (row.p95_seconds, row.attainment_ratio) if row else (None, None)
 
 
 def _waits(team: str, read: _MonthRead) -> dict[str, tuple[float | None, float | None]]:

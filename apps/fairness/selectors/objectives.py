@@ -1,0 +1,235 @@
+"""Queue-time objectives of tiers: attainment, error budget and burn over their window."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db.models import Case, CharField, Count, F, IntegerField, Max, Q, QuerySet, Value, When
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.tiers import GpuSharing
+from apps.clusters.domain.window import Window
+from apps.clusters.models import WholeSeconds, holds_after
+from apps.clusters.selectors import tier_rows
+from apps.fairness.domain.hour_state import HourState
+from apps.fairness.domain.objectives import (
+    SPANS,
+    TARGET,
+    WorkCounts,
+    burn_of,
+    rise_of,
+    summed_spans,
+)
+from apps.fairness.models import QueueTimeObjective, TierFairnessHour
+from apps.fairness.selectors.queue_times import dark_tiers, ended_queue_times, pending_at
+from apps.fairness.selectors.rows import ObjectiveRow, RisingQueueTime
+from apps.pending.domain.diagnosis import Counts, Outcome
+from apps.pending.models import Episode
+from gpuportal.read_once import read_once
+
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+_LONGEST = timedelta(days=31)
+_SERVED = ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "InferenceService", "Notebook")
+"""Kinds of work that runs on: what else there is runs to its end, as training does."""
+
+
+def queue_time_objectives(
+    at: datetime, *, visibility: Visibility, since: datetime | None = None
+) -> Sequence[ObjectiveRow]:
+    """Return a row for each tier with an objective at `at`, in catalog order; up to that moment.
+
+    Over its own days, or from `since` on. `at` is not in the future. A piece of work counts once,
+    by the objective of the moment at which it started. Work that is still pending, or was canceled
+    before its start, counts once it is older than the objective, as missed. Everybody may see it:
+    `visibility` narrows nothing.
+    One query without an objective, at most twelve.
+    """
+    return _objectives(at, since)
+
+
+def closed_hour(now: datetime) -> datetime:
+    """Return the full hour up to which pages and series count, so that all show the same."""
+    return now.replace(minute=0, second=0, microsecond=0)
+
+
+@dataclass(slots=True)
+class _TierCounts:
+    """What is counted for the objective that a tier has at the end of the window."""
+
+    row: QueueTimeObjective
+    window: Window
+    parts: list[QueueTimeObjective] = field(default_factory=list)
+    bands: dict[timedelta, WorkCounts] = field(default_factory=lambda: defaultdict(WorkCounts))
+    pending: int = 0
+
+    def spans_of_parts(self) -> Iterator[tuple[QueueTimeObjective, Window]]:
+        for part in self.parts:
+            start = max(part.valid_from, self.window.start)
+            yield part, Window(start, min(part.valid_to or self.window.end, self.window.end))
+
+    @property
+    def since(self) -> datetime:
+        """From when on there was an objective within the window."""
+        return min(window.start for _, window in self.spans_of_parts())
+
+    @property
+    def total(self) -> WorkCounts:
+        return sum(self.bands.values(), WorkCounts())
+
+
+@read_once
+def _objectives(at: datetime, since: datetime | None) -> Sequence[ObjectiveRow]:
+    tiers = _tiers_at(at, since)
+    if not tiers:
+        return ()
+    start = min(one.since for one in tiers.values())
+    _count_ended(tiers, Window(start, at))
+    _count_pending(tiers, at)
+    dark = dark_tiers(Window(start, at), list(tiers), now=at)
+    estimated = _estimated_until(tiers, Window(start, at))
+    return [_row(one, dark, estimated.get(pk)) for pk, one in tiers.items()]
+
+
+def _tiers_at(at: datetime, since: datetime | None) -> dict[int, _TierCounts]:
+    """Return what is to be counted by tier, in catalog order. One query."""
+    rows = QueueTimeObjective.objects.filter(
+        holds_after(since or at - _LONGEST), valid_from__lt=at, tier__active=True
+    )
+    found: dict[int, _TierCounts] = {}
+    kept = list(rows.select_related("tier").order_by("tier__position", "tier__name", "valid_from"))
+    for row in kept:
+        if row.valid_to is None or row.valid_to >= at:
+            window = Window(since or at - timedelta(days=row.days), at)
+            found[row.tier_id] = _TierCounts(row, window)
+    for row in kept:
+        own = found.get(row.tier_id)
+        if own is not None and (row.valid_to is None or row.valid_to > own.window.start):
+            own.parts.append(row)
+    return found
+
+
+def _count_ended(tiers: Mapping[int, _TierCounts], window: Window) -> None:
+    objective = Case(
+        *(
+            When(
+                tier=pk,
+                until__gte=span.start,
+                until__lt=span.end,
+                then=Value(part.pk),
+            )
+            for pk, one in tiers.items()
+            for part, span in one.spans_of_parts()
+        ),
+        output_field=IntegerField(),
+    )
+    over = Episode.objects.filter(
+        tier__in=list(tiers), until__gte=window.start, until__lt=window.end
+    )
+    over = over.annotate(objective=objective, band=_band(window.end)).order_by()
+    of = {part.pk: (one, part) for one in tiers.values() for part in one.parts}
+    keys = ("objective", "band")
+    for pk, band, wait, count in ended_queue_times(over, window, keys):
+        if pk is not None:
+            one, part = of[pk]
+            missed = count if wait > part.p95_seconds else 0
+            one.bands[timedelta(seconds=band)] += WorkCounts(count, missed)
+    # Else to cancel what waits for too long would make the attainment better.
+    for pk, band, wait, count in _canceled(over, keys):
+        if pk is not None and wait > of[pk][1].p95_seconds:
+            of[pk][0].bands[timedelta(seconds=band)] += WorkCounts(count, count)
+
+
+def _band(end: datetime) -> Case:
+    """Return the shortest of SPANS that an episode ended in, in seconds; the longest for others."""
+    return Case(
+        *(When(until__gte=end - span, then=Value(int(span.total_seconds()))) for span in SPANS),
+        default=Value(int(_LONGEST.total_seconds())),
+        output_field=IntegerField(),
+    )
+
+
+def _canceled(
+    over: QuerySet[Episode], keys: tuple[str, str]
+) -> Iterable[tuple[int | None, int, int, int]]:
+    gone = over.filter(outcome=Outcome.GAVE_UP.value).exclude(counts=Counts.NOTHING.value)
+    waits = gone.annotate(wait=WholeSeconds("until") - WholeSeconds("since"))
+    return waits.values_list(*keys, "wait").annotate(Count("pk"))
+
+
+def _count_pending(tiers: Mapping[int, _TierCounts], at: datetime) -> None:
+    """Count the work that is pending and older than the objective: it is missed at every moment."""
+    older = Q(pk__in=())
+    for pk, one in tiers.items():
+        latest = at - timedelta(seconds=one.row.p95_seconds)
+        older |= Q(episode__tier=pk, episode__since__lt=latest)
+    rows = pending_at(at).filter(older).values_list("episode__tier_id").annotate(Count("pk"))
+    for pk, count in rows:
+        tiers[pk].pending = count
+        # In the shortest span, which all others contain: a queue that stands burns in each.
+        tiers[pk].bands[SPANS[0]] += WorkCounts(count, count)
+
+
+def _estimated_until(tiers: Iterable[int], window: Window) -> dict[int, datetime]:
+    """Return by tier the end of the last hour whose pending work is known from series alone."""
+    rows = TierFairnessHour.objects.filter(
+        ~Q(state=HourState.MISSING.value),
+        tier__in=list(tiers),
+        hour__gte=window.start,
+        hour__lt=window.end,
+        watched=False,
+    ).order_by()
+    return {pk: last + _HOUR for pk, last in rows.values_list("tier_id").annotate(Max("hour"))}
+
+
+def _row(one: _TierCounts, dark: frozenset[int], estimated: datetime | None) -> ObjectiveRow:
+    counts, spans = one.total, summed_spans(one.bands.items())
+    hour, six_hours, three_days = (spans[span] for span in (_HOUR, 6 * _HOUR, 3 * _DAY))
+    return ObjectiveRow(
+        tier=one.row.tier.name,
+        p95_seconds=one.row.p95_seconds,
+        target_ratio=TARGET,
+        days=one.row.days,
+        start=one.since,
+        end=one.window.end,
+        total=counts.total,
+        missed=counts.missed,
+        missed_pending=one.pending,
+        attainment_ratio=counts.attainment,
+        budget_left_ratio=counts.budget_left,
+        burn_rate_1h=hour.burn_rate,
+        burn_rate_6h=six_hours.burn_rate,
+        burn_rate_3d=three_days.burn_rate,
+        burn=burn_of(spans, one.row.days * _DAY),
+        estimated_until=estimated,
+        complete=one.row.tier_id not in dark,
+    )
+
+
+def rising_queue_times(at: datetime, *, visibility: Visibility) -> list[RisingQueueTime]:
+    """Return for tiers of whole GPUs how the queue time of the last day stands to that before.
+
+    Of work that runs to its end, against the week before. Everybody may see it: `visibility`
+    narrows nothing. At most six queries.
+    """
+    whole = [
+        tier.name
+        for tier in tier_rows(visibility=visibility)
+        if tier.sharing == GpuSharing.EXCLUSIVE.value
+    ]
+    window = Window(at - 8 * _DAY, at)
+    over = Episode.objects.filter(
+        tier__name__in=whole, until__gte=window.start, until__lt=window.end
+    ).exclude(workload__kind__in=_SERVED)
+    part = Case(
+        When(until__gte=at - _DAY, then=Value("now")),
+        default=Value("before"),
+        output_field=CharField(),
+    )
+    over = over.annotate(tier_name=F("tier__name"), part=part).order_by()
+    found: dict[tuple[str, str], Counter[float]] = defaultdict(Counter)
+    for tier, when, wait, count in ended_queue_times(over, window, ("tier_name", "part")):
+        found[tier, when][float(wait)] += count
+    return [
+        RisingQueueTime(tier, rise_of(found[tier, "now"], found[tier, "before"])) for tier in whole
+    ]

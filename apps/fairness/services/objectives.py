@@ -1,0 +1,36 @@
+"""Queue-time objectives as catalogs load them."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.accounts.domain.rows import row_from
+from apps.clusters.services import tier_ids, write_valid
+from apps.fairness.models import QueueTimeObjective
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveRecord:
+    """In a span 95 % of a tier's work is to start within so many seconds, over so many days."""
+
+    tier: str
+    p95_seconds: int
+    days: int
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    pk: int | None = None
+
+
+def loaded_objectives() -> list[ObjectiveRecord]:
+    """Return all objectives there ever were. One query."""
+    rows = QueueTimeObjective.objects.select_related("tier")
+    return [
+        row_from(ObjectiveRecord, row, tier=row.tier.name)
+        for row in rows.order_by("tier__name", "valid_from")
+    ]
+
+
+def write_objectives(records: Sequence[ObjectiveRecord], *, withdrawn: Collection[int]) -> None:
+    """Delete the withdrawn, update the records with a pk and insert the others."""
+    columns, names = ("p95_seconds", "days"), {"tier": tier_ids}
+    write_valid(QueueTimeObjective, records, columns=columns, names=names, withdrawn=withdrawn)
