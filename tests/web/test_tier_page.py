@@ -152,7 +152,7 @@ def test_a_tier_tells_its_queue_time_objective(portal: Portal, admin: Client) ->
     assert rows["Objective"] == "95.0 % within 10m"
     assert rows["Attainment, 28 days"] == "25.0 %"
     assert rows["Missed"] == "3 of 4"
-    assert rows["Error budget left"] == "-1,400.0 %"
+    assert rows["Error budget left"] == "−1,400.0 %"
 
 
 @pytest.mark.parametrize(("person", "said"), [("cleo", "25 % within 10m"), ("ada", "0/1")])

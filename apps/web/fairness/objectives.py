@@ -81,7 +81,9 @@ def objective_table(row: ObjectiveRow, reading: QuerySession) -> Table:
     zone = reading.choice.zone
 
     def ratio(value: float | None) -> str:
-        return formats.NOTHING if value is None else formats.percent(value, digits=1)
+        # A true minus: files quote what begins like a formula.
+        written = "" if value is None else formats.percent(value, digits=1).replace("-", "−")
+        return written or formats.NOTHING
 
     def rate(value: float | None) -> str:
         return formats.NOTHING if value is None else f"{value:.1f}×"
