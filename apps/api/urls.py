@@ -4,6 +4,7 @@ from django.urls import URLPattern, path, re_path
 from rest_framework.views import APIView
 
 from apps.api import bills, costs, fairness, pending, proposals, quota_requests, quotas, views
+from apps.api.planning import topology
 
 app_name = "api"
 
@@ -20,6 +21,8 @@ _LISTS: dict[str, type[APIView]] = {
     "budgets": quotas.BudgetsView,
     "fairness": fairness.FairnessView,
     "queue-time-objectives": fairness.ObjectivesView,
+    "slots": topology.SlotsView,
+    "fragmentation": topology.FragmentationView,
     "costs": costs.CostsView,
     "costs/focus": costs.FocusView,
     "waste": costs.WasteView,

@@ -109,6 +109,7 @@ LISTS = (
         "recommendations",
     ),
     *("quota-requests", "proposals", "tiers", "teams", "clusters", "collections"),
+    *("slots", "fragmentation"),
 )
 
 

@@ -511,7 +511,7 @@ class ObservedObject(models.Model):
     """
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
-    kind = models.CharField(max_length=40, choices=KINDS)
+    kind = models.CharField(max_length=63, choices=KINDS)
     uid = models.CharField(max_length=64)
     namespace = models.CharField(max_length=253, blank=True)
     name = models.CharField(max_length=253)

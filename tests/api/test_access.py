@@ -20,6 +20,7 @@ LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
     *("costs", "costs/focus", "waste", "recommendations", "quota-requests", "proposals"),
     *("tiers", "teams", "clusters", "collections", "queue-time-objectives"),
+    *("tiers", "teams", "clusters", "collections", "slots", "fragmentation"),
 )
 READ = {"get": 200, "head": 200, "options": 200}
 REFUSED = dict.fromkeys(("post", "put", "patch", "delete"), 405)

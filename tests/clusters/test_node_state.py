@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from apps.clusters.domain.pods.kube_objects import RACK_LABELS, ZONE_LABELS, node_state
+from apps.clusters.domain.pods.kube_objects import node_state
+from apps.clusters.domain.topology import TOPOLOGY_LABELS
 from tests.clusters.kube_factories import A100, PRODUCT, node
 
 
@@ -14,7 +15,7 @@ def test_labels_that_tiers_select_on_are_kept() -> None:
     assert node_state(one, label_keys={"pool"}).labels == {PRODUCT: A100, "pool": "gold"}
 
 
-@pytest.mark.parametrize("key", [*ZONE_LABELS, *RACK_LABELS])
+@pytest.mark.parametrize("key", sorted(TOPOLOGY_LABELS))
 def test_where_a_node_stands_is_kept(key: str) -> None:
     assert node_state(node(labels={key: "r7"})).labels == {key: "r7"}
 

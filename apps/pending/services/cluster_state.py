@@ -17,6 +17,7 @@ from apps.clusters.domain.devices.dra import is_gpu_class
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import (
     CONTROLLERS,
+    OF_PLACES,
     POD_GROUPS,
     ObservedKind,
     ObservedObject,
@@ -54,6 +55,7 @@ _HOLDER_COLUMNS = (
     *("node_name", "priority_class", "started_at", "bound", "requests_text", "claims_text"),
 )
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
+_EXPLAINING = [kind for kind in ObservedKind if kind not in OF_PLACES]
 _WAITING_KINDS = frozenset(
     {
         ObservedKind.POD,
@@ -183,7 +185,7 @@ def read_state(
     """Return the state at `now`; `pods` are the ledger's rows of those there. One query."""
     there: dict[ObservedKind, list[ObservedObject]] = defaultdict(list)
     gone = []
-    for one in observed_objects(cluster_id, list(ObservedKind), gone_since=gone_since):
+    for one in observed_objects(cluster_id, _EXPLAINING, gone_since=gone_since):
         if one.gone is None:
             there[one.kind].append(one)
         # Only what can pend: of the rest that went, nothing is explained any more.

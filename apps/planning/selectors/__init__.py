@@ -6,6 +6,9 @@ What is replayed is GPUs of teams, which everybody may see; money and namespaces
 from apps.planning.selectors.demand import NothingRecorded, RecordedDemand, recorded_demand
 from apps.planning.selectors.families import family_history
 from apps.planning.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
+from apps.planning.selectors.tier_nodes import TierFilters
+from apps.planning.selectors.topology import fragmentation_rows, slot_rows, slot_series
+from apps.planning.selectors.topology_rows import FragmentationRow, SlotRow, SlotSeries
 from apps.planning.selectors.what_if import (
     WHAT_IF,
     CapacityUnknown,

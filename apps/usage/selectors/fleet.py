@@ -9,7 +9,6 @@ from django.db.models import Max, Q
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.mig import mig_part
-from apps.clusters.domain.pods.kube_objects import RACK_LABELS, ZONE_LABELS
 from apps.clusters.domain.tiers import (
     UNMATCHED,
     GpuSharing,
@@ -19,6 +18,7 @@ from apps.clusters.domain.tiers import (
     tier_of,
     unit_weight,
 )
+from apps.clusters.domain.topology import LEVELS, TopologyLevel, domain_of
 from apps.clusters.selectors import tier_rows
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, NodeHour
@@ -31,6 +31,8 @@ from apps.usage.selectors.devices import (
 )
 
 _WITH_FACTS = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
+_WITHIN = LEVELS[LEVELS.index(TopologyLevel.RACK) :: -1]
+"""The levels of a place in a room, the narrowest first."""
 NodeKey = tuple[str, str]
 """A node's cluster and name."""
 
@@ -70,13 +72,10 @@ class FleetState:
     nodes: Mapping[NodeKey, NodeRow]
 
     def rack(self, node: NodeKey) -> str:
-        """Return the zone and rack that the node's labels name; empty where they name none."""
+        """Return zone, block and rack that the node's labels name; empty where they name none."""
         labels = self.nodes[node].labels
-        found = (
-            next((labels[key] for key in keys if labels.get(key)), "")
-            for keys in (ZONE_LABELS, RACK_LABELS)
-        )
-        return " / ".join(part for part in found if part)
+        found = (domain_of(node[1], labels, level) for level in _WITHIN)
+        return " / ".join(next((one for one in found if one), ()))
 
 
 def fleet_state(

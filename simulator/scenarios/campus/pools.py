@@ -227,6 +227,8 @@ RATES: Sequence[Rate] = (
     Rate(L4.product, "spot", "0.29"),
 )
 CONFIRMATION = PriceConfirmation("price list of the provider", by="finn", on="2026-09-28")
+_PER_RACK = 4
+_FIRST_HALL = frozenset({"a100", "h100", "mig"})
 _CAPACITY_TYPE = "karpenter.sh/capacity-type"
 _PAID: Mapping[str, Sequence[str]] = {
     "reserved": ("a100-09", "a100-10", *(f"h100-{number:02d}" for number in range(1, 7))),
@@ -275,10 +277,19 @@ def make_nodes(seed: str, begins: int, origin: int) -> list[Node]:
                 exporters=(group.exporter,),
                 states=tuple(_states(f"{group.name}-{number:02d}", origin)),
                 taints=(*(_TAINT if group.tainted else ()), *group.taints),
-                labels={POOL: group.name},
+                labels={POOL: group.name, **_place(len(nodes), group)},
             )
             nodes.append(_with_faults(_paid(node), origin))
     return nodes
+
+
+def _place(number: int, group: Group) -> dict[str, str]:
+    """Return where a node stands: racks of four in two halls, filled in the order of nodes."""
+    hall = 1 if group.name in _FIRST_HALL else 2
+    return {
+        "topology.kubernetes.io/zone": f"hall-{hall}",
+        "topology.kubernetes.io/rack": f"r{number // _PER_RACK + 1:02d}",
+    }
 
 
 def _paid(node: Node) -> Node:

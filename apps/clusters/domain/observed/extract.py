@@ -36,12 +36,15 @@ from apps.clusters.domain.observed.objects import (
     FlavorSnapshot,
     FlavorUse,
     LocalQueueSnapshot,
+    NodeResourceTopologySnapshot,
     NodeSnapshot,
+    NumaZone,
     ObservedKind,
     PodGroupSnapshot,
     PodSet,
     QuotaScope,
     QuotaSnapshot,
+    TopologySnapshot,
     VolcanoQueueSnapshot,
     WorkloadSnapshot,
 )
@@ -144,7 +147,51 @@ def flavor_snapshot(item: JsonObject) -> FlavorSnapshot:
     return FlavorSnapshot(
         node_labels=words(spec.get("nodeLabels")),
         tolerations=tolerations(spec.get("tolerations")),
+        topology=text(spec.get("topologyName")),
     )
+
+
+def topology_snapshot(item: JsonObject) -> TopologySnapshot:
+    """Return a Kueue Topology."""
+    levels = (text(one.get("nodeLabel")) for one in items(mapping(item, "spec").get("levels")))
+    return TopologySnapshot(tuple(label for label in levels if label))
+
+
+# How the exporters of before 0.1.2 name policy and scope of the Topology Manager in one word.
+_POLICIES: Mapping[str, str] = {
+    "None": "none",
+    "BestEffort": "best-effort",
+    "BestEffortContainerLevel": "best-effort",
+    "BestEffortPodLevel": "best-effort",
+    "Restricted": "restricted",
+    "RestrictedContainerLevel": "restricted",
+    "RestrictedPodLevel": "restricted",
+    "SingleNUMANodeContainerLevel": "single-numa-node",
+    "SingleNUMANodePodLevel": "single-numa-node",
+}
+
+
+def node_resource_topology_snapshot(item: JsonObject) -> NodeResourceTopologySnapshot:
+    """Return a NodeResourceTopology; its name is that of its node."""
+    named = {text(one.get("name")): text(one.get("value")) for one in items(item.get("attributes"))}
+    old = next((_POLICIES.get(one, "") for one in texts(item.get("topologyPolicies"))), "")
+    return NodeResourceTopologySnapshot(
+        policy=named.get("topologyManagerPolicy") or old,
+        zones=tuple(
+            NumaZone(
+                name=text(zone.get("name")),
+                allocatable=_numa_amounts(zone, "allocatable"),
+                available=_numa_amounts(zone, "available"),
+            )
+            for zone in items(item.get("zones"))
+            if text(zone.get("type")) == "Node"
+        ),
+    )
+
+
+def _numa_amounts(zone: JsonObject, key: str) -> dict[str, float]:
+    found = ((text(one.get("name")), amount(one.get(key))) for one in items(zone.get("resources")))
+    return {name: there for name, there in found if name and there is not None}
 
 
 def _quotas(spec: JsonObject) -> Iterator[FlavorQuota]:
@@ -339,6 +386,8 @@ _READERS: Mapping[ObservedKind, _Reader] = {
     ObservedKind.LOCAL_QUEUE: lambda item, _: local_queue_snapshot(item),
     ObservedKind.COHORT: lambda item, _: cohort_snapshot(item),
     ObservedKind.RESOURCE_FLAVOR: lambda item, _: flavor_snapshot(item),
+    ObservedKind.TOPOLOGY: lambda item, _: topology_snapshot(item),
+    ObservedKind.NODE_RESOURCE_TOPOLOGY: lambda item, _: node_resource_topology_snapshot(item),
     ObservedKind.VOLCANO_POD_GROUP: pod_group_snapshot,
     ObservedKind.COSCHEDULING_POD_GROUP: pod_group_snapshot,
     ObservedKind.GANG_POD_GROUP: pod_group_snapshot,

@@ -33,6 +33,8 @@ class ObservedKind(StrEnum):
     LOCAL_QUEUE = "LocalQueue.kueue.x-k8s.io"
     COHORT = "Cohort.kueue.x-k8s.io"
     RESOURCE_FLAVOR = "ResourceFlavor.kueue.x-k8s.io"
+    TOPOLOGY = "Topology.kueue.x-k8s.io"
+    NODE_RESOURCE_TOPOLOGY = "NodeResourceTopology.topology.node.k8s.io"
     VOLCANO_POD_GROUP = "PodGroup.scheduling.volcano.sh"
     VOLCANO_QUEUE = "Queue.scheduling.volcano.sh"
     COSCHEDULING_POD_GROUP = "PodGroup.scheduling.x-k8s.io"
@@ -50,6 +52,8 @@ POD_GROUPS = (
     ObservedKind.COSCHEDULING_POD_GROUP,
     ObservedKind.GANG_POD_GROUP,
 )
+OF_PLACES = frozenset({ObservedKind.TOPOLOGY, ObservedKind.NODE_RESOURCE_TOPOLOGY})
+"""Kinds that tell where nodes and devices are; they explain nothing that is pending."""
 WITH_HISTORY = frozenset(
     {
         ObservedKind.RESOURCE_QUOTA,
@@ -354,6 +358,35 @@ class CohortSnapshot:
 class FlavorSnapshot:
     node_labels: Labels = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
+    topology: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySnapshot:
+    """A Kueue Topology: the node labels of its levels, the widest first."""
+
+    levels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NumaZone:
+    """A NUMA node of a host: what it has of each resource, and what is free of it."""
+
+    name: str
+    allocatable: Amounts = field(default_factory=dict)
+    available: Amounts = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResourceTopologySnapshot:
+    """What a host publishes of its NUMA nodes, and of its kubelet's Topology Manager.
+
+    `policy` is as the kubelet has it: none, best-effort, restricted, single-numa-node. Empty: it
+    is not published.
+    """
+
+    policy: str = ""
+    zones: tuple[NumaZone, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,6 +433,8 @@ Body = (
     | LocalQueueSnapshot
     | CohortSnapshot
     | FlavorSnapshot
+    | TopologySnapshot
+    | NodeResourceTopologySnapshot
     | PodGroupSnapshot
     | VolcanoQueueSnapshot
 )
@@ -418,6 +453,8 @@ BODIES: Mapping[ObservedKind, type[Body]] = {
     ObservedKind.LOCAL_QUEUE: LocalQueueSnapshot,
     ObservedKind.COHORT: CohortSnapshot,
     ObservedKind.RESOURCE_FLAVOR: FlavorSnapshot,
+    ObservedKind.TOPOLOGY: TopologySnapshot,
+    ObservedKind.NODE_RESOURCE_TOPOLOGY: NodeResourceTopologySnapshot,
     ObservedKind.VOLCANO_POD_GROUP: PodGroupSnapshot,
     ObservedKind.VOLCANO_QUEUE: VolcanoQueueSnapshot,
     ObservedKind.COSCHEDULING_POD_GROUP: PodGroupSnapshot,

@@ -22,20 +22,12 @@ from apps.clusters.domain.observed.objects import Condition
 from apps.clusters.domain.pods.ledger import OfferedDevice, Owner, PodRecord, PodSource
 from apps.clusters.domain.pods.membership import gang_name, queue_name
 from apps.clusters.domain.resources import effective_request, gpu_amounts, is_gpu
+from apps.clusters.domain.topology import MACHINE_LABELS, TOPOLOGY_LABELS
 from apps.clusters.domain.window import union
 
 # A span in which a container ran; the end of one that still runs is None.
 Run = tuple[float, float | None]
 
-ZONE_LABELS = (
-    "topology.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/region",
-)
-"""Labels that say where a node stands, the narrowest first; the beta ones are of old clusters."""
-RACK_LABELS = ("topology.kubernetes.io/rack", "topology.rook.io/rack", "rack")
-"""Labels of a node's rack: Kubernetes names none itself, these are customary."""
 STORED_LABELS = frozenset(
     {
         # What the cards are and how they are shared (GPU Feature Discovery, GKE).
@@ -67,8 +59,8 @@ STORED_LABELS = frozenset(
         "kubernetes.azure.com/scalesetpriority",
         # What it is and where it stands.
         "node.kubernetes.io/instance-type",
-        *ZONE_LABELS,
-        *RACK_LABELS,
+        *MACHINE_LABELS,
+        *TOPOLOGY_LABELS,
     }
 )
 """Labels kept of every GPU node, beside those that tier rules select on and MIG_PREFIX."""

@@ -25,6 +25,8 @@ _MISSING: Mapping[ObservedKind, str] = {
     ObservedKind.REPLICA_SET: "pods that a quota refuses to Deployments are not seen",
     ObservedKind.STATEFUL_SET: "pods that a quota refuses to StatefulSets are not seen",
     ObservedKind.JOB: "pods that a quota refuses to Jobs, and suspended Jobs, are not seen",
+    ObservedKind.TOPOLOGY: "levels of the topology with labels of your own are not known",
+    ObservedKind.NODE_RESOURCE_TOPOLOGY: "NUMA nodes and the Topology Manager are not checked",
 }
 _QUEUES = "pending work of these queues, and its causes, are not known"
 # Objects that are gone and still remembered: an older line about them may come late.
@@ -52,6 +54,7 @@ _GROUPS = (
             "localqueues": ObservedKind.LOCAL_QUEUE,
             "cohorts": ObservedKind.COHORT,
             "resourceflavors": ObservedKind.RESOURCE_FLAVOR,
+            "topologies": ObservedKind.TOPOLOGY,
         },
     ),
     _ApiGroup(
@@ -66,6 +69,11 @@ _GROUPS = (
         "scheduling.k8s.io",
         ("v1beta1", "v1alpha3", "v1alpha2"),
         {"podgroups": ObservedKind.GANG_POD_GROUP},
+    ),
+    _ApiGroup(
+        "topology.node.k8s.io",
+        ("v1alpha2", "v1alpha1"),
+        {"noderesourcetopologies": ObservedKind.NODE_RESOURCE_TOPOLOGY},
     ),
     # Before there was a PodGroup, a Workload had them inside.
     _ApiGroup("scheduling.k8s.io", ("v1alpha1",), {"workloads": ObservedKind.GANG_POD_GROUP}),
@@ -101,7 +109,8 @@ def discovered_sources(source: ClusterSource, claims: Sequence[str]) -> Sources:
             kinds |= _served(source, group, set(kinds.values()))
         except SourceRejected as error:
             # Discovery may be forbidden where the collections are not needed: the others go on.
-            refusals[group.name] = f"{error} Until then {_QUEUES}."
+            missing = _missing(next(iter(group.kinds.values())))
+            refusals[group.name] = f"{error} Until then {missing}."
     bases = {path.rpartition("/")[0] for path in claims}
     templates = [f"{base}/{TEMPLATES}" for base in sorted(bases) if _has_templates(source, base)]
     return Sources(kinds, templates[0] if templates else "", refusals)

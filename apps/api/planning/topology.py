@@ -1,0 +1,134 @@
+"""Topology: slots for gangs and fragmentation; parameters, rows and endpoints."""
+
+from typing import Any
+
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from apps.api import parameters
+from apps.api.endpoints import (
+    CSV,
+    CsvFile,
+    PortalView,
+    ShortList,
+    csv_response,
+    documented,
+    visibility_in,
+    window_in,
+)
+from apps.api.parameters import NamesField, choices
+from apps.api.row_serializers import RowSerializer, cells_of, record, records
+from apps.clusters import selectors as clusters
+from apps.clusters.domain.topology import LEVELS
+from apps.planning import selectors as planning
+from apps.planning.selectors import FragmentationRow, SlotRow, TierFilters
+from apps.usage import selectors as usage
+from apps.usage.domain.usage_query import Filters, TimeStep
+
+_MOST_POD_GPUS = 64
+
+
+class SlotsParams(parameters.PageParams, parameters.CsvParams):
+    """Parameters of `slots`: those there are now."""
+
+    cluster = NamesField(help_text="Only these clusters.")
+    tier = NamesField(help_text="Only these service tiers.")
+    level = NamesField(child=choices([level.value for level in LEVELS]))
+    pod_gpus = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=_MOST_POD_GPUS,
+        help_text="GPUs of each pod of a gang, all on one host; 1 unless told.",
+    )
+
+
+class FragmentationParams(parameters.WindowParams, parameters.CsvParams):
+    """Parameters of `fragmentation`."""
+
+    cluster = NamesField(help_text="Only these clusters.")
+    tier = NamesField(help_text="Only these service tiers.")
+    interval = choices(
+        [step.value for step in TimeStep],
+        required=False,
+        help_text="Length of a period; total unless told.",
+    )
+
+
+class SlotSerializer(RowSerializer):
+    """Gangs of one size that fit now into single domains of one level."""
+
+    row = SlotRow
+
+
+class FragmentationSerializer(RowSerializer):
+    """Free GPU-hours of a tier over a period, and those of no use for what was asked."""
+
+    row = FragmentationRow
+
+
+_SLOTS: ShortList[SlotRow] = ShortList("slots", lambda row: row.name, records)
+_FRAGMENTATION: ShortList[FragmentationRow] = ShortList(
+    "fragmentation", lambda row: row.name, records
+)
+
+
+class SlotsView(PortalView):
+    """Slots for gangs, by level of the topology."""
+
+    @documented(
+        "slots",
+        SlotsParams,
+        SlotSerializer,
+        summary="Gangs that fit now into single domains of each level, by tier and size.",
+        files=[CSV],
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = SlotsParams.read(request.query_params)
+        now = timezone.now()
+        rows = planning.slot_rows(
+            now,
+            visibility=visibility_in(request),
+            filters=_filters(query),
+            pod_gpus=query.get("pod_gpus", 1),
+        )
+        rows = [row for row in rows if row.level in query.get("level", (row.level,))]
+        if query.get("format") == "csv":
+            file = CsvFile.of_instant("slots", cells_of(SlotRow), at=now)
+            return csv_response([[record(row) for row in rows]], file)
+        return _SLOTS.response(request, query, rows)
+
+
+class FragmentationView(PortalView):
+    """Free GPU-hours that were of no use."""
+
+    @documented(
+        "fragmentation",
+        FragmentationParams,
+        FragmentationSerializer,
+        summary="Free GPU-hours, and those of no use for what was asked, by period and tier.",
+        files=[CSV],
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = FragmentationParams.read(request.query_params)
+        zone = clusters.report().zone
+        window = window_in(query, zone)
+        rows = planning.fragmentation_rows(
+            window,
+            now=timezone.now(),
+            visibility=visibility_in(request),
+            interval=TimeStep(query.get("interval", TimeStep.TOTAL)),
+            filters=_filters(query),
+        )
+        if query.get("format") == "csv":
+            cells = cells_of(FragmentationRow)
+            file = CsvFile.of_window("fragmentation", cells, window=window, zone=zone)
+            return csv_response([[record(row) for row in rows]], file)
+        return _FRAGMENTATION.response(request, query, rows, window=window)
+
+
+def _filters(query: dict[str, Any]) -> TierFilters:
+    cluster, tier = tuple(query.get("cluster", ())), tuple(query.get("tier", ()))
+    usage.check_names(Filters(cluster=cluster, tier=tier))
+    return TierFilters(cluster, tier)

@@ -1,0 +1,97 @@
+"""Rows of a cluster's topology: slots for gangs, and fragmentation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from apps.clusters.domain.columns import Column
+from apps.clusters.domain.topology import TopologyLevel
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRow:
+    """How many gangs of a size fit now into single domains of a level, in a tier of a cluster."""
+
+    cluster: Annotated[str, Column("Cluster")]
+    tier: Annotated[str, Column("Tier")]
+    level: Annotated[
+        TopologyLevel,
+        Column(
+            "Level",
+            help="A gang stays within one domain of it: one host, rack, NVLink domain …",
+            values=TopologyLevel,
+        ),
+    ]
+    domains: Annotated[int, Column("Domains", help="Domains of this level that have GPUs.")]
+    gang_gpus: Annotated[int, Column("Gang", "GPUs", "GPUs of the gang.")]
+    pod_gpus: Annotated[int, Column("Per pod", "GPUs", "GPUs of each of its pods.")]
+    slots: Annotated[int, Column("Slots", help="Gangs of this size that fit now.")]
+    possible_slots: Annotated[
+        int, Column("When empty", help="Gangs that would fit if nothing were held.")
+    ]
+    free_gpus: Annotated[int, Column("Free", "GPUs", "Free GPUs that the domains have together.")]
+
+    @property
+    def name(self) -> str:
+        """What tells it apart from other rows."""
+        return f"{self.cluster}/{self.tier}/{self.level}/{self.gang_gpus}"
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentationRow:
+    """Free GPU-hours of a tier over a period, and those that were of no use for what was asked."""
+
+    period: Annotated[
+        datetime | None,
+        Column(
+            "Period",
+            help="Start of the period with the report zone's offset; null for a total.",
+            keep_offset=True,
+            shown_as="day",
+        ),
+    ]
+    cluster: Annotated[str, Column("Cluster")]
+    tier: Annotated[str, Column("Tier")]
+    hours: Annotated[int, Column("Hours", help="Hours of the period with known nodes.")]
+    pods: Annotated[
+        int, Column("Pods", help="Pods that asked for GPUs of the tier in the whole window.")
+    ]
+    capacity_gpu_hours: Annotated[
+        float, Column("Capacity", "GPU-h", "GPU-hours of nodes that take pods.")
+    ]
+    free_gpu_hours: Annotated[float, Column("Free", "GPU-h", "GPU-hours that were not held.")]
+    unusable_gpu_hours: Annotated[
+        float | None,
+        Column(
+            "Unusable",
+            "GPU-h",
+            "Free GPU-hours of no use for what was asked.",
+            api_note="Null where nothing was asked for.",
+        ),
+    ]
+    fragmentation_index: Annotated[
+        float | None,
+        Column(
+            "Fragmentation",
+            "%",
+            "Unusable share of what is free.",
+            api_note="0 to 1; null where nothing was free or asked for.",
+        ),
+    ]
+
+    @property
+    def name(self) -> str:
+        """What tells it apart from other rows."""
+        return f"{self.period and self.period.isoformat()}/{self.cluster}/{self.tier}"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSeries:
+    """Slots of a tier at a level over time: at the start of each hour, for each size of gang."""
+
+    cluster: str
+    tier: str
+    level: TopologyLevel
+    at: Sequence[datetime]
+    slots: dict[int, Sequence[int]]

@@ -1,0 +1,158 @@
+"""Slots and fragmentation of a portal: its rows, its API, and how many queries they take."""
+
+import csv
+import io
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind, TopologySnapshot
+from apps.clusters.domain.topology import TopologyLevel
+from apps.clusters.domain.window import Window
+from apps.clusters.models import ClaimInterval, NodeInterval, TierRule
+from apps.planning.selectors import TierFilters, fragmentation_rows, slot_rows, slot_series
+from apps.usage.domain.usage_query import TimeStep
+from tests.api.conftest import client_of
+from tests.factories import A100, Portal
+from tests.pending.rows import see
+from tests.planning.topology_portal import HOUR, NOW, hold, make_node, make_topology
+
+pytestmark = pytest.mark.django_db
+NOTHING = Visibility(everything=False)
+
+
+@pytest.fixture
+def portal() -> Portal:
+    return make_topology()
+
+
+def slots_now(**values: Any) -> dict[tuple[str, int], int]:
+    rows = slot_rows(NOW, visibility=NOTHING, **values)
+    assert {row.tier for row in rows} <= {"gold"}
+    return {(row.level.value, row.gang_gpus): row.slots for row in rows}
+
+
+def test_slots_are_counted_within_domains_of_each_level(portal: Portal) -> None:
+    # Free: n1 2, n2 4, n3 8 in r1, n4 3 in r2; n5 takes no pods.
+    found = slots_now()
+    assert [found["host", size] for size in (1, 2, 4, 8, 16)] == [17, 8, 3, 1, 0]
+    assert [found["rack", size] for size in (1, 2, 4, 8, 16)] == [17, 8, 3, 1, 0]
+    assert [found["zone", size] for size in (1, 2, 4, 8, 16)] == [17, 8, 4, 2, 1]
+    assert slots_now(pod_gpus=8)["zone", 16] == 0
+    assert slots_now(pod_gpus=2)["zone", 8] == 2
+
+
+def test_a_row_says_what_would_fit_if_nothing_were_held(portal: Portal) -> None:
+    rows = slot_rows(NOW, visibility=NOTHING)
+    found = {(row.level.value, row.gang_gpus): row for row in rows}
+    assert (found["host", 16].possible_slots, found["host", 8].possible_slots) == (0, 4)
+    assert (found["rack", 8].domains, found["rack", 8].free_gpus) == (2, 17)
+    assert found["zone", 64].possible_slots == 0
+
+
+def test_labels_that_a_topology_of_kueue_names_make_a_level(portal: Portal) -> None:
+    west, levels = portal.clusters[0], ("example.com/pod", "kubernetes.io/hostname")
+    assert "block" not in {level for level, _ in slots_now()}
+    see(west, ObservedKind.TOPOLOGY, "t", TopologySnapshot(levels), at=NOW - HOUR, namespace="")
+    for node in ("n1", "n2", "n3", "n4"):
+        body = NodeSnapshot(labels={"example.com/pod": "p1"})
+        see(west, ObservedKind.NODE, node, body, at=NOW - HOUR, namespace="", name=node)
+    # The undeclared label is that of racks, before the declared one; all four are of one.
+    assert slots_now()["rack", 16] == 1
+
+
+def test_a_gpu_that_a_claim_holds_is_not_free(portal: Portal) -> None:
+    west = portal.clusters[0]
+    TierRule.objects.filter(tier=portal.tiers[0]).update(
+        device_classes=["gpu.nvidia.com"], node_selector={}
+    )
+    NodeInterval.objects.all().delete()
+    device = {"driver": "d", "pool": "p", "model": A100, "classes": ["other", "gpu.nvidia.com"]}
+    devices = [
+        device | {"name": f"g{n}", "card": f"GPU-{n}", "profile": "", "allocatable": n != 3}
+        for n in range(4)
+    ]
+    devices.append(device | {"name": "m", "card": "m", "profile": "1g.10gb", "allocatable": True})
+    make_node(west, "dra", allocatable={}, devices=devices)
+    held = {"device_class": "gpu.nvidia.com", "card": "GPU-0", "profile": "", "model": A100}
+    ClaimInterval.objects.create(
+        cluster=west, uid="c", namespace="vision", name="c", node_name="dra",
+        allocated_at=NOW - HOUR, devices=[held | {"share": 1.0}],
+    )  # fmt: skip
+    # Two pods that use the claim hold nothing beside it.
+    for _ in range(2):
+        hold(portal, "dra", 1.0, NOW - HOUR, resource="gpu.nvidia.com", claims=["c"])
+    assert slots_now()["host", 1] == 2
+
+
+def test_fragmentation_weighs_what_is_free_by_what_was_asked_for(portal: Portal) -> None:
+    window = Window(NOW - 2 * HOUR, NOW)
+    (row,) = fragmentation_rows(window, now=NOW, visibility=NOTHING)
+    assert (row.hours, row.free_gpu_hours, row.pods) == (2, 34.0, 0)
+    assert (row.unusable_gpu_hours, row.fragmentation_index) == (None, None)
+    # 8 GPUs were asked for at once, and 8 by eight pods: of 17 free ones 9 and 0 are of no use.
+    hold(portal, "n5", 8.0, NOW - HOUR / 2, bound_at=None, node_name="")
+    for _ in range(8):
+        hold(portal, "n5", 1.0, NOW - HOUR / 2, bound_at=None, node_name="")
+    (row,) = fragmentation_rows(window, now=NOW, visibility=NOTHING)
+    assert row.pods == 9
+    assert row.unusable_gpu_hours == pytest.approx(2 * 0.5 * 9)
+    assert row.fragmentation_index == pytest.approx(9 / 34)
+
+
+def test_fragmentation_by_hour_and_slots_over_time_follow_what_changes(portal: Portal) -> None:
+    hold(portal, "n3", 8.0, NOW - HOUR, finished_at=NOW - HOUR / 6)
+    # A node came an hour ago.
+    NodeInterval.objects.filter(node__name="n4").update(start=NOW - HOUR)
+    window = Window(NOW - 3 * HOUR, NOW + 9 * HOUR)
+    rows = fragmentation_rows(window, now=NOW, visibility=NOTHING, interval=TimeStep.HOUR)
+    # The hours that begin at 8:00, 9:00 and 10:00.
+    assert [row.free_gpu_hours for row in rows] == [14.0, 14.0, 9.0]
+    (series,) = slot_series(window, TopologyLevel.HOST, now=NOW, visibility=NOTHING)
+    assert series.slots == {1: [14, 14, 9], 2: [7, 7, 4], 4: [3, 3, 1], 8: [1, 1, 0]}
+    assert [at.hour for at in series.at] == [8, 9, 10]
+
+
+def test_a_tier_without_known_nodes_has_no_rows(portal: Portal) -> None:
+    NodeInterval.objects.all().update(start=NOW + HOUR)
+    window = Window(NOW - 2 * HOUR, NOW + 2 * HOUR)
+    assert fragmentation_rows(window, now=NOW, visibility=NOTHING) == []
+    assert slot_rows(NOW, visibility=NOTHING) == []
+    assert slot_rows(NOW, visibility=EVERYTHING, filters=TierFilters(tier=("silver",))) == []
+    assert slot_rows(NOW, visibility=EVERYTHING, filters=TierFilters(cluster=("east",))) == []
+
+
+def test_queries_do_not_grow_with_nodes_and_pods(portal: Portal) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as found:
+            fragmentation_rows(Window(NOW - HOUR, NOW), now=NOW, visibility=NOTHING)
+        return len(found)
+
+    before = queries()
+    for number in range(10, 20):
+        make_node(portal.clusters[0], f"n{number}")
+        hold(portal, f"n{number}", 2.0, NOW - HOUR)
+    assert queries() == before <= 9
+
+
+def test_the_api_has_slots_and_fragmentation_for_everybody(portal: Portal) -> None:
+    client = client_of(portal.dan)
+    page = client.get("/api/v1/slots?tier=gold&level=host,rack&pod_gpus=2&page_size=5").json()
+    assert len(page["results"]) == 5
+    assert page["next"]
+    assert {row["level"] for row in page["results"]} <= {"host", "rack"}
+    assert page["results"][0]["pod_gpus"] in {1, 2}
+    file = client.get("/api/v1/slots?format=csv")
+    rows = list(csv.DictReader(io.StringIO(b"".join(file).decode())))
+    assert rows[0]["tier"] == "gold"
+    at = (timezone.now() - timedelta(days=1)).date()
+    found = client.get(f"/api/v1/fragmentation?start={at}&interval=day").json()["results"]
+    assert {row["tier"] for row in found} == {"gold"}
+    assert client.get("/api/v1/slots?tier=none").status_code == 400
+    assert client.get("/api/v1/slots?level=shelf").status_code == 400
+    assert b"fragmentation_index" in b"".join(client.get("/api/v1/fragmentation?format=csv"))
