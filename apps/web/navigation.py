@@ -61,6 +61,7 @@ GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
             NavPage("Teams", "teams", "m", ("teams", "team", "statement")),
             NavPage("Fairness", "fairness", "f", ("fairness", "tier_fairness", "what_if")),
             NavPage("GPUs", "gpus", "g", ("gpus", "gpu")),
+            NavPage("Topology", "topology", "z", ("topology",)),
         ),
     ),
     (

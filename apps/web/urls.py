@@ -13,6 +13,7 @@ from apps.web.fairness import overview, statement, tier, what_if
 from apps.web.home import home
 from apps.web.pending import pending_pages
 from apps.web.planning import preflight_pages
+from apps.web.planning import topology
 from apps.web.quota_requests import request_pages
 from apps.web.quotas import budget_pages, key_page, proposals, quota_pages
 from apps.web.usage import pods, team, teams, workload_list, workloads
@@ -100,6 +101,7 @@ urlpatterns: list[URLPattern] = [
         recommendations.reopen,
         name="reopen-recommendation",
     ),
+    path("capacity/topology/", topology.topology, name="topology"),
     path("capacity/gpus/", devices.device_list, name="gpus"),
     path("capacity/gpus/<str:cluster>/<path:uuid>/", device.device, name="gpu"),
     path("explain/", breakdown.explain, name="explain"),

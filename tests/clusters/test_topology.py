@@ -17,7 +17,6 @@ from apps.clusters.domain.topology import (
     LEVELS,
     TopologyLevel,
     domain_of,
-    interconnect_family,
     known_levels,
     levels_with,
 )
@@ -75,26 +74,6 @@ def test_an_undeclared_label_of_kueue_is_of_the_level_above(
     new = {one: level for level in LEVELS for one in found[level] if one not in LEVEL_LABELS[level]}
     assert new == levels
     assert all(found[level][0] == label for label, level in levels.items())
-
-
-@pytest.mark.parametrize(
-    ("product", "family"),
-    [
-        ("NVIDIA-A100-SXM4-80GB", "SXM"),
-        ("NVIDIA-H100-80GB-HBM3", "SXM"),
-        ("NVIDIA-H200", "SXM"),
-        ("NVIDIA-B200", "SXM"),
-        ("NVIDIA-A100-80GB-PCIe", "PCIe"),
-        ("NVIDIA-H100-PCIe", "PCIe"),
-        ("NVIDIA-H100-NVL", "NVL"),
-        ("NVIDIA-GB200", "NVL"),
-        ("NVIDIA-L40S", ""),
-        ("Tesla-T4", ""),
-        ("", ""),
-    ],
-)
-def test_a_product_says_how_its_gpus_are_joined(product: str, family: str) -> None:
-    assert interconnect_family(product) == family
 
 
 # ---------------------------------------------------------------- objects

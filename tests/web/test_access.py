@@ -82,6 +82,7 @@ ADDRESSES = {
     "month-report": "/costs/report/2025-10/",
     "report-file": "/costs/report/2025-10/file",
     "gpus": "/capacity/gpus/",
+    "topology": "/capacity/topology/",
     "gpu": "/capacity/gpus/west/GPU-00000000-0000-0000-0000-000000000001/",
     "data-quality": "/admin/data-quality/",
     "explain": "/explain/",

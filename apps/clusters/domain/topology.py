@@ -3,10 +3,8 @@
 This is the one declaration of these labels. Kueue's `Topology` objects may name others.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import lru_cache
 from types import MappingProxyType
 
 HOST_NAME_LABEL = "kubernetes.io/hostname"
@@ -84,15 +82,6 @@ TOPOLOGY_LABELS = frozenset(
 )
 """Labels kept of every GPU node. A host is known by the name of its node."""
 
-_FAMILIES = tuple(
-    (family, re.compile(sign, re.IGNORECASE | re.ASCII))
-    for family, sign in (
-        ("PCIe", r"\bPCIE?\b"),
-        ("NVL", r"\bNVL[0-9]*\b|\bG[BH][0-9]{3}\b"),
-        # A board of eight names its memory in place of its form: H100-80GB-HBM3, H200, B200.
-        ("SXM", r"\bSXM[0-9]*\b|\bHBM[0-9]|\b(H200|B[23]00)\b"),
-    )
-)
 _LEVEL_OF = {label: level for level, labels in LEVEL_LABELS.items() for label in labels}
 # An NVLink domain is one only where its label says so.
 _UNNAMED = (TopologyLevel.RACK, TopologyLevel.BLOCK, TopologyLevel.ZONE)
@@ -162,12 +151,3 @@ def known_levels(
         if level is TopologyLevel.HOST
         or any(labels.get(label) for labels in every for label in levels[level])
     )
-
-
-@lru_cache(maxsize=1024)
-def interconnect_family(product: str) -> str:
-    """Return how a product's GPUs are joined, as its name says: SXM, NVL, PCIe; else empty.
-
-    GPU Feature Discovery has it in `nvidia.com/gpu.product`: A100-SXM4-80GB, H100-PCIe, GB200.
-    """
-    return next((family for family, sign in _FAMILIES if sign.search(product)), "")

@@ -77,22 +77,30 @@ def slot_series(
 ) -> list[SlotSeries]:
     """Return the slots of each tier at the start of each hour of a window. Six queries at most."""
     at = _hours(window, now)
-    times = [one.timestamp() for one in at]
-    return [
-        SlotSeries(
-            cluster=one.cluster,
-            tier=one.tier,
-            level=level,
-            at=at,
-            slots={
-                size: slots(free, domains, size).tolist()
-                for size in GANG_SIZES
-                if (slots(one.capacity(times), domains, size) > 0).any()
-            },
-        )
-        for one in tier_nodes(window, visibility=visibility, filters=filters)
-        for free, domains in [(one.free(times), one.domain_numbers(level))]
-    ]
+    found = tier_nodes(window, visibility=visibility, filters=filters)
+    return [_series(one, level, at) for one in found]
+
+
+def _series(one: TierNodes, level: TopologyLevel, at: Sequence[datetime]) -> SlotSeries:
+    times = [hour.timestamp() for hour in at]
+    free, capacity, domains = one.free(times), one.capacity(times), one.domain_numbers(level)
+    # Hours without a node that takes pods are not known: they have no slots, not none.
+    is_known = [bool(capacity[:, n].any()) for n in range(len(at))]
+    counts = {
+        size: slots(free, domains, size).tolist()
+        for size in GANG_SIZES
+        if slots(capacity, domains, size).any()
+    }
+    return SlotSeries(
+        cluster=one.cluster,
+        tier=one.tier,
+        level=level,
+        at=at,
+        slots={
+            size: [n if known else None for n, known in zip(own, is_known, strict=True)]
+            for size, own in counts.items()
+        },
+    )
 
 
 def fragmentation_rows(

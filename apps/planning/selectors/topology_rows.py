@@ -88,10 +88,13 @@ class FragmentationRow:
 
 @dataclass(frozen=True, slots=True)
 class SlotSeries:
-    """Slots of a tier at a level over time: at the start of each hour, for each size of gang."""
+    """Slots of a tier at a level at the start of each hour, for each size of gang.
+
+    None: no node was known then. Sizes that no domain could ever take are left out.
+    """
 
     cluster: str
     tier: str
     level: TopologyLevel
     at: Sequence[datetime]
-    slots: dict[int, Sequence[int]]
+    slots: dict[int, Sequence[int | None]]

@@ -1,5 +1,7 @@
-"""Preflight: whether a manifest would start, read from what was recorded of a cluster."""
+"""Preflight and drain plans: would work start, and what would make room; nothing is changed."""
 
+from apps.planning.services.drain_plans import UNCHECKED as DRAIN_UNCHECKED
+from apps.planning.services.drain_plans import TierDrainPlan, drain_plans
 from apps.planning.services.preflight import PreflightRefused, preflight_manifest
 from apps.planning.services.preflight_rows import (
     AlternativeBasis,

@@ -62,18 +62,13 @@ def unusable_gpus(free: Gpus, asked: Mapping[int, float]) -> Sequence[float] | N
 
     `free` has the free GPUs by node and time. None where nothing is asked for.
     """
-    total = sum(asked.values())
-    if total <= 0:
+    if sum(asked.values()) <= 0:
         return None
-    most = int(free.max(initial=0))
+    requests = {GpuRequest(size): weight for size, weight in asked.items()}
     # A node's free GPUs are few numbers: what is of no use of each is found once.
-    rest = np.array(
-        [
-            sum(weight / total * (n % size) for size, weight in asked.items())
-            for n in range(most + 1)
-        ]
-    )
-    lost: list[float] = rest[free].sum(axis=0).tolist()
+    numbers = range(int(free.max(initial=0)) + 1)
+    rest = [(unusable_parts([[WHOLE] * n], requests) or 0.0) / WHOLE for n in numbers]
+    lost: list[float] = np.array(rest)[free].sum(axis=0).tolist()
     return lost
 
 

@@ -1,0 +1,160 @@
+"""Drain plans: which pods to move so that hosts take gangs, from what was last seen of a cluster.
+
+The portal never moves a pod. Who runs the cluster sees the plan, and carries it out or not.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.observed.objects import (
+    CONTROLLERS,
+    ControllerSnapshot,
+    NodeSnapshot,
+    ObservedKind,
+)
+from apps.clusters.domain.tiers import UNMATCHED, TierRule, is_shared, tier_of, unit_weight
+from apps.clusters.selectors import active_clusters
+from apps.clusters.services import TierHistory
+from apps.pending import services as pending_services
+from apps.pending.domain.cluster_index import bodies
+from apps.pending.domain.diagnosis import BoundPod, ClusterState
+from apps.pending.domain.placement.fits import Nodes
+from apps.pending.domain.placement.fixes import constraints_of
+from apps.pending.domain.queues.gangs import GANG_KINDS
+from apps.planning.domain.topology.drain_plan import (
+    DrainHosts,
+    DrainPlan,
+    MovablePod,
+    drain_plan,
+)
+
+UNCHECKED = (
+    "Affinity between pods, topology spread and volumes are not checked.",
+    "CPU and memory of the gang are not checked.",
+)
+"""What a plan takes for granted, in sentences."""
+_Owner = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TierDrainPlan:
+    """The plan of a tier in a cluster; `fixed` pods of it cannot be moved, `movable` can."""
+
+    cluster: str
+    tier: str
+    as_of: datetime
+    plan: DrainPlan
+    movable: int
+    fixed: int
+
+
+def drain_plans(
+    size: int, *, now: datetime, visibility: Visibility, cluster: str = "", tier: str = ""
+) -> list[TierDrainPlan]:
+    """Return a plan for each tier of whole GPUs of watched clusters, by cluster and tier.
+
+    Nothing for readers who do not see how clusters run. Three queries for each cluster.
+    """
+    if not visibility.operations:
+        return []
+    catalog = TierHistory.load()
+    found = []
+    for one in active_clusters():
+        # Metrics alone tell neither controllers nor what is free on a node.
+        if one.kubernetes is None or one.watched_until is None or cluster not in ("", one.name):
+            continue
+        state = pending_services.current_state(one.pk, now=now, catalog=catalog)
+        reader = _DrainReader(state, catalog.at(now.timestamp()))
+        for name, hosts, fixed in reader.tiers(tier):
+            movable = sum(map(len, hosts.pods.values()))
+            plan = drain_plan(hosts, size)
+            at = min(now, one.watched_until)
+            found.append(TierDrainPlan(one.name, name, at, plan, movable, fixed))
+    return found
+
+
+class _DrainReader:
+    """Finds the hosts of each tier, and which of their pods can be moved."""
+
+    def __init__(self, state: ClusterState, rules: list[TierRule]) -> None:
+        self._state = state
+        self._rules = rules
+        self._nodes = Nodes(state.of(ObservedKind.NODE), state.is_gpu)
+        self._controllers = self._by_owner()
+
+    def tiers(self, only: str) -> Iterator[tuple[str, DrainHosts, int]]:
+        """Yield the name, the hosts and the number of pods that cannot move of each tier."""
+        masks: dict[tuple[str, str], int] = defaultdict(int)
+        for at, node in enumerate(self._nodes.seen):
+            for tier, resource in self._offered(node):
+                masks[tier, resource] |= 1 << at
+        for (tier, resource), mask in sorted(masks.items()):
+            if only in ("", tier):
+                hosts, fixed = self._hosts(resource, mask)
+                yield tier, hosts, fixed
+
+    def _offered(self, node: NodeSnapshot) -> Iterator[tuple[str, str]]:
+        for resource, units in node.allocatable.items():
+            whole = unit_weight(resource, node.labels) == 1.0
+            if units > 0 and self._state.is_gpu(resource) and whole:
+                tier = tier_of(resource, node.labels, self._rules)
+                if tier != UNMATCHED and not is_shared(resource, node.labels):
+                    yield tier, resource
+
+    def _hosts(self, resource: str, mask: int) -> tuple[DrainHosts, int]:
+        pods: dict[int, list[MovablePod]] = defaultdict(list)
+        fixed = 0
+        for holder in self._state.holders:
+            at = self._nodes.place_of(holder.node)
+            if at is None or not mask >> at & 1 or resource not in holder.requests:
+                continue
+            movable = self._movable(holder, resource)
+            if movable is None:
+                fixed += 1
+            else:
+                pods[at].append(movable)
+        return DrainHosts(self._nodes, mask, resource, pods), fixed
+
+    def _movable(self, holder: BoundPod, resource: str) -> MovablePod | None:
+        """Return a holder with what its controller's template requests; None for one that stays.
+
+        A bare pod would be lost, a member of a gang would stop the others, and of a pod with
+        volumes it is not known where it can run.
+        """
+        owner = (holder.namespace, holder.owner_kind, holder.owner)
+        if holder.group or holder.owner_kind in GANG_KINDS:
+            return None
+        templates = [one for one in self._controllers.get(owner, ()) if self._is_of(holder, one)]
+        first = next(iter(templates), None)
+        # Two revisions of a Deployment may differ: which one a pod is of is not known.
+        if first is None or any(
+            (one.requests, one.placement) != (first.requests, first.placement) for one in templates
+        ):
+            return None
+        if first.together or first.placement.volumes:
+            return None
+        wants = constraints_of(first.requests, first.placement, self._state.is_gpu)
+        return MovablePod(
+            uid=holder.uid,
+            namespace=holder.namespace,
+            name=holder.name,
+            owner=f"{holder.owner_kind}/{holder.owner}",
+            gpus=int(holder.requests[resource]),
+            requests=wants.requests,
+            placement=first.placement,
+            held=max(0.0, self._state.at - holder.bound),
+        )
+
+    def _is_of(self, holder: BoundPod, one: ControllerSnapshot) -> bool:
+        gpus = {r: units for r, units in one.requests.items() if self._state.is_gpu(r)}
+        return bool(one.pods) and gpus == dict(holder.requests)
+
+    def _by_owner(self) -> Mapping[_Owner, list[ControllerSnapshot]]:
+        found: dict[_Owner, list[ControllerSnapshot]] = defaultdict(list)
+        for seen, body in bodies(self._state.of(*CONTROLLERS), ControllerSnapshot):
+            kind, name = body.owner_kind, body.owner
+            found[seen.namespace, kind or seen.kind.short, name or seen.name].append(body)
+        return found

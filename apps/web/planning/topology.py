@@ -1,0 +1,353 @@
+"""The page of the topology: slots for gangs, fragmentation, and the drain plan."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from django.http import HttpResponseBase
+
+from apps.clusters.domain.topology import LEVELS, TopologyLevel
+from apps.clusters.domain.window import Window
+from apps.planning import selectors as planning
+from apps.planning import services as planning_services
+from apps.planning.domain.topology.slots import GANG_SIZES
+from apps.planning.selectors import FragmentationRow, SlotRow, SlotSeries, TierFilters
+from apps.planning.services import TierDrainPlan
+from apps.usage.domain.usage_query import TimeStep
+from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_data
+from apps.web.components.formats import Format, Value, shown
+from apps.web.components.page_query import href, option_links, path_of
+from apps.web.components.plots import Plot, PlotLine, Scale
+from apps.web.components.tables import (
+    Column,
+    Table,
+    TableRow,
+    declared_columns,
+    declared_values,
+)
+from apps.web.components.tabs import Tab, tab_bar
+from apps.web.components.window_picker import PLACE_KEYS, remaining_query
+from apps.web.pages import page, respond
+from apps.web.query_session import PageRequest, QuerySession, query_session
+
+HOST = TopologyLevel.HOST.value
+LEVEL_NAMES: Mapping[str, str] = {
+    **{level.value: level.value for level in LEVELS},
+    TopologyLevel.NVLINK.value: "NVLink domain",
+}
+_TAKES = ("tier",)
+_TABS = (Tab("slots", "Slots"), Tab("fragmentation", "Fragmentation"))
+_DRAIN = Tab("drain", "Drain plan")
+_POD_SIZES = (1, 2, 4, 8)
+_NODE_GPUS = 8
+"""The gang of the figures, of the plots and of the drain plan: one host of eight GPUs."""
+_MOST_PLOTS = 6
+_HOUR = timedelta(hours=1)
+_NO_NODES = "No node with whole GPUs is known in this window."
+
+
+@page
+def topology(request: PageRequest) -> HttpResponseBase:
+    reading = query_session(request, takes=_TAKES)
+    filters = TierFilters(tuple(reading.filters.cluster), tuple(reading.filters.tier))
+    pod_gpus, level = _pod_gpus(request), _level(request)
+    sees_drain = reading.visibility.operations
+    tabs = tab_bar(request, (*_TABS, *((_DRAIN,) if sees_drain else ())), name="Topology")
+    rows = planning.slot_rows(
+        reading.now, visibility=reading.visibility, filters=filters, pod_gpus=pod_gpus
+    )
+    total = planning.fragmentation_rows(
+        reading.window, now=reading.now, visibility=reading.visibility, filters=filters
+    )
+    tables: list[Table] = []
+    plots: Sequence[Plot] = ()
+    plans: Sequence[TierDrainPlan] = ()
+    if tabs.chosen == "slots":
+        tables = [_slots_table(rows, reading)]
+        series = planning.slot_series(
+            *(reading.window, level),
+            now=reading.now,
+            visibility=reading.visibility,
+            filters=filters,
+        )
+        plots = [_plot(one, reading, n) for n, one in enumerate(_largest(series), start=1)]
+    elif tabs.chosen == "fragmentation":
+        tables = [_fragmentation_table(total, reading), _days_table(filters, reading)]
+    else:
+        plans = planning_services.drain_plans(
+            _NODE_GPUS, now=reading.now, visibility=reading.visibility
+        )
+        plans = [one for one in plans if _is_asked(one, filters)]
+        tables = [_moves_table(plans, reading)]
+    return respond(
+        request,
+        reading,
+        "topology",
+        tables=[*tables, *(plot.table for plot in plots)],
+        figures=_figures(rows, total, reading),
+        tabs=tabs,
+        plots=plots,
+        plans=plans,
+        unchecked=planning_services.DRAIN_UNCHECKED,
+        pod_links=_links(request, "pods", {str(n): str(n) for n in _POD_SIZES}, str(pod_gpus), "1"),
+        level_links=_links(
+            *(request, "level", {LEVEL_NAMES[one]: one for one in _known(rows)}),
+            *(level.value, HOST),
+        ),
+        map_href=href("gpus", [*reading.query, ("group", "rack")]),
+    )
+
+
+def _pod_gpus(request: PageRequest) -> int:
+    given = request.GET.get("pods", "")
+    return int(given) if given in {str(n) for n in _POD_SIZES} else 1
+
+
+def _level(request: PageRequest) -> TopologyLevel:
+    given = request.GET.get("level", "")
+    return next((level for level in LEVELS if level.value == given), TopologyLevel.HOST)
+
+
+def _known(rows: Sequence[SlotRow]) -> list[str]:
+    there = {row.level for row in rows}
+    return [level.value for level in reversed(LEVELS) if level in there]
+
+
+def _links(
+    request: PageRequest, key: str, options: Mapping[str, str], chosen: str, usual: str
+) -> list[tuple[str, str, bool]]:
+    """Return (label, address, chosen) of each option; the usual one is not in the address."""
+    query = remaining_query(request, drop=(*PLACE_KEYS, key))
+    values = {label: "" if value == usual else value for label, value in options.items()}
+    picked = () if chosen == usual else (chosen,)
+    return option_links(path_of(request), query, key, values, picked)
+
+
+def _is_asked(plan: TierDrainPlan, filters: TierFilters) -> bool:
+    in_cluster = not filters.cluster or plan.cluster in filters.cluster
+    return in_cluster and (not filters.tier or plan.tier in filters.tier)
+
+
+# ---------------------------------------------------------------- figures
+
+
+def _figures(
+    rows: Sequence[SlotRow], total: Sequence[FragmentationRow], reading: QuerySession
+) -> FigureRow:
+    of_host = [row for row in rows if row.level == HOST]
+    ones = [row for row in of_host if row.gang_gpus == 1]
+    eights = [row for row in of_host if row.gang_gpus == _NODE_GPUS]
+    if not ones:
+        return figure_row(no_data("Free GPUs", _NO_NODES))
+    largest = max((row.gang_gpus for row in of_host if row.slots), default=0)
+    free = sum(row.free_gpu_hours for row in total if row.unusable_gpu_hours is not None)
+    lost = sum(row.unusable_gpu_hours or 0.0 for row in total)
+    zone = reading.choice.zone
+    return figure_row(
+        KeyFigure(
+            "Free GPUs",
+            f"{sum(row.free_gpus for row in ones):,}",
+            f"of {sum(row.possible_slots for row in ones):,} whole GPUs",
+            basis="now",
+        ),
+        KeyFigure(
+            "Slots of 8",
+            f"{sum(row.slots for row in eights):,}",
+            f"of {sum(row.possible_slots for row in eights):,} hosts",
+            basis="now",
+        ),
+        KeyFigure("Largest slot", f"{largest:,}", "GPUs on one host", basis="now"),
+        KeyFigure(
+            "Fragmentation",
+            shown(lost / free, Format.RATIO, zone),
+            f"of {free:,.0f} free GPU-h",
+            basis="average",
+        )
+        if free
+        else no_data("Fragmentation", "Nothing was free, or nothing was requested"),
+    )
+
+
+# ---------------------------------------------------------------- slots
+
+
+def _slots_table(rows: Sequence[SlotRow], reading: QuerySession) -> Table:
+    """Return a line for each tier and level, narrowest first, with a column for each gang."""
+    lines: dict[tuple[str, str, str], list[SlotRow]] = {}
+    for row in rows:
+        lines.setdefault((row.cluster, row.tier, row.level), []).append(row)
+    order = {level.value: -number for number, level in enumerate(LEVELS)}
+    ranked = sorted(lines.items(), key=lambda item: (*item[0][:2], order[item[0][2]]))
+    several = len({row.cluster for row in rows}) > 1
+    return Table(
+        id="slots",
+        title="Slots now",
+        columns=(
+            *((Column("cluster", "Cluster"),) if several else ()),
+            Column("tier", "Tier"),
+            Column("level", "Level", hint="A gang stays within one domain of it."),
+            Column("domains", "Domains", Format.COUNT, "", "Domains that have GPUs."),
+            Column("free_gpus", "Free", Format.COUNT, "GPUs"),
+            *(
+                Column(
+                    *(f"slots_{size}", f"Gang of {size}", Format.COUNT, ""),
+                    f"Gangs of {size} GPUs that fit now.",
+                    absent="too large",
+                )
+                for size in GANG_SIZES
+            ),
+        ),
+        rows=[_slots_line(own, reading) for _, own in ranked],
+        zone=reading.choice.zone,
+        empty=_NO_NODES,
+        ordered=True,
+        on_phone=("tier", "level", "free_gpus", "slots_8"),
+    )
+
+
+def _slots_line(own: Sequence[SlotRow], reading: QuerySession) -> TableRow:
+    first = own[0]
+    # Where not even empty hosts would do, zero slots would promise that some may come.
+    slots = {f"slots_{row.gang_gpus}": row.slots if row.possible_slots else None for row in own}
+    values: dict[str, Value] = {
+        "cluster": first.cluster,
+        "tier": first.tier,
+        "level": LEVEL_NAMES[first.level],
+        "domains": first.domains,
+        "free_gpus": first.free_gpus,
+        **slots,
+    }
+    return TableRow(values, {"tier": href("tier", reading.query, name=first.tier)})
+
+
+def _largest(series: Sequence[SlotSeries]) -> list[SlotSeries]:
+    """Return the tiers that ever take a gang, those with most slots first."""
+    some = [one for one in series if _NODE_GPUS in one.slots]
+    return sorted(some, key=_most_slots)[:_MOST_PLOTS]
+
+
+def _most_slots(one: SlotSeries) -> tuple[int, str, str]:
+    return (-max((n or 0 for n in one.slots[_NODE_GPUS]), default=0), one.cluster, one.tier)
+
+
+def _plot(one: SlotSeries, reading: QuerySession, number: int) -> Plot:
+    counts = one.slots[_NODE_GPUS]
+    zone = reading.choice.zone
+    scale = Scale.up_to(
+        Window(reading.window.start, reading.window.end), max((n or 0 for n in counts), default=0)
+    )
+    name = LEVEL_NAMES[one.level]
+    title = f"{one.tier}: slots of {_NODE_GPUS} GPUs per {name}"
+    steps = [
+        (at, at + _HOUR, None if n is None else float(n))
+        for at, n in zip(one.at, counts, strict=True)
+    ]
+    rows = [
+        TableRow({"at": at, **{f"slots_{size}": own[n] for size, own in one.slots.items()}})
+        for n, at in enumerate(one.at)
+    ]
+    return Plot(
+        id=f"slots-{number}",
+        title=title,
+        caption=f"{title}, at the start of each hour. {reading.choice.label}.",
+        table=Table(
+            id=f"slots-{number}",
+            title=title,
+            columns=(
+                Column("at", "Hour", Format.TIME),
+                *(Column(f"slots_{size}", f"Gang of {size}", Format.COUNT) for size in one.slots),
+            ),
+            rows=rows[-25:],
+            zone=zone,
+            empty=_NO_NODES,
+            ordered=True,
+            every=lambda: rows,
+        ),
+        curves=[PlotLine("slots", "plot-used", scale.steps(steps))] if steps else (),
+        across=scale.across(zone),
+        upwards=scale.upwards(),
+        empty=_NO_NODES,
+    )
+
+
+# ---------------------------------------------------------------- fragmentation
+
+
+def _fragmentation_table(rows: Sequence[FragmentationRow], reading: QuerySession) -> Table:
+    return Table(
+        id="fragmentation",
+        title="Fragmentation by tier",
+        columns=[one for one in declared_columns(FragmentationRow) if one.key != "period"],
+        rows=[_fragmentation_line(row, reading) for row in rows],
+        zone=reading.choice.zone,
+        empty=_NO_NODES,
+        on_phone=("tier", "free_gpu_hours", "unusable_gpu_hours", "fragmentation_index"),
+    )
+
+
+def _fragmentation_line(row: FragmentationRow, reading: QuerySession) -> TableRow:
+    return TableRow(declared_values(row), {"tier": href("tier", reading.query, name=row.tier)})
+
+
+def _days_table(filters: TierFilters, reading: QuerySession) -> Table:
+    rows = planning.fragmentation_rows(
+        reading.window,
+        now=reading.now,
+        visibility=reading.visibility,
+        interval=TimeStep.DAY,
+        filters=filters,
+    )
+    table = Table(
+        id="days",
+        title="Fragmentation by day",
+        columns=declared_columns(FragmentationRow),
+        rows=[_fragmentation_line(row, reading) for row in reversed(rows)],
+        zone=reading.choice.zone,
+        empty=_NO_NODES,
+        ordered=True,
+        on_phone=("period", "tier", "unusable_gpu_hours", "fragmentation_index"),
+    )
+    return replace(table, rows=table.rows[:25], every=lambda: table.rows)
+
+
+# ---------------------------------------------------------------- drain plan
+
+
+def _moves_table(plans: Sequence[TierDrainPlan], reading: QuerySession) -> Table:
+    """Return a line for each pod to move, in the order of the slots that this opens."""
+    rows = []
+    for plan in plans:
+        for number, slot in enumerate(plan.plan.opened, start=1):
+            for move in slot.moves:
+                pod = move.pod
+                link = href("pod", reading.query, cluster=plan.cluster, uid=pod.uid)
+                values: dict[str, Value] = {
+                    "tier": plan.tier,
+                    "slot": number,
+                    "host": slot.host,
+                    "pod": f"{pod.namespace}/{pod.name}",
+                    "workload": pod.owner,
+                    "gpus": pod.gpus,
+                    "held_seconds": pod.held,
+                    "target": move.target,
+                }
+                rows.append(TableRow(values, {"pod": link}))
+    return Table(
+        id="moves",
+        title="Pods to move",
+        columns=(
+            Column("tier", "Tier"),
+            Column("slot", "Slot", Format.COUNT, "", "Slots of 8 open after its moves."),
+            Column("host", "Cordon host"),
+            Column("pod", "Delete pod"),
+            Column("workload", "Workload"),
+            Column("gpus", "Size", Format.COUNT, "GPUs"),
+            Column("held_seconds", "Running for", Format.SECONDS),
+            Column("target", "Room on", hint="A host that has room for it now."),
+        ),
+        rows=rows,
+        zone=reading.choice.zone,
+        empty="No move of small pods opens a slot of 8 GPUs now.",
+        ordered=True,
+        on_phone=("host", "pod", "gpus", "target"),
+    )
