@@ -12,8 +12,7 @@ from apps.web.explain import breakdown, figure_page
 from apps.web.fairness import overview, statement, tier, what_if
 from apps.web.home import home
 from apps.web.pending import pending_pages
-from apps.web.planning import preflight_pages
-from apps.web.planning import topology
+from apps.web.planning import preflight_pages, topology
 from apps.web.quota_requests import request_pages
 from apps.web.quotas import budget_pages, key_page, proposals, quota_pages
 from apps.web.usage import pods, team, teams, workload_list, workloads

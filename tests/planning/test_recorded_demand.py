@@ -164,6 +164,21 @@ def test_it_takes_the_same_queries_for_any_number_of_pods(
         recorded_demand("west", WINDOW, visibility=READER)
 
 
+def test_devices_of_claims_count_once(cluster: Cluster) -> None:
+    tier, at = whole(), START + HOUR
+    for name in ("shared", "single", "unused"):
+        claim = make_workload(cluster, "vision", name, "ResourceClaim")
+        make_pod(claim, name, uid=name, tier=tier, created_at=at, bound_at=at)
+    users = make_workload(cluster, "vision", "users")
+    for name, claim_name in (("u1", "shared"), ("u2", "shared"), ("u3", "single")):
+        make_pod(users, name, claims=[claim_name], tier=tier, created_at=at, bound_at=at)
+    found = recorded_demand("west", WINDOW, visibility=READER)
+    uids = {life.uid for life in found.lives if life.family.startswith("vision")}
+    assert {"shared", "unused", "uid-u3"} <= uids
+    assert not {"single", "uid-u1", "uid-u2"} & uids
+    assert found.left_out == {"shared claim": 2}
+
+
 Change = Callable[[], object]
 NOTHING: list[tuple[str, Change]] = [
     ("no cluster other", lambda: None),

@@ -14,6 +14,7 @@ from apps.clusters.domain.observed.objects import (
     ObservedObject,
     QuotaScope,
     QuotaSnapshot,
+    Taint,
 )
 from apps.clusters.domain.observed.objects import FlavorQuota as ObservedQuota
 from apps.clusters.domain.pods.ledger import NodeInterval, OfferedDevice
@@ -26,9 +27,16 @@ from apps.planning.domain.cluster_replay.inputs import (
     ReplayCluster,
     ReplayDevice,
     ReplayNode,
+    ReplayPolicy,
     ReplayQueue,
 )
-from apps.planning.domain.recorded.nodes import replay_nodes
+from apps.planning.domain.recorded.constraints import (
+    TAINTS,
+    NodeLabels,
+    constrained,
+    with_observed,
+)
+from apps.planning.domain.recorded.nodes import largest_nodes, replay_nodes
 from apps.planning.domain.recorded.queues import recorded_queues
 from apps.planning.domain.recorded.works import (
     NO_DEMAND,
@@ -38,7 +46,7 @@ from apps.planning.domain.recorded.works import (
     family_of,
     recorded_works,
 )
-from tests.planning.clusters import TIER, node, run, run_spans, starts, work
+from tests.planning.clusters import TIER, node, queue, run, run_spans, starts, work
 
 GPU = "nvidia.com/gpu"
 HOUR = 3600.0
@@ -163,7 +171,7 @@ def test_work_that_never_had_pods_is_work_too() -> None:
 
 
 def test_families_are_called_alike_but_for_a_unique_end() -> None:
-    assert family_of(("vision", "Job", "train-29012345")) == "vision/Job/train"
+    assert family_of(("vision", "Job", "train-29012345")) == "vision/Job/train-*"
 
 
 def interval(at: float, until: float, gpus: float = 8.0, **more: Any) -> NodeInterval:
@@ -214,6 +222,7 @@ def test_nodes_have_their_capacity_over_time(
 ) -> None:
     (found,) = replay_nodes(intervals, RULES, start=START, end=END, watched_from=START)
     assert (len(found.devices), found.closed, found.missing) == (8, closed, missing)
+    assert largest_nodes([found]) == {"whole": 8.0}
 
 
 def test_nodes_before_the_watch_are_as_it_found_them() -> None:
@@ -303,7 +312,80 @@ def test_of_several_resource_quotas_the_lowest_limits() -> None:
     assert found.namespace_quotas == {"vision": {GPU: 6.0, device: 2.0}}
 
 
+def test_the_highest_limit_of_a_changed_quota_holds() -> None:
+    def quota(hard: float, **more: Any) -> ObservedObject:
+        body = QuotaSnapshot({f"requests.{GPU}": hard})
+        return seen(ObservedKind.RESOURCE_QUOTA, "one", body, namespace="vision", **more)
+
+    objects = [quota(9.0, gone=START), quota(8.0, gone=END - HOUR), quota(2.0, first=END - HOUR)]
+    found = recorded_queues(objects, lambda name: name == GPU, start=START, end=END)
+    assert found.namespace_quotas == {"vision": {GPU: 8.0}}
+
+
+def test_services_end_at_a_time_and_jobs_after_a_run() -> None:
+    times = {"bound": START + HOUR, "ended": START + 3 * HOUR}
+    pods = [pod("job", **times), pod("api", owner=("vision", "Deployment", "api"), **times)]
+    found = recorded_works(pods, (), TIERS, start=START, end=END)
+    ends = {life.uid: one.ends_at for one, life in zip(found.works, found.lives, strict=True)}
+    assert ends == {"job": None, "api": START + 3 * HOUR}
+
+
+def snapshot(*taints: str, **labels: str) -> NodeSnapshot:
+    effects = {"soft": "PreferNoSchedule"}
+    own = tuple(Taint(name, "x", effects.get(name, "NoSchedule")) for name in taints)
+    return NodeSnapshot(labels=labels, taints=own)
+
+
+def test_work_goes_where_its_family_bore_the_taints() -> None:
+    nodes = with_observed(
+        [node("a"), node("b"), node("c"), node("d", tier="other")],
+        {"a": snapshot("soft", rack="r1"), "b": snapshot(), "c": snapshot("apps")},
+    )
+    taints = {one.name: one.labels[TAINTS] for one in nodes}
+    assert taints == {"a": "", "b": "", "c": "apps=x", "d": ""}
+    labels = NodeLabels.of(nodes)
+    apps, both = ("vision", "Job", "apps-1234567"), ("vision", "Deployment", "both")
+    pods = [
+        pod("ran", owner=apps, tier=TIER, node="c"),
+        pod("same", owner=("vision", "Job", "apps-7654321"), tier=TIER),
+        pod("never", owner=("vision", "Job", "new"), tier=TIER, requires=(("rack", "r1"),)),
+        pod("left", owner=both, tier=TIER, node="a"),
+        pod("right", owner=both, tier=TIER, node="c"),
+        pod("alone", tier="other", requires=(("unknown", "x"),)),
+        pod("gone", tier="none"),
+    ]
+    found = {one.uid: one.requires for one in constrained(pods, labels)}
+    assert found == {
+        "ran": ((TAINTS, "apps=x"),),
+        "same": ((TAINTS, "apps=x"),),
+        "never": (("rack", "r1"), (TAINTS, "")),
+        "left": (),
+        "right": (),
+        "alone": (),
+        "gone": (),
+    }
+
+
 # ---------------------------------------------------------------- what the engine makes of it
+
+
+def test_a_service_goes_at_its_time_even_where_it_never_started() -> None:
+    works = [
+        work(0, 8, runs=300.0, ends_at=150.0, idle_seconds=40.0),
+        work(10, 8, runs=300.0, ends_at=120.0),
+        work(20, 8, runs=300.0, ends_at=400.0),
+    ]
+    found = run(works, ReplayCluster((node("n"),)))
+    assert run_spans(found) == [[(0, 150)], [], [(150, 400)]]
+    assert found.played[1].ended_at == 120.0
+    cut = run(works, ReplayCluster((node("n"),)), ReplayPolicy(idle_limit=10.0))
+    assert run_spans(cut)[0] == [(0, 120)]
+
+
+def test_quota_that_comes_back_while_nobody_is_pending_is_there_for_who_comes_next() -> None:
+    cluster = ReplayCluster((node("n"),), (queue("q", 4.0),))
+    found = run([work(0, 4, queue="q"), work(200, 4, queue="q")], cluster)
+    assert starts(found) == [0.0, 200.0]
 
 
 def test_a_resource_quota_keeps_work_from_being_created() -> None:

@@ -1,6 +1,6 @@
 """What a cluster was asked for in a window, and what it had, as recorded: the input of replays."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,7 +12,7 @@ from django.db.models.functions import Cast
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.dra import is_gpu_class
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
-from apps.clusters.domain.observed.objects import ObservedKind
+from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind
 from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import Window, overlap
@@ -28,7 +28,8 @@ from apps.pending.domain.diagnosis import OF_DEMAND, PENDING_COUNTS, Counts, Out
 from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode
 from apps.planning.domain.cluster_replay.inputs import RecordedWork, ReplayCluster
-from apps.planning.domain.recorded.nodes import replay_nodes
+from apps.planning.domain.recorded.constraints import NodeLabels, constrained, with_observed
+from apps.planning.domain.recorded.nodes import largest_nodes, replay_nodes
 from apps.planning.domain.recorded.queues import RecordedQueues, recorded_queues
 from apps.planning.domain.recorded.works import (
     BlockedWork,
@@ -39,12 +40,15 @@ from apps.planning.domain.recorded.works import (
 )
 
 _POD = "Pod"
+SHARED_CLAIM = "shared claim"
+"""Pods that use one claim together: the claim counts in their place."""
 _KINDS = (
     ObservedKind.RESOURCE_QUOTA,
     ObservedKind.CLUSTER_QUEUE,
     ObservedKind.LOCAL_QUEUE,
     ObservedKind.COHORT,
     ObservedKind.RESOURCE_FLAVOR,
+    ObservedKind.NODE,
 )
 _OWNER = ("workload__namespace__name", "workload__kind", "workload__name")
 _OF_DEMAND = frozenset(cause.value for cause in OF_DEMAND)
@@ -98,31 +102,35 @@ def recorded_demand(cluster: str, window: Window, *, visibility: Visibility) -> 
     if not nodes:
         raise NothingRecorded(f"No watch has seen nodes with GPUs of {cluster} in these days.")
     names = catalog.resources | catalog.device_classes
+    seen = observed_objects(found.pk, _KINDS, gone_since=window.start)
+    nodes = with_observed(
+        nodes, {one.name: one.body for one in seen if isinstance(one.body, NodeSnapshot)}
+    )
+    labels = NodeLabels.of(nodes)
     queues = recorded_queues(
-        observed_objects(found.pk, _KINDS, gone_since=window.start),
+        seen,
         lambda name: is_gpu(name, names) or name in names or is_gpu_class(name, None),
         start=start,
         end=end,
     )
     episodes = _episodes(found.pk, window)
     sources = _Sources(queues, episodes, _delays(found.pk, window))
-    pods, blocked = sources.pods(_pods(found.pk, window), window), sources.blocked(window)
-    units: dict[str, float] = defaultdict(float)
-    for node in nodes:
-        own: dict[str, float] = defaultdict(float)
-        for device in node.devices:
-            own[device.tier] += device.units
-        for tier, amount in own.items():
-            units[tier] = max(units[tier], amount)
-    works = recorded_works(pods, blocked, units, start=start, end=end)
+    rows, shared = _without_shared(_pods(found.pk, window))
+    pods = constrained(sources.pods(rows, window), labels)
+    blocked = sources.blocked(window)
+    works = recorded_works(pods, blocked, largest_nodes(nodes), start=start, end=end)
     return RecordedDemand(
         window=window,
         works=tuple(works.works),
         lives=tuple(works.lives),
         cluster=ReplayCluster(
-            nodes, queues.queues, queues.cohorts, queues.flavors, queues.namespace_quotas
+            nodes,
+            queues.queues,
+            queues.cohorts,
+            {name: labels.known(own) for name, own in queues.flavors.items()},
+            queues.namespace_quotas,
         ),
-        left_out=dict(works.left_out),
+        left_out={**works.left_out, **({SHARED_CLAIM: shared} if shared else {})},
     )
 
 
@@ -146,6 +154,7 @@ class _PodRow(msgspec.Struct, frozen=True, array_like=True):
     ended: float | None
     observed: float | None
     selector: str
+    claimed: str
 
     @property
     def owner(self) -> OwnerKey:
@@ -153,18 +162,19 @@ class _PodRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 def _pods(cluster_id: int, window: Window) -> list[_PodRow]:
-    """Return the pods that lived in the window; a claim counts by the pods that use it."""
+    """Return the pods that lived in the window, and the claims that were allocated in it."""
     rows = Pod.objects.filter(
         Q(ended_at__isnull=True) | Q(ended_at__gt=window.start),
         cluster_id=cluster_id,
         created_at__lt=window.end,
-    ).exclude(workload__kind=CLAIM_KIND)
+    )
     times = {
         "created": UnixSeconds("created_at"),
         "bound": UnixSeconds("bound_at"),
         "ended": UnixSeconds("ended_at"),
         "observed": UnixSeconds("observed_until"),
         "selector": Cast("node_selector", TextField()),
+        "claimed": Cast("claims", TextField()),
     }
     columns = (
         *("uid", *_OWNER, "tier__name", "resource", "units", "gpu_equivalents", "node_name"),
@@ -172,6 +182,23 @@ def _pods(cluster_id: int, window: Window) -> list[_PodRow]:
     )
     found = rows.order_by("created_at", "pk").annotate(**times).values_list(*columns)
     return [_PodRow(*values) for values in found.iterator()]
+
+
+def _without_shared(rows: Sequence[_PodRow]) -> tuple[list[_PodRow], int]:
+    """Return the rows so that devices of claims count once, and how many pods that leaves out.
+
+    A claim counts by the one pod that uses it; by itself where none does, or several do.
+    """
+    claimed = {row.uid: _claims(row.claimed) for row in rows if row.kind != CLAIM_KIND}
+    users = Counter(uid for uids in claimed.values() for uid in uids)
+    alone = {row.uid for row in rows if row.kind == CLAIM_KIND and users[row.uid] != 1}
+    found = [
+        row
+        for row in rows
+        if row.uid in alone
+        or (row.kind != CLAIM_KIND and not any(uid in alone for uid in claimed[row.uid]))
+    ]
+    return found, sum(any(uid in alone for uid in uids) for uids in claimed.values())
 
 
 class _EpisodeRow(msgspec.Struct, frozen=True, array_like=True):
@@ -239,6 +266,9 @@ def _delays(cluster_id: int, window: Window) -> Mapping[str, _Pending]:
             span = (since, window.end_seconds if until is None else until)
             found[uid].delay += overlap([span], window.start_seconds, window.end_seconds)
     return found
+
+
+_claims = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 @lru_cache(maxsize=4096)

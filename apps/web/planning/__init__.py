@@ -1,2 +1,3 @@
 """Pages of planning: what would be."""
+
 """Pages of planning: what would be, and where there is room."""

@@ -155,8 +155,9 @@ class QueueAdmission:
     def _unblock(self, root: int) -> None:
         for name in self._members[root]:
             line = self._lines[name]
+            # Also where nobody is pending now: who comes later must not find it blocked.
+            line.unblock()
             if len(line):
-                line.unblock()
                 self._live.add(name)
 
     def _head(self, name: str) -> _Candidate | None:

@@ -86,9 +86,15 @@ def replay_cluster(
 
 def run_seconds(work: RecordedWork, policy: ReplayPolicy) -> float | None:
     """Return how long a work runs under the policy's idle-time limit; None where not known."""
-    if work.runs_seconds is None or policy.idle_limit is None:
-        return work.runs_seconds
-    return work.runs_seconds - max(0.0, work.idle_seconds - policy.idle_limit)
+    if work.runs_seconds is None:
+        return None
+    return work.runs_seconds - _idle_cut(work, policy)
+
+
+def _idle_cut(work: RecordedWork, policy: ReplayPolicy) -> float:
+    if policy.idle_limit is None:
+        return 0.0
+    return max(0.0, work.idle_seconds - policy.idle_limit)
 
 
 def _assumed(
@@ -201,8 +207,9 @@ class _ClusterRun:
             if not work.running:
                 asked_at = max(start, work.asked_at)
                 self._push(asked_at + work.delay_seconds, _EventKind.ARRIVE, number)
-            if work.leaves_at is not None:
-                self._push(max(start, work.leaves_at), _EventKind.CANCEL, number)
+            for leaves_at in (work.leaves_at, work.ends_at):
+                if leaves_at is not None:
+                    self._push(max(start, leaves_at), _EventKind.CANCEL, number)
 
     def _push(self, at: float, kind: _EventKind, number: int, attempt: int = 0) -> None:
         heappush(self._events, (at, kind, number, attempt))
@@ -387,7 +394,10 @@ class _ClusterRun:
         state.played.runs.append(HeldSpan(at, None, state.parts))
         self._turns[work.tier].hold(work.team, state.gpus, at)
         self._running[work.tier].add(number)
-        if state.left is not None:
+        if work.ends_at is not None:
+            ends_at = work.ends_at - _idle_cut(work, self._policy)
+            self._push(max(at, ends_at), _EventKind.END, number, state.attempt)
+        elif state.left is not None:
             self._push(at + state.left, _EventKind.END, number, state.attempt)
 
     def _stop_work(self, number: int, at: float) -> None:

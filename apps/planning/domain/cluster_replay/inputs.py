@@ -193,10 +193,11 @@ class RecordedWork:
     """A pod, or a gang of `pods` alike that start together; `units` are those of one pod.
 
     `runs_seconds` counts from the start, None where the end is not known. `leaves_at`: when it was
-    canceled, unless it has started by then. `running`: it held GPUs when the replay begins, on
-    `nodes` where these are known. `delay_seconds`: what neither quota nor room explains.
-    `idle_seconds`: how long it did nothing before it ended. `queue` is a ClusterQueue. `resource`
-    is what queues and quotas count; empty: they count the tier.
+    canceled, unless it has started by then. `ends_at`: when it ends, whenever it started, as a
+    service that is scaled down; it takes the place of `runs_seconds`. `running`: it held GPUs when
+    the replay begins, on `nodes` where these are known. `delay_seconds`: what neither quota nor
+    room explains. `idle_seconds`: how long it did nothing before it ended. `queue` is a
+    ClusterQueue. `resource` is what queues and quotas count; empty: they count the tier.
     """
 
     team: str
@@ -206,6 +207,7 @@ class RecordedWork:
     pods: int = 1
     runs_seconds: float | None = None
     leaves_at: float | None = None
+    ends_at: float | None = None
     priority: int = 0
     queue: str = ""
     namespace: str = ""

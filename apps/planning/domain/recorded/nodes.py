@@ -51,6 +51,16 @@ def replay_nodes(
     return tuple(node for node in nodes if node.devices)
 
 
+def largest_nodes(nodes: Iterable[ReplayNode]) -> dict[str, float]:
+    """Return the most units that one node has of each tier."""
+    found: dict[str, float] = {}
+    for node in nodes:
+        for tier in {device.tier for device in node.devices}:
+            own = _units(device for device in node.devices if device.tier == tier)
+            found[tier] = max(own, found.get(tier, 0.0))
+    return found
+
+
 def tier_devices(
     allocatable: Mapping[str, float],
     labels: Mapping[str, str],

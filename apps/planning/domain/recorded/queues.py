@@ -51,19 +51,11 @@ def recorded_queues(
 ) -> RecordedQueues:
     """Return the limits on GPUs that held for most of the time from `start` to `end`.
 
-    ResourceQuotas with scopes are left out: they limit only some pods. Of several quotas of a
-    namespace the lowest limit holds.
+    ResourceQuotas with scopes are left out: they limit only some pods. Of one that was changed the
+    highest limit holds: what was created was let in. Of several of a namespace the lowest holds.
     """
-    there = _prevailing(seen, start, end)
-    limits: dict[str, dict[str, float]] = defaultdict(dict)
-    for one in there:
-        if isinstance(one.body, QuotaSnapshot) and not one.body.scopes:
-            # Each quota of a namespace has to let a pod in.
-            own = limits[one.namespace]
-            for key, hard in one.body.hard.items():
-                name = _limited(key)
-                if name and is_gpu(name):
-                    own[name] = min(hard, own.get(name, inf))
+    objects = [one for one in seen if one.first < end and (one.gone is None or one.gone > start)]
+    there = _prevailing(objects, start, end)
     return RecordedQueues(
         queues=tuple(
             _queue(one.name, one.body, is_gpu)
@@ -85,8 +77,26 @@ def recorded_queues(
             for one in there
             if isinstance(one.body, LocalQueueSnapshot)
         },
-        namespace_quotas={name: own for name, own in sorted(limits.items()) if own},
+        namespace_quotas=_namespace_quotas(objects, is_gpu),
     )
+
+
+def _namespace_quotas(
+    seen: Iterable[ObservedObject], is_gpu: Callable[[str], bool]
+) -> dict[str, dict[str, float]]:
+    highest: dict[tuple[str, str, str], float] = {}
+    for one in seen:
+        if isinstance(one.body, QuotaSnapshot) and not one.body.scopes:
+            for key, hard in one.body.hard.items():
+                name = _limited(key)
+                if name and is_gpu(name):
+                    of = (one.namespace, name, one.uid)
+                    highest[of] = max(hard, highest.get(of, 0.0))
+    limits: dict[str, dict[str, float]] = defaultdict(dict)
+    for (namespace, name, _), hard in sorted(highest.items()):
+        # Each quota of a namespace has to let a pod in.
+        limits[namespace][name] = min(hard, limits[namespace].get(name, inf))
+    return dict(limits)
 
 
 def _prevailing(seen: Iterable[ObservedObject], start: float, end: float) -> list[ObservedObject]:
@@ -94,10 +104,9 @@ def _prevailing(seen: Iterable[ObservedObject], start: float, end: float) -> lis
     best: dict[tuple[ObservedKind, str], tuple[float, float, ObservedObject]] = {}
     for one in seen:
         gone = end if one.gone is None else one.gone
-        # What was first seen when the watch began may have held before: it is there at least.
         held = (min(end, gone) - max(start, one.first), one.first, one)
         key = (one.kind, one.uid)
-        if gone > start and (key not in best or held[:2] > best[key][:2]):
+        if key not in best or held[:2] > best[key][:2]:
             best[key] = held
     found = (one for _, _, one in best.values())
     return sorted(found, key=lambda one: (one.kind, one.namespace, one.name, one.uid))

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from statistics import median_low
 from typing import NamedTuple
 
-from apps.clusters.domain.names import stem_of
+from apps.clusters.domain import names
 from apps.planning.domain.cluster_replay.backtest import WorkTimes
 from apps.planning.domain.cluster_replay.inputs import Labels, RecordedWork
+from apps.planning.domain.measured_use import ENDING
 
 _TOGETHER = 120.0
 """Pods that came, and started, within so many seconds of each other are a gang."""
@@ -94,7 +95,7 @@ NO_DEMAND = "no demand"
 def family_of(owner: OwnerKey) -> str:
     """Return what like work of a namespace has in common: its name without the unique end."""
     namespace, kind, name = owner
-    return f"{namespace}/{kind}/{stem_of(name)}"
+    return f"{namespace}/{kind}/{names.family_of(kind, name)}"
 
 
 def recorded_works(
@@ -216,10 +217,13 @@ def _of_pods(
     # Of pods of one gang the mean end: so they hold as much in all as they did.
     ended = sum(over) / len(over) if len(over) == len(pods) else None
     running = bound is not None and bound < start
-    seconds = runs.get(first.tier)
+    seconds, ends_at = runs.get(first.tier), None
     if bound is not None:
         since = start if running else bound
         seconds = None if ended is None else max(0.0, ended - since)
+        if first.owner[1] not in ENDING:
+            # A service is scaled down or replaced at a time, however late it started.
+            ends_at = ended
     work = RecordedWork(
         team=first.team,
         tier=first.tier,
@@ -228,6 +232,7 @@ def _of_pods(
         pods=len(pods),
         runs_seconds=seconds,
         leaves_at=ended if bound is None else None,
+        ends_at=ends_at,
         priority=first.priority,
         queue=first.queue,
         namespace=first.owner[0],
