@@ -14,7 +14,7 @@ from tests.bench.fairness_figures import shared_out
 from tests.bench.figures import Figure, at_least, at_most, stated
 from tests.bench.fleet import Fleet
 from tests.bench.page_figures import paged
-from tests.bench.pending_figures import waited
+from tests.bench.pending_figures import checked, waited
 from tests.bench.programs import BenchFailed, manage, program, prometheus, worker
 from tests.bench.quotas_figures import limited
 from tests.bench.shared_fleet import SharedFleet
@@ -108,6 +108,7 @@ def _without_metrics(scope: Scope, folder: Path, say: Say) -> Iterator[Figure]:
     yield from paged(*scope.history, folder)
     say("a cluster in which much waits")
     yield from waited(*scope.waiting, folder)
+    yield from checked(scope.pods, folder)
     say("fairness of many teams on many tiers")
     yield from shared_out(*scope.fairness, folder)
     say("quotas of many namespaces")

@@ -10,6 +10,8 @@ from tests.servers import temporary_postgres
 
 MOST_PAGE_SECONDS = 0.3
 MOST_REFRESH_SECONDS = 5.0
+MOST_PREFLIGHT_SECONDS = 0.5
+_PODS_OF_NODE = 20
 
 
 def waited(nodes: int, waiting: int, folder: Path) -> Iterator[Figure]:
@@ -31,3 +33,20 @@ def _on(url: str, nodes: int, waiting: int) -> Iterator[Figure]:
     yield at_most(f"{size}: waiting refresh, 500 started", found["started_seconds"], most, "s")
     yield at_most(f"{size}: waiting refresh, the first", found["first_seconds"], most, "s")
     yield stated(f"{size}: waiting look", found["look_seconds"], "s")
+
+
+def checked(pods: int, folder: Path) -> Iterator[Figure]:
+    """Yield what the page of preflight takes on a cluster of so many pods."""
+    yield from _checked_on(f"sqlite:///{folder / 'preflight.db'}", pods)
+    with temporary_postgres() as url:
+        yield from _checked_on(url, pods)
+
+
+def _checked_on(url: str, pods: int) -> Iterator[Figure]:
+    manage("migrate", "--verbosity", "0", DATABASE_URL=url)
+    nodes = max(1, pods // _PODS_OF_NODE)
+    found = worker("preflight", nodes, pods, DATABASE_URL=url)
+    size = f"{DATABASES[found['database']]}: {found['pods']:,} pods on {nodes:,} nodes"
+    most = MOST_PREFLIGHT_SECONDS * 1000
+    yield at_most(f"{size}: preflight of a pod, p95", found["one_seconds"] * 1000, most, "ms")
+    yield at_most(f"{size}: preflight of 200 pods, p95", found["many_seconds"] * 1000, most, "ms")

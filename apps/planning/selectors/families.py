@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import Count, F, Max, Min, Q, Sum
 
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.domain.names import ANY, stem_of
+from apps.clusters.domain.names import ANY, family_of
 from apps.clusters.domain.tiers import GpuSharing
 from apps.clusters.models import Pod, Workload
 from apps.clusters.selectors import tier_rows
@@ -29,10 +29,11 @@ def family_history(
 ) -> FamilyHistory | None:
     """Return what the ledger knows of workloads of the last 30 days that are called alike.
 
-    Alike are those of the same namespace and kind whose names differ in their unique end alone.
-    None where there was none. The caller may see the namespace. Five queries at most.
+    Alike are those of one family (docs/definitions.md#families). None where there was none. The
+    caller may see the namespace. Five queries at most.
     """
-    stem = stem_of(name.rstrip("-._"))
+    # What is generated ends with the mark before its unique end.
+    stem = _stem(kind, name.rstrip("-._"))
     rows = Workload.objects.filter(
         namespace__cluster_id=cluster_id,
         namespace__name=namespace,
@@ -40,7 +41,7 @@ def family_history(
         name__startswith=stem,
     ).order_by("-pk")
     named = rows.values_list("pk", "name")[:_MOST_MEMBERS]
-    ids = [pk for pk, called in named if stem_of(called) == stem]
+    ids = [pk for pk, called in named if _stem(kind, called) == stem]
     since = now - _MONTH
     seen, runs = _runs(kind, ids, since) if ids else (0, [])
     if not seen:
@@ -52,6 +53,10 @@ def family_history(
         run_seconds=median(runs) if runs else None,
         use=_measured_use(cluster_id, ids, since),
     )
+
+
+def _stem(kind: str, name: str) -> str:
+    return family_of(kind, name).removesuffix(f"-{ANY}")
 
 
 def _runs(kind: str, ids: Collection[int], since: datetime) -> tuple[int, list[float]]:
