@@ -18,6 +18,7 @@ PACKAGES = {
     "postgresql": ("initdb", "postgres"),
     "chromium": ("chromium",),
     "pgbouncer": ("pgbouncer",),
+    "faketime": ("faketime",),
 }
 # Those of them whose package brings a service of the same name.
 SERVICES = {"prometheus", "redis-server", "postgresql", "pgbouncer"}
@@ -47,6 +48,13 @@ def find(program: str) -> Path:
         f"{program} is not installed: `make test` installs it where it may, "
         f"else install the Debian package {package}"
     )
+
+
+def clock_library() -> Path:
+    """Return the library that gives a process another clock, preloaded. Raises ProgramMissing."""
+    find("faketime")
+    (library,) = Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")
+    return library
 
 
 def missing_packages() -> list[str]:

@@ -407,7 +407,7 @@ def _ledger_of(requests: bytes) -> tuple[LedgerAnswer, list[str]]:
     def script(asked: Asked) -> Answer:
         query = asked.form["query"]
         if "max_over_time(kube_pod_container_resource_requests" in query:
-            return Answer(requests)
+            return Answer(requests.replace(b"[0,", f"[{asked.form['time']},".encode()))
         ranged = asked.path.endswith("query_range") or query.endswith("]")
         return Answer(EMPTY.replace(b"vector", b"matrix") if ranged else EMPTY)
 

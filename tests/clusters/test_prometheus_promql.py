@@ -15,6 +15,7 @@ from apps.clusters.adapters.prometheus.http_api import (
     one_of,
     over,
     quoted,
+    range_seconds,
     raw,
     selector,
 )
@@ -75,3 +76,13 @@ def test_the_query_shapes() -> None:
     assert raw("m", (one_of("UUID", ["GPU-1.0", "b"]),), seconds=60) == (
         'm{UUID=~"GPU-1\\\\.0|b"}[60s]'
     )
+
+
+@pytest.mark.parametrize("seconds", [0.5, 30.0, 1800.0, 86_400.0])
+def test_a_range_selector_says_for_how_long_it_selects(seconds: float) -> None:
+    assert range_seconds(raw("up", (), seconds=seconds)) == seconds
+
+
+def test_a_query_without_a_range_selects_for_no_time() -> None:
+    with pytest.raises(ValueError, match="no range selector"):
+        range_seconds("sum(up)")

@@ -13,6 +13,11 @@ from tests.faults.collecting import Collecting
 _NO_TEXT = re.compile(r"<script.*?</script>|<style.*?</style>|<[^>]+>", re.DOTALL)
 
 
+def words_of(page: str) -> str:
+    """Return the words of a page, one blank between them."""
+    return " ".join(unescape(_NO_TEXT.sub(" ", page)).split())
+
+
 class PageTexts:
     """Pages of a portal, whose time is that of the simulator."""
 
@@ -27,4 +32,4 @@ class PageTexts:
             patch.setattr("django.utils.timezone.now", self._portal.now)
             response = self._client.get(address)
         assert response.status_code == 200, address
-        return " ".join(unescape(_NO_TEXT.sub(" ", response.content.decode())).split())
+        return words_of(response.content.decode())

@@ -88,6 +88,10 @@ def undisturbed(_: Request) -> Fault | None:
     return None
 
 
+Rewrite = Callable[[str, bytes, bytes], bytes]
+"""Takes path and body of a request, and the body of the answer."""
+
+
 @dataclass(frozen=True)
 class Spoiled:
     """A script of a seed: of the first `times` tries of each request, a `share` gets a fault.
@@ -121,6 +125,7 @@ class Proxy:
     `at` has what is done just before the n-th request is passed on, counted from 1; a fault that
     it returns happens to that one. `answered` has what is done once the target has answered the
     n-th, before its answer is passed back. `passed` has method and path of what the target got.
+    `rewrite` returns the body to be passed back in place of a whole answer's own.
     """
 
     target: str
@@ -131,13 +136,14 @@ class Proxy:
     passed: list[tuple[str, str]] = field(default_factory=list)
     requests: int = 0
     faults: Counter[Fault] = field(default_factory=Counter)
+    rewrite: Rewrite | None = None
     _seen: Counter[tuple[str, str, bytes]] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, script: Script = undisturbed) -> None:
         """Forget what came, and follow a script from now on."""
         with self._lock:
-            self.script, self.requests = script, 0
+            self.script, self.requests, self.rewrite = script, 0, None
             self.at.clear()
             self.answered.clear()
             self.passed.clear()
@@ -228,7 +234,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self._stream(answer, fault)
                 return
             kind = answer.getheader("Content-Type") or ""
-            self._spoil(answer.status, kind, answer.read(), fault)
+            found = answer.read()
+            if self.proxy.rewrite is not None and answer.status == 200:
+                found = self.proxy.rewrite(self.path, body, found)
+            self._spoil(answer.status, kind, found, fault)
         except (OSError, HTTPException):
             self._cut()
         finally:

@@ -1,6 +1,6 @@
 """Positions, instants and what a difference looks like."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.clusters.domain.window import day_window
 from apps.operations.domain.source_positions import (
     Problems,
     SourceNode,
     child,
     instant,
+    known_zones,
     shown,
     zone_problem,
 )
@@ -95,7 +97,7 @@ def test_nothing_is_older_than_the_first_day(text: str) -> None:
         ("UTC", None),
         ("Europe/Berlin", None),
         ("Asia/Kolkata", None),
-        ("Australia/Lord_Howe", None),
+        ("Australia/Lord_Howe", "Australia/Lord_Howe shifts its clocks by half an hour"),
         ("America/St_Johns", None),
         ("Asia/Kathmandu", "Asia/Kathmandu is at UTC+05:45, not a whole number of half hours"),
         ("Australia/Eucla", "Australia/Eucla is at UTC+08:45, not a whole number of half hours"),
@@ -105,9 +107,23 @@ def test_nothing_is_older_than_the_first_day(text: str) -> None:
         ("../../etc/passwd", "no time zone of that name"),
     ],
 )
-def test_zones_off_the_half_hour_are_refused_with_the_reason(name: str, reason: str | None) -> None:
+def test_zones_whose_days_are_no_whole_hours_are_refused_with_the_reason(
+    name: str, reason: str | None
+) -> None:
     found = zone_problem(name, NOW)
     assert found is None if reason is None else str(found).startswith(reason)
+
+
+def test_each_day_of_a_zone_that_a_catalog_may_name_is_a_whole_number_of_hours() -> None:
+    """Nothing of a day is outside its hours, whatever a zone does with its clocks."""
+    odd = {
+        name
+        for name in known_zones()
+        if zone_problem(name, NOW) is None
+        for day in range(366)
+        if day_window((NOW + timedelta(days=day)).date(), ZoneInfo(name)).seconds % 3600
+    }
+    assert odd == set()
 
 
 def test_a_zone_that_was_off_the_half_hour_long_ago_will_do() -> None:

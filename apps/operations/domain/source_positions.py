@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
+from itertools import pairwise
 from zoneinfo import ZoneInfo, available_timezones
 
 Path = tuple[str | int, ...]
@@ -148,7 +149,7 @@ BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 
 _EARLIEST = date(2000, 1, 1)
 _LATEST = date(2199, 12, 31)
-_HALF_HOUR = timedelta(minutes=30)
+_HALF_HOUR, _HOUR = timedelta(minutes=30), timedelta(hours=1)
 
 
 def instant(text: str, zone: ZoneInfo) -> datetime:
@@ -180,25 +181,29 @@ def instant(text: str, zone: ZoneInfo) -> datetime:
 def zone_problem(name: str, year_around: datetime) -> str | None:
     """Return why the report cannot use the time zone `name`; None when it can.
 
-    Facts are half-hour slots in UTC. A zone whose offset is no whole number of half hours, at
-    `year_around` or within a year before or after, would cut its days through the middle of one.
+    Facts are half-hour slots in UTC, and days whole hours of them. A zone whose offset is no whole
+    number of half hours, at `year_around` or within a year before or after, would cut its days
+    through the middle of a slot. One that shifts its clocks by half an hour would have a day with
+    half an hour that is in no hour.
     """
     if name not in known_zones():
         return "no time zone of that name"
     zone = ZoneInfo(name)
     days = (year_around.astimezone(UTC) + timedelta(days=day) for day in range(-366, 367))
-    odd = {
-        offset
-        for day in days
-        if (offset := day.astimezone(zone).utcoffset()) and offset % _HALF_HOUR
-    }
-    if not odd:
-        return None
-    return (
-        f"{name} is at UTC{_signed(min(odd))}, not a whole number of half hours: its days would "
-        "begin within a half-hour slot, and slots are what facts are made of; choose a zone at "
-        ":00 or :30"
-    )
+    offsets = [day.astimezone(zone).utcoffset() or timedelta() for day in days]
+    odd = {offset for offset in offsets if offset % _HALF_HOUR}
+    if odd:
+        return (
+            f"{name} is at UTC{_signed(min(odd))}, not a whole number of half hours: its days "
+            "would begin within a half-hour slot, and slots are what facts are made of; choose a "
+            "zone at :00 or :30"
+        )
+    if any((after - before) % _HOUR for before, after in pairwise(offsets)):
+        return (
+            f"{name} shifts its clocks by half an hour: a day then has half an hour that is in no "
+            "whole hour, and facts are whole hours; choose a zone that shifts by an hour or never"
+        )
+    return None
 
 
 @cache

@@ -15,7 +15,7 @@ from gpuportal.read_once import read_once
 BEAT = "beat"
 """The lease of the beat that sends."""
 HEARTBEAT_LATE = timedelta(minutes=5)
-"""Beat sends one every 30 seconds; what waits behind a long task is no standstill."""
+"""Beat sends one every 30 seconds; one behind a long task is no standstill."""
 WORKER = "worker:"
 
 
@@ -47,7 +47,7 @@ def overdue_heartbeat() -> Finding | None:
     if beats:
         what = (
             "Beat runs, but no heartbeat that it sends is carried out. The broker is away, or the "
-            "worker of the queue alerts is stopped or busy."
+            "worker of the queue alerts is stopped or behind."
         )
         fix = (
             "# does the broker answer, and what does the worker's log say?\n"

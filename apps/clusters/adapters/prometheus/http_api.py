@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from apps.clusters.adapters.prometheus.sign_in import Secret
-from apps.clusters.domain.window import SLOT_SECONDS
+from apps.clusters.domain.window import SLOT_SECONDS, from_seconds
 from apps.clusters.ports import SourceRejected, SourceUnavailable
 
 DEFAULT_INTERVAL_SECONDS = 30.0
@@ -34,6 +34,10 @@ _REGEX_SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$])")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 Labels = TypeVar("Labels")
 Item = TypeVar("Item")
+_RANGE = re.compile(r"\[(\d+)(ms|s|m)\]$")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
+_OTHER_TIME_SECONDS = 300.0
+"""Some servers move the newest instants by the seconds that their samples take to arrive."""
 _MOST_SAMPLES = 1e12
 """No sum of counts over a day comes near it."""
 
@@ -359,6 +363,33 @@ def check_counts(query: str, series: Sequence[Any]) -> None:
             f"answers {what} for {len(bad):,} of {len(values):,} values of {query}, which counts "
             "samples: see what lies between the portal and Prometheus (a proxy, a query frontend)"
         )
+
+
+def check_times(series: Sequence[Any], first: float, last: float) -> None:
+    """Raise SourceUnavailable where an answer is of another time than first..last (Unix seconds).
+
+    A cache that goes by the address alone gives one hour's answer for every hour: queries are in
+    the bodies of requests. The first series tells, for all of an answer are of one time.
+    """
+    if not series:
+        return
+    one = series[0]
+    points = [one.value] if isinstance(one, Instant) else one.values[:1] + one.values[-1:]
+    if all(first - _OTHER_TIME_SECONDS <= at <= last + _OTHER_TIME_SECONDS for at, _ in points):
+        return
+    asked, answered = (f"{from_seconds(at):%Y-%m-%d %H:%M}" for at in (last, points[-1][0]))
+    raise SourceUnavailable(
+        f"answers what was at {answered} UTC where it was asked for {asked} UTC: see what lies "
+        "between the portal and Prometheus (a cache that does not read bodies of requests)"
+    )
+
+
+def range_seconds(query: str) -> float:
+    """Return for how long a range selector selects."""
+    found = _RANGE.search(query)
+    if found is None:
+        raise ValueError(f"no range selector: {query}")
+    return int(found[1]) * _UNITS[found[2]]
 
 
 def _values(one: Any) -> list[float]:

@@ -22,10 +22,12 @@ from apps.clusters.adapters.prometheus.http_api import (
     Matcher,
     Matrix,
     check_counts,
+    check_times,
     decode_instant,
     decode_matrix,
     equal,
     flat,
+    range_seconds,
 )
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window, from_seconds
 from apps.clusters.ports import SourceRejected, SourceUnavailable
@@ -62,6 +64,14 @@ class SlotQuery(NamedTuple):
         if len(self.slots) == 1:
             return instant_request(self.query, slot_end(self.slots[0]))
         return slots_request(self.query, self.slots[0], self.slots[-1])
+
+
+class _TimedQuery(NamedTuple):
+    """A query, and the Unix seconds between which its answer has to be."""
+
+    query: str
+    first: float
+    last: float
 
 
 def slot_chunks(window: Window) -> list[list[int]]:
@@ -117,7 +127,7 @@ class WindowReader:
     def instant(self, query: str, at: float, labels: type[Labels]) -> list[Instant[Labels]]:
         """Return the instant vector of `query` at `at`, Unix seconds."""
         body = self._api.post(instant_request(query, at))
-        return self._decoded(decode_instant, body, labels, query)
+        return self._decoded(decode_instant, body, labels, _TimedQuery(query, at, at))
 
     def raw(self, query: str, at: float, labels: type[Labels]) -> list[Matrix[Labels]]:
         """Return the raw samples that a range selector gives at `at`.
@@ -126,7 +136,8 @@ class WindowReader:
         """
         body = self._api.post(instant_request(query, at))
         try:
-            return self._decoded(decode_matrix, body, labels, query)
+            timed = _TimedQuery(query, at - range_seconds(query), at)
+            return self._decoded(decode_matrix, body, labels, timed)
         except SourceRejected as error:
             # A refusal was raised before: callers do without raw samples then, for good.
             raise SourceUnavailable(str(error)) from error
@@ -137,7 +148,7 @@ class WindowReader:
         """Yield the instant vectors of several (query, labels), in order."""
         bodies = self._api.many(instant_request(query, at) for query, _ in wanted)
         for (query, labels), body in zip(wanted, bodies, strict=True):
-            yield self._decoded(decode_instant, body, labels, query)
+            yield self._decoded(decode_instant, body, labels, _TimedQuery(query, at, at))
 
     def label_names(self, selector: str, start: float, end: float) -> tuple[str, ...] | None:
         """Return the names of the labels of the series in start..end; None where not told.
@@ -166,24 +177,27 @@ class WindowReader:
         return self._points(wanted, self._api.post(wanted.request))
 
     def _points(self, query: SlotQuery, body: bytes) -> Points:
+        slot = query.slots[0]
+        timed = _TimedQuery(query.query, slot_end(slot), slot_end(query.slots[-1]))
         if len(query.slots) > 1:
-            return flat(self._decoded(decode_matrix, body, query.labels, query.query))
-        vector = self._decoded(decode_instant, body, query.labels, query.query)
+            return flat(self._decoded(decode_matrix, body, query.labels, timed))
+        vector = self._decoded(decode_instant, body, query.labels, timed)
         values = map(_second, map(_value, vector))
-        return zip(repeat(query.slots[0]), map(_metric, vector), values, strict=False)
+        return zip(repeat(slot), map(_metric, vector), values, strict=False)
 
     def _decoded(
         self,
         decode: Callable[[bytes, type[Labels]], tuple[list[Answer], list[str]]],
         body: bytes,
         labels: type[Labels],
-        query: str,
+        query: _TimedQuery,
     ) -> list[Answer]:
         try:
             series, remarks = decode(body, labels)
+            check_times(series, query.first, query.last)
             # To search the bytes takes less time than to check every number of a large answer.
-            if _COUNTS in query and any(odd in body for odd in _ODD):
-                check_counts(query, series)
+            if _COUNTS in query.query and any(odd in body for odd in _ODD):
+                check_counts(query.query, series)
         except (SourceUnavailable, SourceRejected) as error:
             kind = self._foreign if isinstance(error, SourceRejected) else type(error)
             raise kind(f"Prometheus at {self._api.config.shown_url} {error}") from error
