@@ -1,5 +1,6 @@
 """Days of 23 and 25 hours, samples that come late, and clocks that are off."""
 
+from collections.abc import Collection, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, partial
 from random import Random
@@ -7,16 +8,19 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.db.models import Count, Sum
+from django.test import TestCase
 from pytest_django import DjangoDbBlocker
 
 from apps.clusters.adapters.prometheus import client
 from apps.clusters.domain.window import Window, day_window
+from apps.clusters.models import Cluster
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, TeamDay, TeamHour, TierDay, TierHour
-from apps.usage.services import collect_window
-from tests.faults.collecting import HOURS, Collecting, World, catalog, collecting, parts_of
-from tests.faults.facts import Facts, differences
-from tests.faults.proxy import BODY_FAULTS, Fault, Proxy, Spoiled
+from apps.usage.services import collect_enqueued, collect_window, schedule_collections
+from tests.faults.collecting import HOURS, START, Collecting, World, catalog, collecting, parts_of
+from tests.faults.facts import Facts, Row, differences, facts
+from tests.faults.proxy import BODY_FAULTS, Fault, Proxy, Spoiled, undisturbed
+from tests.faults.stages import messages
 from tests.simulator.only_faults import OnlyFaults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
@@ -147,3 +151,79 @@ def test_hours_of_a_portal_whose_clock_is_off_are_the_same_in_the_end(
         portal.collect_due()
         found = portal.finish(HOURS[-1].end)
     assert differences(quiet, found) == []
+
+
+def _turn(portal: Collecting, beat: timedelta, worker: timedelta) -> None:
+    """Enqueue what is due by beat's clock, and let a worker do it by its own."""
+    with messages() as told, TestCase.captureOnCommitCallbacks(execute=True):
+        schedule_collections(now=portal.now() + beat)
+    for message in told:
+        collect_enqueued(
+            message["cluster_id"],
+            datetime.fromisoformat(message["hour"]),
+            now=portal.now() + worker,
+            enqueued=datetime.fromisoformat(message["enqueued"]),
+        )
+
+
+@pytest.mark.parametrize(
+    ("minutes", "worker"),
+    [
+        pytest.param(35, 35),
+        *(
+            pytest.param(*case, marks=pytest.mark.exhaustive)
+            for case in ((20, 20), (60, 60), (120, 120), (35, 0), (120, 0))
+        ),
+    ],
+)
+def test_hours_that_clocks_take_for_over_too_early_are_collected_again(
+    door: Proxy, quiet: Facts, minutes: int, worker: int
+) -> None:
+    """They are tried six times before they are over; then the clocks are set right."""
+    off = timedelta(minutes=minutes), timedelta(minutes=worker)
+    with collecting(door) as portal:
+        Cluster.objects.update(collect_from=START)
+        portal.move_to(HOURS[1].start + timedelta(minutes=22))
+        while portal.now() < HOURS[-1].end:
+            _turn(portal, *off)
+            portal.clock.advance(60)
+        for _ in range(24):
+            portal.clock.advance(600)
+            _turn(portal, timedelta(), timedelta())
+        own = {hour.start for hour in HOURS}
+        CollectionWindow.objects.exclude(hour__in=own).delete()
+        states = set(CollectionWindow.objects.values_list("state", flat=True))
+        portal.move_to(HOURS[-1].end + timedelta(hours=20))
+        portal.derive()
+        found = facts()
+    assert states == {CollectionState.COMPLETE}
+    told = {table: _of_hours(quiet[table], own) for table in _OF_HOURS}
+    assert len(told["usage_podhour"]) > 20
+    assert differences(told, {table: _of_hours(found[table], own) for table in told}) == []
+
+
+_OF_HOURS = ("usage_podhour", "usage_nodehour", "usage_teamhour", "usage_tierhour")
+
+
+def _of_hours(rows: Sequence[Row], hours: Collection[datetime]) -> list[Row]:
+    # SQLite gives times as they are stored: in UTC, without saying so.
+    return [row for row in rows if dict(row)["hour"].replace(tzinfo=UTC) in hours]
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_worker_whose_clock_is_set_to_another_year_holds_no_hour_up(
+    door: Proxy, *, is_killed: bool
+) -> None:
+    ahead = timedelta(days=400)
+    with collecting(door) as portal:
+        Cluster.objects.update(collect_from=START)
+        portal.move_to(HOURS[-1].end + timedelta(minutes=10))
+        door.script = lambda _: Fault.REFUSED
+        for hour in HOURS:
+            collect_window("lab", hour, now=portal.now() + ahead, source=portal.source)
+        if is_killed:
+            CollectionWindow.objects.update(lease_until=portal.now() + ahead)
+        door.script = undisturbed
+        _turn(portal, timedelta(), timedelta())
+        states = set(CollectionWindow.objects.values_list("state", flat=True))
+    assert states == {CollectionState.COMPLETE}

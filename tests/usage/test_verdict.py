@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from apps.usage.domain.attribution.attribute_hour import HourFacts
-from apps.usage.domain.collection import CollectionState, due_again, judge
+from apps.usage.domain.collection import CollectionState, due_again, judge, late_recheck
 from tests.usage.hours import device, hour_facts, interval, pod
 
 FULL = hour_facts([interval()], [pod()], [device(0, 0.5), device(1, 0.5)])
@@ -53,6 +53,41 @@ def test_waits_between_tries_double_up_to_half_an_hour(
 ) -> None:
     last = NOW - timedelta(minutes=minutes_ago)
     assert due_again(state, attempts, partials=partials, last=last, now=NOW) is due
+
+
+@pytest.mark.parametrize(
+    ("state", "due"),
+    [
+        (CollectionState.FAILED, True),
+        (CollectionState.PARTIAL, True),
+        (CollectionState.COMPLETE, False),
+    ],
+)
+def test_a_try_of_a_clock_that_was_ahead_puts_no_hour_off(
+    state: CollectionState, *, due: bool
+) -> None:
+    last = NOW + timedelta(days=400)
+    assert due_again(state, 1, partials=6, last=last, now=NOW) is due
+
+
+@pytest.mark.parametrize(
+    ("coverage", "is_partial", "hours", "again"),
+    [
+        pytest.param(1.0, False, 1, False, id="whole"),
+        pytest.param(None, False, 1, False, id="nothing ran"),
+        pytest.param(0.99, False, 1, True, id="samples lack"),
+        pytest.param(1.0, True, 1, True, id="pods lack"),
+        pytest.param(None, True, 1, True, id="all lacks"),
+        pytest.param(0.5, True, 3, False, id="late"),
+    ],
+)
+def test_what_lacks_something_is_looked_at_once_more(
+    coverage: float | None, hours: int, *, is_partial: bool, again: bool
+) -> None:
+    late = timedelta(hours=3)
+    now = NOW + timedelta(hours=hours)
+    found = late_recheck(NOW, coverage, is_partial=is_partial, late=late, now=now)
+    assert found == (NOW + late if again else None)
 
 
 def test_an_hour_never_tried_is_due() -> None:

@@ -81,9 +81,12 @@ def due_again(
     Hours not tried yet are due at once. After a failure the pauses double from a minute up to half
     an hour, for as long as the hour lies in the span in which gaps are filled. An hour that was
     partial a few times in a row is left: what an exporter never sent does not come back. From
-    `again` on an hour is due once more, whatever its state.
+    `again` on an hour is due once more, whatever its state. A try that is to come was noted by a
+    clock that was ahead: it says nothing, and could be years off.
     """
     if state is CollectionState.WAITING or last is None:
+        return True
+    if last > now and state is not CollectionState.COMPLETE:
         return True
     if again is not None and again <= now:
         # Tried since it became due and still due: that try failed, so a pause follows.
@@ -107,13 +110,20 @@ def next_daily_try(end: datetime, *, retention: timedelta, now: datetime) -> dat
 
 
 def late_recheck(
-    end: datetime, coverage: float | None, *, late: timedelta, now: datetime
+    end: datetime,
+    coverage: float | None,
+    *,
+    is_partial: bool,
+    late: timedelta,
+    now: datetime,
 ) -> datetime | None:
-    """Return when to look once more for device samples that came late; None where none lack.
+    """Return when to look once more for what came late; None where nothing lacks.
 
-    An hour that is looked at when that time is over is not looked at again.
+    An hour that is looked at when that time is over is not looked at again. By a clock that is
+    ahead all tries of a partial hour may be over before the hour is.
     """
-    if coverage is None or coverage >= _WHOLE_FROM or now >= end + late:
+    whole = coverage is None or coverage >= _WHOLE_FROM
+    if (whole and not is_partial) or now >= end + late:
         return None
     return end + late
 

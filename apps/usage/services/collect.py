@@ -406,7 +406,13 @@ def _store(hour: Window, answers: _Answers, found: _Computed) -> None:
             collected_at=now,
             withheld=False,
             evidence=stored_reference(found.evidence.reference),
-            again_at=late_recheck(hour.end, verdict.coverage_ratio, late=late, now=now),
+            again_at=late_recheck(
+                hour.end,
+                verdict.coverage_ratio,
+                is_partial=verdict.state is CollectionState.PARTIAL,
+                late=late,
+                now=now,
+            ),
         )
     if verdict.state is CollectionState.COMPLETE:
         before = answers.reference
@@ -492,7 +498,8 @@ def collect_enqueued(
     cluster = Cluster.objects.filter(pk=cluster_id, active=True).first()
     late = Q(state=CollectionState.COMPLETE.value) & ~Q(again_at__lte=now)
     if enqueued is not None:
-        late |= Q(attempted_at__gte=enqueued)
+        # What was tried at a time to come was tried by a clock that is ahead.
+        late |= Q(attempted_at__gte=enqueued, attempted_at__lte=now)
     row = CollectionWindow.objects.filter(cluster_id=cluster_id, hour=hour)
     if cluster is None or row.filter(late).exists():
         return 0

@@ -96,14 +96,16 @@ def _ensure(cluster: Cluster, oldest: datetime, newest: datetime) -> None:
 def _due(cluster: Cluster, oldest: datetime, now: datetime) -> list[CollectionWindow]:
     """Return the hours without a worker that are worth a try, newest first.
 
-    Those that are to be looked at once more however old they are.
+    Those that are to be looked at once more however old they are. No lease lasts twice as long as
+    leases do: one that ends later was taken by a clock that was ahead, maybe by years.
     """
+    longest = timedelta(seconds=2 * settings.LEASE_SECONDS)
     rows = (
         CollectionWindow.objects.filter(
             Q(hour__gte=oldest) & ~Q(state=CollectionState.COMPLETE.value) | Q(again_at__lte=now),
             cluster=cluster,
         )
-        .filter(leases.free(now))
+        .filter(leases.free(now) | Q(lease_until__gt=now + longest))
         .order_by("-hour", "pk")
         .select_for_update()
     )
