@@ -226,6 +226,8 @@ CELERY_TASK_ROUTES = {
     # An hour that has just closed is behind one hour of a backfill at most, however many are there.
     "usage.backfill_hour": {"queue": "backfill"},
     "pending.*": {"queue": "pending"},
+    # A replay of two weeks takes seconds a tier: nobody waits for it.
+    "planning.*": {"queue": "exports"},
     "costs.write_export": {"queue": "exports"},
     "costs.tend_exports": {"queue": "exports"},
     "costs.keep_closed_files": {"queue": "exports"},
@@ -274,6 +276,7 @@ CELERY_BEAT_SCHEDULE = {
     "compute-fairness": _every("fairness.compute_hours", minutes=1),
     "roll-fairness-days": _every("fairness.roll_days", minutes=5),
     "prune-fairness": _every("fairness.prune", hours=24),
+    "plan-capacity": _every("planning.plan_capacity", minutes=5),
     "price-hours": _every("costs.price_hours", minutes=1),
     "note-cost-alerts": _every("costs.note_money_alerts", minutes=10),
     "recommend": _every("costs.recommend", minutes=10),

@@ -5,6 +5,7 @@ from rest_framework.views import APIView
 
 from apps.api import bills, costs, fairness, pending, proposals, quota_requests, quotas, views
 from apps.api.planning import topology
+from apps.api.planning import capacity_plan
 
 app_name = "api"
 
@@ -23,6 +24,7 @@ _LISTS: dict[str, type[APIView]] = {
     "queue-time-objectives": fairness.ObjectivesView,
     "slots": topology.SlotsView,
     "fragmentation": topology.FragmentationView,
+    "capacity-plan": capacity_plan.CapacityPlanView,
     "costs": costs.CostsView,
     "costs/focus": costs.FocusView,
     "waste": costs.WasteView,

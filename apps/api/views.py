@@ -99,6 +99,7 @@ def pod_records(rows: Iterable[PodRow], *, window: Window) -> list[Record]:
 
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
+    "capacity-plan",
     *(
         "queue-time-objectives",
         "costs",

@@ -62,6 +62,7 @@ GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
             NavPage("Fairness", "fairness", "f", ("fairness", "tier_fairness", "what_if")),
             NavPage("GPUs", "gpus", "g", ("gpus", "gpu")),
             NavPage("Topology", "topology", "z", ("topology",)),
+            NavPage("Plan", "plan", "v", ("plan", "tier_plan")),
         ),
     ),
     (

@@ -13,6 +13,9 @@ from apps.web.fairness import overview, statement, tier, what_if
 from apps.web.home import home
 from apps.web.pending import pending_pages
 from apps.web.planning import preflight_pages, topology
+from apps.web.planning import preflight_pages
+from apps.web.planning import topology
+from apps.web.planning import capacity_plan, preflight_pages
 from apps.web.quota_requests import request_pages
 from apps.web.quotas import budget_pages, key_page, proposals, quota_pages
 from apps.web.usage import pods, team, teams, workload_list, workloads
@@ -60,6 +63,8 @@ urlpatterns: list[URLPattern] = [
     path("capacity/fairness/", overview.fairness_list, name="fairness"),
     path("capacity/fairness/<str:name>/", tier.tier_fairness, name="tier-fairness"),
     path("capacity/fairness/<str:name>/what-if/", what_if.what_if_page, name="what-if"),
+    path("capacity/plan/", capacity_plan.plan_list, name="plan"),
+    path("capacity/plan/<str:name>/", capacity_plan.tier_plan, name="tier-plan"),
     path("costs/", cost_pages.cost_explorer, name="costs"),
     path("costs/file", cost_pages.costs_file, name="costs-file"),
     path("costs/waste/", cost_pages.waste, name="waste"),

@@ -40,6 +40,8 @@ STANDING = {
     "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/": 27,
     "/capacity/teams/vision/statement/": 15,
     "/capacity/fairness/gold/what-if/": 12,
+    "/capacity/plan/": 9,
+    "/capacity/plan/gold/": 10,
     "/costs/": 23,
     "/costs/recommendations/": 17,
     "/costs/prices/": 12,

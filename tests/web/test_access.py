@@ -57,6 +57,8 @@ ADDRESSES = {
     "fairness": "/capacity/fairness/",
     "tier-fairness": "/capacity/fairness/gold/",
     "what-if": "/capacity/fairness/gold/what-if/",
+    "plan": "/capacity/plan/",
+    "tier-plan": "/capacity/plan/gold/",
     "statement": "/capacity/teams/vision/statement/",
     "costs": "/costs/",
     "costs-file": "/costs/file",

@@ -36,9 +36,11 @@ from apps.fairness.selectors.rows import (
 )
 from apps.fairness.selectors.shares import (
     ShareSeries,
+    TierDay,
     TierShares,
     estimated_before,
     share_series,
+    tier_days,
     tier_shares,
     unmet_demand,
 )

@@ -333,3 +333,35 @@ class _Periods:
         for (at, *_), amount in own.items():
             found[at] += max(0, amount)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class TierDay:
+    """A tier on a local day: GPU-hours of its known `hours`."""
+
+    hours: int
+    capacity_gpu_hours: float
+    allocated_gpu_hours: float
+
+
+def tier_days(window: Window, *, visibility: Visibility) -> dict[str, dict[date, TierDay]]:
+    """Return the summed local days within a window by tier; a day that is not summed is left out.
+
+    Sums of GPUs, which everybody may see: `visibility` narrows nothing. At most four queries.
+    """
+    names = tier_names()
+    days = [day for day, _, _ in cover_of(window).days]
+    if not days:
+        return {}
+    in_time = Q(day__gte=days[0], day__lte=days[-1], tier__in=names)
+    teams = TeamFairnessDay.objects.filter(in_time).order_by().values_list("tier_id", "day")
+    held = {(tier, day): amount for tier, day, amount in teams.annotate(Sum("allocated"))}
+    summed = set(days)
+    found: dict[str, dict[date, TierDay]] = defaultdict(dict)
+    tiers = TierFairnessDay.objects.filter(in_time).order_by("day", "tier_id")
+    for tier, day, known, capacity in tiers.values_list("tier_id", "day", "hours", "capacity"):
+        if day in summed:
+            found[names[tier]][day] = TierDay(
+                known, hours(capacity), hours(int(held.get((tier, day), 0)))
+            )
+    return dict(found)

@@ -3,6 +3,11 @@
 What is replayed is GPUs of teams, which everybody may see; money and namespaces never appear.
 """
 
+from apps.planning.selectors.capacity_plans import (
+    CapacityPlanRow,
+    TierCapacityPlan,
+    capacity_plans,
+)
 from apps.planning.selectors.demand import NothingRecorded, RecordedDemand, recorded_demand
 from apps.planning.selectors.families import family_history
 from apps.planning.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
@@ -14,6 +19,7 @@ from apps.planning.selectors.what_if import (
     CapacityUnknown,
     TooMuchToReplay,
     explain_what_if,
+    replayed_sizes,
     replayed_tier,
     what_if,
 )

@@ -20,7 +20,13 @@ from apps.fairness.selectors import TierSums, explain_jain, plan_of, tier_names,
 from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode
 from apps.pending.selectors import counted_causes, queue_time
-from apps.planning.domain.replay import Change, Layout, ReplayWork, TierPlan
+from apps.planning.domain.capacity_cases import (
+    SizePoint,
+    replay_size,
+    sizes_to_replay,
+    with_typical_runs,
+)
+from apps.planning.domain.replay import AddGpus, Change, Layout, ReplayWork, TierPlan
 from apps.planning.domain.what_if import (
     TierOutcome,
     TierReplay,
@@ -118,6 +124,24 @@ def replayed_tier(
     if tier not in layout:
         return None
     return replay_tier(works, layout, changes if after else (), tier, edges=edges)
+
+
+def replayed_sizes(
+    window: Window,
+    tier: str,
+    *,
+    visibility: Visibility,
+) -> tuple[SizePoint, ...]:
+    """Return a tier's window replayed with its capacity and with fewer and more GPUs.
+
+    Raises and reads as `what_if`; TooMuchToReplay for a window of more than 31 days.
+    """
+    _, layout, works, edges = _prepared(window, [AddGpus(tier, 0)], _LIMITS)
+    plan, works = layout[tier], with_typical_runs(works)
+    return tuple(
+        replay_size(works, plan, gpus, start=edges[0], end=edges[-1])
+        for gpus in sizes_to_replay(plan.capacity)
+    )
 
 
 def _prepared(

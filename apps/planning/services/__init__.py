@@ -2,6 +2,10 @@
 
 from apps.planning.services.drain_plans import UNCHECKED as DRAIN_UNCHECKED
 from apps.planning.services.drain_plans import TierDrainPlan, drain_plans
+
+"""Preflight of a manifest, and the capacity plan, made from what was recorded of clusters."""
+
+from apps.planning.services.capacity_plans import plan_capacity
 from apps.planning.services.preflight import PreflightRefused, preflight_manifest
 from apps.planning.services.preflight_rows import (
     AlternativeBasis,

@@ -1,0 +1,11 @@
+"""Celery entry points: primitives in, one service call, a count out."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from apps.planning import services
+
+
+@shared_task(name="planning.plan_capacity")
+def plan_capacity(**_: object) -> int:
+    return services.plan_capacity(now=timezone.now())

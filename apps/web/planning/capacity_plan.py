@@ -1,0 +1,452 @@
+"""The capacity plan: demand so far and to come, other sizes replayed, and what to do."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from django.http import HttpResponseBase
+
+from apps.clusters.domain.window import Window, day_start
+from apps.planning import selectors as planning
+from apps.planning.domain.capacity_cases import CapacityCase, CaseAction, SizePoint
+from apps.planning.selectors import CapacityPlanRow, TierCapacityPlan
+from apps.web.components.drawings import GridHead, GridRow, HeatCell, heat_map
+from apps.web.components.drawings.heat_map import HeatMap
+from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
+from apps.web.components.formats import (
+    Format,
+    Value,
+    days_text,
+    duration,
+    gpus_text,
+    gpus_words,
+    money,
+    percent,
+)
+from apps.web.components.page_query import href
+from apps.web.components.plots import Plot, PlotLine, Scale
+from apps.web.components.tables import (
+    Column,
+    Table,
+    TableRow,
+    declared_columns,
+    declared_values,
+)
+from apps.web.fairness.overview import known_tiers
+from apps.web.pages import page, respond
+from apps.web.query_session import PageRequest, QuerySession, query_session
+
+NOT_COMPUTED = "Not computed yet. A plan needs one whole day of data."
+_FEW_DAYS = "A forecast needs 21 days of data."
+_DAY = timedelta(days=1)
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+# ---------------------------------------------------------------- all tiers
+
+
+@page
+def plan_list(request: PageRequest) -> HttpResponseBase:
+    """Show what the outlook of each tier speaks for."""
+    reading = query_session(request)
+    plans = planning.capacity_plans(reading.now, visibility=reading.visibility)
+    rows = [row for plan in plans for row in plan.rows()]
+    return respond(
+        request,
+        reading,
+        "plan",
+        figures=_overview(rows, reading),
+        tables=[_plan_table(rows, reading)],
+        newest=max((plan.computed_at for plan in plans), default=None),
+    )
+
+
+def _overview(rows: Sequence[CapacityPlanRow], reading: QuerySession) -> FigureRow:
+    figures = [
+        _sum_of(rows, CaseAction.BUY, "Buy", Tone.WARNING),
+        _sum_of(rows, CaseAction.SHARE, "Share", Tone.NONE),
+        _sum_of(rows, CaseAction.MOVE, "Move", Tone.NONE),
+        _sum_of(rows, CaseAction.RETURN, "Return", Tone.NONE),
+    ]
+    if reading.visibility.everything:
+        figures.append(_cost_of(rows))
+    return figure_row(*figures)
+
+
+def _sum_of(
+    rows: Sequence[CapacityPlanRow], action: CaseAction, label: str, tone: Tone
+) -> KeyFigure:
+    if not any(row.action for row in rows):
+        return no_data(label, NOT_COMPUTED if not rows else _FEW_DAYS)
+    own = [row for row in rows if row.action is action]
+    gpus = sum(row.action_gpus for row in own)
+    tiers = f"{len(own)} tier{'' if len(own) == 1 else 's'}"
+    return KeyFigure(
+        label,
+        gpus_text(gpus),
+        "GPUs",
+        note=tiers if own else "",
+        tone=tone if own else Tone.NONE,
+    )
+
+
+def _cost_of(rows: Sequence[CapacityPlanRow]) -> KeyFigure:
+    label = "Cost per month"
+    priced = [row for row in rows if row.cost_per_month is not None]
+    acts = [row for row in rows if row.action in (CaseAction.BUY, CaseAction.RETURN)]
+    currencies = {row.currency for row in priced}
+    if not priced or len(priced) < len(acts) or len(currencies) > 1:
+        return no_data(label, "No purchase or return with a price.")
+    total = sum(row.cost_per_month or 0 for row in priced)
+    return KeyFigure(label, money(total, currencies.pop()), note="purchases less returns")
+
+
+def _plan_table(rows: Sequence[CapacityPlanRow], reading: QuerySession) -> Table:
+    return Table(
+        id="plans",
+        title="Tiers",
+        columns=declared_columns(CapacityPlanRow),
+        rows=[
+            TableRow(
+                declared_values(row),
+                {
+                    "tier": href("tier-plan", name=row.tier),
+                    "to_tier": href("tier-plan", name=row.to_tier) if row.to_tier else None,
+                },
+                short={} if row.action else {"action": "no data"},
+            )
+            for row in rows
+        ],
+        zone=reading.choice.zone,
+        empty=NOT_COMPUTED,
+    )
+
+
+# ---------------------------------------------------------------- one tier
+
+
+@page
+def tier_plan(request: PageRequest, name: str) -> HttpResponseBase:
+    """Show demand and forecast of a tier, its sizes replayed, and its cases."""
+    reading = query_session(request)
+    plans = planning.capacity_plans(reading.now, visibility=reading.visibility)
+    own = next((plan for plan in plans if plan.outlook.tier == name), None)
+    if own is None:
+        known_tiers(name, reading)
+    return respond(
+        request,
+        reading,
+        "tier_plan",
+        name=name,
+        not_computed=NOT_COMPUTED,
+        tier_href=href("tier", reading.query, name=name),
+        what_if_href=href("what-if", reading.query, name=name),
+        **({} if own is None else _shown(own, plans, reading)),
+    )
+
+
+def _shown(
+    own: TierCapacityPlan, plans: Sequence[TierCapacityPlan], reading: QuerySession
+) -> dict[str, Any]:
+    plot = _demand_plot(own, reading)
+    return {
+        "plan": own,
+        "figures": _figures(own),
+        "cases": [*(case_text(case, own) for case in own.cases), *_moved_here(own, plans)],
+        "plot": plot,
+        "tables": [plot.table, _size_table(own, reading)],
+        "drawings": [_week(own)],
+        "skill": _skill_text(own),
+        "replayed": _replayed_text(own),
+        "through": days_text(own.first_day, own.through, reading.choice.zone),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CaseText:
+    """An action as the page words it: what, why, and what it costs or saves in a month."""
+
+    title: str
+    text: str
+    money: str = ""
+
+
+def case_text(case: CapacityCase, plan: TierCapacityPlan) -> CaseText:
+    """Return an action in words."""
+    gpus, cost = gpus_words(case.gpus), plan.cost_of(case)
+    costs = ""
+    if cost is not None and plan.price is not None:
+        word = "Costs" if cost >= 0 else "Saves"
+        costs = f"{word} about {money(abs(cost), plan.price.currency)} a month."
+    if case.action is CaseAction.BUY:
+        return CaseText(f"Buy {gpus}", _reason_to_buy(case, plan), costs)
+    if case.action is CaseAction.RETURN:
+        return CaseText(f"Return {gpus}", _reason_to_return(plan), costs)
+    if case.action is CaseAction.MOVE:
+        return CaseText(
+            f"Move {gpus} to {case.to_tier}",
+            f"This tier can spare them, and {case.to_tier} has the same GPU model.",
+        )
+    if case.action is CaseAction.SHARE:
+        unused = gpus_text(plan.outlook.unused)
+        return CaseText(
+            f"Share {gpus}",
+            f"{unused} allocated GPUs are not active. Smaller requests or a shared tier free them "
+            "before any are bought.",
+        )
+    return CaseText("Keep", "Capacity meets the forecast and the replayed demand.")
+
+
+def _reason_to_buy(case: CapacityCase, plan: TierCapacityPlan) -> str:
+    texts = []
+    if case.before is not None and case.after is not None:
+        texts.append(
+            f"In {plan.outlook.replayed_days} replayed days pending falls from "
+            f"{gpus_text(case.before.unmet_gpu_hours)} to "
+            f"{gpus_text(case.after.unmet_gpu_hours)} GPU-h, and p95 queue time from "
+            f"{_duration(case.before.p95_seconds)} to {_duration(case.after.p95_seconds)}."
+        )
+    ahead = plan.outlook.ahead
+    if ahead is not None and ahead[1] > plan.outlook.capacity_now:
+        texts.append(
+            f"The forecast is {gpus_text(ahead[1])} GPUs, the capacity "
+            f"{gpus_text(plan.outlook.capacity_now)}."
+        )
+    return " ".join(texts)
+
+
+def _reason_to_return(plan: TierCapacityPlan) -> str:
+    ahead = plan.outlook.ahead
+    high = gpus_text(ahead[2]) if ahead else ""
+    return (
+        f"The high end of the forecast is {high} GPUs, and the last "
+        f"{plan.outlook.replayed_days} days had room without them."
+    )
+
+
+def _duration(seconds: float | None) -> str:
+    return "no data" if seconds is None else duration(seconds)
+
+
+def _moved_here(own: TierCapacityPlan, plans: Iterable[TierCapacityPlan]) -> list[CaseText]:
+    return [
+        CaseText(
+            f"Move {gpus_words(case.gpus)} here from {case.tier}",
+            f"{case.tier} can spare them, and has the same GPU model.",
+        )
+        for plan in plans
+        for case in plan.cases
+        if case.to_tier == own.outlook.tier
+    ]
+
+
+def _figures(plan: TierCapacityPlan) -> FigureRow:
+    one = plan.outlook
+    ahead, now = one.ahead, one.as_it_is
+    forecast = (
+        no_data("Forecast", _FEW_DAYS)
+        if ahead is None
+        else KeyFigure(
+            "Forecast",
+            gpus_text(ahead[1]),
+            "GPUs",
+            note=f"80 %: {gpus_text(ahead[0])} to {gpus_text(ahead[2])}",
+            exact=f"mean of the week to {plan.forecast_until}",
+            tone=Tone.WARNING if ahead[1] > one.capacity_now else Tone.NONE,
+        )
+    )
+    return figure_row(
+        KeyFigure("Capacity", gpus_text(one.capacity_now), "GPUs", basis="newest day"),
+        _gpus("Demand", plan.demand, "28 days"),
+        forecast,
+        _gpus("Unused", one.unused, "28 days"),
+        no_data("Pending, replayed", one.not_replayed or NOT_COMPUTED)
+        if now is None
+        else KeyFigure(
+            "Pending, replayed",
+            gpus_text(now.unmet_gpu_hours),
+            "GPU-h",
+            note=f"p95 queue time {_duration(now.p95_seconds)}",
+            basis=f"{one.replayed_days} days",
+        ),
+        no_data("Spot", "The capacity of these days is not known.")
+        if one.spot_ratio is None
+        else KeyFigure("Spot", percent(one.spot_ratio), "of capacity", basis="28 days"),
+    )
+
+
+def _gpus(label: str, gpus: float | None, basis: str) -> KeyFigure:
+    if gpus is None:
+        return no_data(label, "Nothing was measured in these days.")
+    return KeyFigure(label, gpus_text(gpus), "GPUs", basis=basis)
+
+
+_DEMAND_COLUMNS = (
+    Column("day", "Day", Format.DAY),
+    Column("demand_gpus", "Demand", Format.NUMBER, "GPUs", "allocated and pending"),
+    Column("capacity_gpus", "Capacity", Format.NUMBER, "GPUs"),
+    Column("forecast_low_gpus", "Forecast low", Format.NUMBER, "GPUs", "of the 80 % range"),
+    Column("forecast_gpus", "Forecast", Format.NUMBER, "GPUs"),
+    Column("forecast_high_gpus", "Forecast high", Format.NUMBER, "GPUs", "of the 80 % range"),
+)
+
+
+def _demand_plot(plan: TierCapacityPlan, reading: QuerySession) -> Plot:
+    """Return demand and capacity by day, then the forecast with its range."""
+    one, zone = plan.outlook, reading.choice.zone
+    ahead = one.forecast
+    middle, low, high = (ahead.middle, ahead.low, ahead.high) if ahead else ((), (), ())
+    past = len(one.demand)
+    starts = [day_start(plan.first_day + n * _DAY, zone) for n in range(past + len(middle) + 1)]
+    scale = Scale.up_to(
+        Window(starts[0], starts[-1]),
+        max((gpus for gpus in (*one.demand, *one.capacity, *high) if gpus is not None), default=0),
+    )
+    spans = list(pairwise(starts))
+    capacity = [*one.capacity, *([one.capacity_now] * len(middle))]
+    curves = [
+        PlotLine("Demand", "plot-demand", scale.steps(_spans(spans, one.demand))),
+        PlotLine("Capacity", "plot-limit", scale.steps(_spans(spans, capacity))),
+    ]
+    if middle:
+        curves.append(
+            PlotLine("Forecast", "plot-forecast", scale.steps(_spans(spans[past:], middle)))
+        )
+    centers = [start + (end - start) / 2 for start, end in spans[past:]]
+    corners = [
+        *zip(centers, high, strict=True),
+        *reversed(list(zip(centers, low, strict=True))),
+    ]
+    title = "Demand and forecast"
+    return Plot(
+        id="demand",
+        title=title,
+        caption=f"{title}, average GPUs by day. The range holds 80 % of days.",
+        table=_demand_table(plan, starts, reading),
+        curves=curves,
+        areas=[PlotLine("80 % range", "plot-forecast-range", scale.area(corners))]
+        if middle
+        else (),
+        across=scale.across(zone),
+        upwards=scale.upwards(),
+        notes=[scale.note(starts[past], "forecast")] if middle else (),
+    )
+
+
+def _spans(
+    spans: Sequence[tuple[datetime, datetime]], values: Iterable[float | None]
+) -> Iterable[tuple[datetime, datetime, float | None]]:
+    return ((start, end, value) for (start, end), value in zip(spans, values, strict=False))
+
+
+def _demand_table(
+    plan: TierCapacityPlan, starts: Sequence[datetime], reading: QuerySession
+) -> Table:
+    one = plan.outlook
+    past: list[dict[str, Value]] = [
+        {"day": at, "demand_gpus": demand, "capacity_gpus": capacity}
+        for at, demand, capacity in zip(starts, one.demand, one.capacity, strict=False)
+    ]
+    ahead = one.forecast
+    coming = (
+        zip(starts[len(past) : -1], ahead.low, ahead.middle, ahead.high, strict=True)
+        if ahead
+        else ()
+    )
+    keys = ("day", "forecast_low_gpus", "forecast_gpus", "forecast_high_gpus")
+    rows = [*past, *(dict[str, Value](zip(keys, values, strict=True)) for values in coming)]
+    return Table(
+        id="demand-table",
+        title="Demand and forecast",
+        columns=_DEMAND_COLUMNS,
+        rows=[TableRow(row) for row in rows],
+        zone=reading.choice.zone,
+        empty=NOT_COMPUTED,
+        ordered=True,
+    )
+
+
+_SIZE_COLUMNS = (
+    Column("gpus", "Capacity", Format.NUMBER, "GPUs"),
+    Column("change_gpus", "Change", Format.NUMBER, "GPUs"),
+    Column("unmet_gpu_hours", "Pending", Format.NUMBER, "GPU-h"),
+    Column("wait_p95_seconds", "p95 queue time", Format.SECONDS),
+    Column("allocation_ratio", "Allocation", Format.RATIO, "%"),
+)
+_MONEY_COLUMN = Column("cost_per_month", "Cost per month", Format.DECIMAL)
+
+
+def _size_table(plan: TierCapacityPlan, reading: QuerySession) -> Table:
+    """Return the replayed sizes: GPUs against pending, queue time and money."""
+    one, price = plan.outlook, plan.price
+    of_money = (_MONEY_COLUMN, Column("currency", "Currency", in_files=True)) if price else ()
+    days = one.replayed_days
+
+    def values(size: SizePoint) -> dict[str, float | str | None]:
+        found: dict[str, float | str | None] = {
+            "gpus": size.gpus,
+            "change_gpus": size.gpus - one.capacity_now,
+            "unmet_gpu_hours": size.unmet_gpu_hours,
+            "wait_p95_seconds": size.p95_seconds,
+            "allocation_ratio": size.allocated_gpu_hours / (24 * days * size.gpus),
+        }
+        if price is not None:
+            found["cost_per_month"] = float(price.per_month(size.gpus))
+            found["currency"] = price.currency
+        return found
+
+    return Table(
+        id="sizes",
+        title=f"Last {days} days with other capacity" if days else "Other capacity",
+        columns=[*_SIZE_COLUMNS, *of_money],
+        rows=[TableRow(values(size)) for size in one.sizes],
+        zone=reading.choice.zone,
+        empty=one.not_replayed or NOT_COMPUTED,
+        ordered=True,
+    )
+
+
+def _week(plan: TierCapacityPlan) -> HeatMap:
+    """Return the mean allocation of each hour of the week: nights and weekends that are empty."""
+    ratios = plan.outlook.allocation_by_hour
+    return heat_map(
+        "week",
+        "Allocation by hour of the week",
+        columns=[GridHead(f"{hour:02}") for hour in range(24)],
+        rows=[
+            GridRow(
+                day,
+                [
+                    HeatCell(ratio, "" if ratio is not None else "no data")
+                    for ratio in ratios[24 * n : 24 * n + 24]
+                ],
+            )
+            for n, day in enumerate(_WEEKDAYS)
+            if ratios
+        ],
+        names=("Day", "Hour"),
+        empty="" if ratios else "No hour of the last 28 days has facts.",
+    )
+
+
+def _skill_text(plan: TierCapacityPlan) -> str:
+    found = plan.outlook.forecast
+    if found is None:
+        return _FEW_DAYS
+    skill = found.skill
+    if skill is None:
+        return "Too few days are known to hold a forecast against what came."
+    return (
+        f"Forecasts of past days, up to {skill.ahead} days ahead, erred by "
+        f"{gpus_text(skill.error)} GPUs on average. The weekday of the week before erred by "
+        f"{gpus_text(skill.naive_error)}. {percent(skill.coverage)} of days were within the range."
+    )
+
+
+def _replayed_text(plan: TierCapacityPlan) -> str:
+    one = plan.outlook
+    if not one.replayed_days:
+        return one.not_replayed or NOT_COMPUTED
+    return f"{one.replayed_days} days replayed for each capacity."

@@ -1,0 +1,148 @@
+"""The capacity plan from facts, fairness and pending work to stored outlooks, pages and API."""
+
+from copy import deepcopy
+from datetime import date, timedelta
+
+import pytest
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.clusters.models import Tier
+from apps.fairness.services import compute_hours, roll_days
+from apps.planning.domain.capacity_cases import CaseAction, SizePoint
+from apps.planning.models import CapacityPlan
+from apps.planning.selectors import capacity_plans
+from apps.planning.services import plan_capacity
+from tests.factories import make_cards, make_pod, make_workload
+from tests.fairness.ledger import DAY, HOUR, START, World, make_world
+from tests.shared_rows import shared
+
+DAYS = 3
+_MINUTE = timedelta(minutes=1)
+NOW = START + DAYS * DAY + 3 * HOUR
+OUTSIDER = Visibility(everything=False)
+
+
+def make_days() -> World:
+    """Make three days of a full tier of 8 GPUs, in which 4 more GPUs are pending half of each day.
+
+    One more GPU-hour is pending for a cause that is no demand.
+    """
+    world = make_world()
+    for number in range(DAYS * 24):
+        world.hour(START + number * HOUR, held={"vision": 7.0, "speech": 1.0}, idle={"vision": 2.0})
+    for day in range(DAYS):
+        at = START + day * DAY + 6 * HOUR
+        world.waits("speech", 4.0, at, at + 12 * HOUR)
+    world.waits("speech", 1.0, START + HOUR, START + 2 * HOUR, cause="volume")
+    compute_hours(now=NOW, at_most=DAYS * 24 + 3)
+    roll_days(now=NOW)
+    cards = make_cards(world.cluster, "n1", world.gold)
+    train = make_workload(world.cluster, "vision", "train")
+    notes = make_workload(world.cluster, "speech", "train")
+    make_pod(train, "big", created_at=START, cards=cards, units=7.0)
+    make_pod(notes, "small", created_at=START, cards=cards, units=1.0)
+    # Canceled work is replayed to run as long as this.
+    quick = {"created_at": START - HOUR, "ended_at": START - HOUR + _MINUTE}
+    make_pod(notes, "quick", bound_at=START - HOUR, tier=world.gold, units=1.0, **quick)
+    for day in range(DAYS):
+        at = START + day * DAY + 6 * HOUR
+        make_pod(
+            notes,
+            f"extra-{day}",
+            created_at=at,
+            ended_at=at + 12 * HOUR,
+            tier=world.gold,
+            units=4.0,
+        )
+    return world
+
+
+_days = shared(make_days)
+
+
+@pytest.fixture
+def days_of_gold(_days: World, db: None) -> World:
+    return deepcopy(_days)
+
+
+def test_demand_is_allocated_and_what_is_pending_for_want_of_capacity(days_of_gold: World) -> None:
+    assert plan_capacity(now=NOW) == 1
+    (plan,) = capacity_plans(NOW, visibility=OUTSIDER)
+    found = plan.outlook
+    assert (found.tier, plan.first_day, plan.through) == (
+        "gold",
+        date(2026, 11, 16),
+        date(2026, 11, 18),
+    )
+    assert found.demand == pytest.approx((10.0,) * DAYS)
+    assert found.capacity == pytest.approx((8.0,) * DAYS)
+    # Three days are too few for a forecast: nothing is made up.
+    assert (found.forecast, plan.forecast_until, plan.demand) == (None, None, pytest.approx(10.0))
+
+
+def test_sizes_are_the_last_two_days_replayed(days_of_gold: World) -> None:
+    plan_capacity(now=NOW)
+    (plan,) = capacity_plans(NOW, visibility=OUTSIDER)
+    sizes = {size.gpus: size for size in plan.outlook.sizes}
+    # Four GPUs for twelve hours on each day.
+    assert sizes[8.0].unmet_gpu_hours == pytest.approx(DAYS * 48)
+    assert sizes[12.0].unmet_gpu_hours == 0
+    assert plan.outlook.replayed_days == 14
+    bought = next(case for case in plan.cases if case.action is CaseAction.BUY)
+    assert isinstance(bought.after, SizePoint)
+    assert (bought.gpus, bought.after.gpus) == (4, 12.0)
+
+
+def test_a_plan_is_made_once_a_day_and_again_with_more_days(days_of_gold: World) -> None:
+    assert [plan_capacity(now=NOW), plan_capacity(now=NOW + HOUR)] == [1, 0]
+    CapacityPlan.objects.update(days=DAYS - 1)
+    assert plan_capacity(now=NOW + timedelta(minutes=10)) == 0
+    assert plan_capacity(now=NOW + HOUR) == 1
+    CapacityPlan.objects.update(through=date(2026, 11, 17))
+    assert plan_capacity(now=NOW + HOUR) == 1
+
+
+def test_a_tier_without_whole_days_has_no_plan(db: None) -> None:
+    world = make_world()
+    world.hour(held={"vision": 1.0})
+    compute_hours(now=START + 2 * HOUR)
+    assert plan_capacity(now=START + 2 * HOUR) == 0
+    assert capacity_plans(START, visibility=EVERYTHING) == []
+
+
+def test_a_retired_tier_is_not_planned(days_of_gold: World) -> None:
+    plan_capacity(now=NOW)
+    Tier.objects.update(active=False)
+    assert capacity_plans(NOW, visibility=EVERYTHING) == []
+
+
+def test_plans_are_read_with_two_queries(
+    days_of_gold: World, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    plan_capacity(now=NOW)
+    with django_assert_max_num_queries(3):
+        capacity_plans(NOW, visibility=EVERYTHING)
+
+
+def test_pages_and_api_show_the_same_plan(days_of_gold: World, admin_client: Client) -> None:
+    plan_capacity(now=NOW)
+    listed = admin_client.get("/capacity/plan/").content.decode()
+    assert "gold" in listed
+    page = admin_client.get("/capacity/plan/gold/").content.decode()
+    assert "Buy 4 GPUs" in page
+    assert "pending falls from 144 to 0 GPU-h" in page
+    rows = admin_client.get("/api/v1/capacity-plan").json()["results"]
+    assert [(row["tier"], row["action"], row["action_gpus"]) for row in rows] == [
+        ("gold", "buy", 4),
+    ]
+    assert (rows[0]["forecast_gpus"], rows[0]["cost_per_month"]) == (None, None)
+    assert rows[0]["unmet_gpu_hours"] == pytest.approx(144.0)
+
+
+def test_before_the_first_plan_pages_say_so(db: None, admin_client: Client) -> None:
+    make_world()
+    for address in ("/capacity/plan/", "/capacity/plan/gold/"):
+        assert "Not computed yet" in admin_client.get(address).content.decode()
+    assert admin_client.get("/capacity/plan/none/").status_code == 404
