@@ -109,9 +109,15 @@ def test_allocated_gpus_that_are_not_active_are_shared_first() -> None:
     ]
 
 
-@pytest.mark.parametrize("unknown", [{"forecast": None}, {"sizes": ()}], ids=["days", "replay"])
-def test_too_little_known_is_no_reason_to_keep(unknown: dict[str, object]) -> None:
-    assert capacity_cases([outlook(**unknown)]) == []
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        pytest.param(outlook(forecast=None), id="days"),
+        pytest.param(outlook(sizes=()), id="replay"),
+    ],
+)
+def test_too_little_known_is_no_reason_to_keep(unknown: TierOutlook) -> None:
+    assert capacity_cases([unknown]) == []
 
 
 def test_without_a_forecast_pending_work_still_buys() -> None:
