@@ -4,8 +4,7 @@ from django.urls import URLPattern, path, re_path
 from rest_framework.views import APIView
 
 from apps.api import bills, costs, fairness, pending, proposals, quota_requests, quotas, views
-from apps.api.planning import topology
-from apps.api.planning import capacity_plan
+from apps.api.planning import capacity_plan, topology
 
 app_name = "api"
 

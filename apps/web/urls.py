@@ -16,6 +16,7 @@ from apps.web.planning import preflight_pages, topology
 from apps.web.planning import preflight_pages
 from apps.web.planning import topology
 from apps.web.planning import capacity_plan, preflight_pages
+from apps.web.planning import capacity_plan, preflight_pages, topology
 from apps.web.quota_requests import request_pages
 from apps.web.quotas import budget_pages, key_page, proposals, quota_pages
 from apps.web.usage import pods, team, teams, workload_list, workloads

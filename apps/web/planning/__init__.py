@@ -1,3 +1,1 @@
-"""Pages of planning: what would be."""
-
 """Pages of planning: what would be, and where there is room."""
