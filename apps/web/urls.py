@@ -12,10 +12,6 @@ from apps.web.explain import breakdown, figure_page
 from apps.web.fairness import overview, statement, tier, what_if
 from apps.web.home import home
 from apps.web.pending import pending_pages
-from apps.web.planning import preflight_pages, topology
-from apps.web.planning import preflight_pages
-from apps.web.planning import topology
-from apps.web.planning import capacity_plan, preflight_pages
 from apps.web.planning import capacity_plan, preflight_pages, topology
 from apps.web.quota_requests import request_pages
 from apps.web.quotas import budget_pages, key_page, proposals, quota_pages
