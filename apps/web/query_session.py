@@ -29,7 +29,13 @@ from apps.web.components.formats import (
     span_text,
 )
 from apps.web.components.page_query import Query, WindowChoice, filtering_of
-from apps.web.components.tables import ALLOCATED_CLASSES, CAPACITY_CLASSES, LedgerClass
+from apps.web.components.tables import (
+    ALLOCATED_CLASSES,
+    CAPACITY_CLASSES,
+    LedgerClass,
+    Table,
+    TableRow,
+)
 
 if TYPE_CHECKING:
     from django_htmx.middleware import HtmxDetails
@@ -334,6 +340,32 @@ def every_row(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[Row]:
     while page.next_cursor is not None:
         page = page_at(page.next_cursor)
         yield from page.rows
+
+
+# Larger than a page: a file of thousands of rows is read in few queries.
+_PER_FILE_READ = 500
+
+
+def by_cursor(
+    table: Table,
+    address: tuple[str, Query],
+    cursor: str | None,
+    page_at: Callable[[str | None, int], RowPage[Row]],
+    row_of: Callable[[Row], TableRow],
+) -> Table:
+    """Return the table with a page of its rows, from the cursor on; its file has those of all.
+
+    `address` is the path and query of the list, `page_at` reads so many rows from a cursor on.
+    """
+    path, query = address
+    found = page_at(cursor, table.page_length)
+    return replace(
+        table,
+        rows=[row_of(row) for row in found.rows],
+        first_href=page_query.with_query(path, query) if cursor else None,
+        next_href=page_query.next_href(path, query, found.next_cursor),
+        every=lambda: map(row_of, every_row(lambda at: page_at(at, _PER_FILE_READ))),
+    )
 
 
 def freshness_of(reading: QuerySession, *, before: Window | None = None) -> Freshness:

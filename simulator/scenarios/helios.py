@@ -11,13 +11,13 @@ from pathlib import Path
 
 from simulator import identity
 from simulator.epochs import ActivitySteps, Epoch
-from simulator.fleet import DAY, FOREVER, GPU, LINGER_SECONDS, Controller, Node, Pod
+from simulator.fleet import DAY, FOREVER, GPU, Controller, Node, Pod
 from simulator.machines import a100_node
 from simulator.scenarios.base import EpochScenario, Team
 from simulator.scenarios.distributions import CLUSTERS, Distribution, distributions
 from simulator.scenarios.packing import Draft, Packer
 from simulator.scenarios.trace import MINUTE, Level, Trace
-from simulator.scenarios.workloads import Workloads, team_workloads
+from simulator.scenarios.workloads import Workloads, bound_pod, team_workloads
 
 FILE = (
     Path(__file__).parents[1]
@@ -178,19 +178,7 @@ class _PodMaker:
         signal = self._distribution.at(
             identity.fraction(pod.uid, "signal"), visible_mib=node.visible_mib
         )
-        return replace(
-            pod,
-            bound=draft.bound,
-            started=draft.bound + 2 + identity.below(24, pod.uid, "start"),
-            finished=draft.ended,
-            deleted=draft.ended + LINGER_SECONDS,
-            node=node.name,
-            host_ip=node.ip,
-            devices=draft.devices,
-            activity=signal.activity,
-            memory_mib=signal.memory_mib,
-            power_watts=signal.power_watts,
-        )
+        return bound_pod(pod, draft, node, signal)
 
 
 def _cards(quota: int) -> list[int]:

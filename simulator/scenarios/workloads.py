@@ -1,11 +1,12 @@
 """The workloads of a team: which controller a pod of the trace belongs to."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from simulator import identity
-from simulator.fleet import Controller, Pod
+from simulator.fleet import LINGER_SECONDS, Controller, Node, Pod
+from simulator.scenarios.distributions import Signal
 from simulator.scenarios.packing import Draft
 
 _HOUR = 3600
@@ -68,6 +69,23 @@ class Workloads:
         # The square makes some workloads large and others small.
         place = int(identity.fraction(seed, "workload") ** 2 * len(controllers))
         return controllers[place]
+
+
+def bound_pod(pod: Pod, draft: Draft, node: Node, signal: Signal) -> Pod:
+    """Return the pod of a draft on its node: it starts soon after, and lingers after its end."""
+    return replace(
+        pod,
+        bound=draft.bound,
+        started=draft.bound + 2 + identity.below(24, pod.uid, "start"),
+        finished=draft.ended,
+        deleted=draft.ended + LINGER_SECONDS,
+        node=node.name,
+        host_ip=node.ip,
+        devices=draft.devices,
+        activity=signal.activity,
+        memory_mib=signal.memory_mib,
+        power_watts=signal.power_watts,
+    )
 
 
 def team_workloads(

@@ -1,6 +1,6 @@
 """The audit log: a page of it, and the file for auditors."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from http import HTTPStatus
@@ -22,7 +22,7 @@ from apps.quota_requests.selectors import (
 )
 from apps.usage.domain.usage_query import RowPage
 from apps.web.components.formats import Format, shown
-from apps.web.components.page_query import FEW_ROWS, Query, href, next_href, path_of, with_query
+from apps.web.components.page_query import FEW_ROWS, Query, href, path_of
 from apps.web.components.tables import (
     Column,
     Table,
@@ -31,9 +31,8 @@ from apps.web.components.tables import (
     declared_values,
 )
 from apps.web.pages import page, respond
-from apps.web.query_session import PageRequest, every_row, query_session
+from apps.web.query_session import PageRequest, by_cursor, query_session
 
-_PER_FILE_READ = 500
 _LONGEST = 200
 _NOTHING = "nothing"
 # Frozen with a request, long, and shown there.
@@ -102,26 +101,15 @@ def audit_query(given: QueryDict, *, zone: ZoneInfo) -> AuditPageQuery:
 _CHANGE = Column("change", "Change", wraps=True)
 
 
-def audit_table(
-    rows: Sequence[AuditRow],
-    zone: ZoneInfo,
-    *,
-    empty: str,
-    first_href: str | None,
-    next_href: str | None,
-    every: Callable[[], Iterable[AuditRow]],
-) -> Table:
-    """Return lines of the audit with what they changed; the file has those of all pages."""
+def audit_table(zone: ZoneInfo, *, empty: str) -> Table:
+    """Return the table for lines of the audit, with what they changed."""
     return Table(
         id="audit-entries",
         title="Audit lines",
         columns=declared_columns(AuditRow, after={"subject": [_CHANGE]}),
-        rows=[_audit_line(row, zone) for row in rows],
+        rows=(),
         zone=zone,
         empty=empty,
-        first_href=first_href,
-        next_href=next_href,
-        every=lambda: (_audit_line(row, zone) for row in every()),
         page_length=FEW_ROWS,
     )
 
@@ -255,16 +243,14 @@ def audit(request: PageRequest) -> HttpResponseBase:
     def page_at(cursor: str | None, size: int) -> RowPage[AuditRow]:
         return audit_rows(actor, asked.filters, cursor=cursor, page_size=size)
 
-    cursor, path = request.GET.get("cursor") or None, path_of(request)
-    found = page_at(cursor, FEW_ROWS)
-    check = last_audit_check(actor)
-    table = audit_table(
-        found.rows,
-        reading.choice.zone,
-        empty="No lines match these filters." if asked.query else "No lines yet.",
-        first_href=with_query(path, asked.query) if cursor else None,
-        next_href=next_href(path, asked.query, found.next_cursor),
-        every=lambda: every_row(lambda at: page_at(at, _PER_FILE_READ)),
+    check, zone = last_audit_check(actor), reading.choice.zone
+    empty = "No lines match these filters." if asked.query else "No lines yet."
+    table = by_cursor(
+        audit_table(zone, empty=empty),
+        (path_of(request), asked.query),
+        request.GET.get("cursor") or None,
+        page_at,
+        lambda row: _audit_line(row, zone),
     )
     return respond(
         request,

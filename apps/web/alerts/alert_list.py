@@ -29,11 +29,11 @@ from apps.alerts.services import (
 from apps.clusters.selectors import report
 from apps.costs.selectors import RetainedWorkload, monthly_mails
 from apps.usage.domain.usage_query import RowPage
-from apps.web.alerts.alert_tables import delivery_table, kind_label, mail_table
+from apps.web.alerts.alert_tables import delivery_row, delivery_table, kind_label, mail_table
 from apps.web.components.formats import day_text
-from apps.web.components.page_query import PER_PAGE, Query, href, next_href, path_of, with_query
+from apps.web.components.page_query import Query, href, path_of, with_query
 from apps.web.pages import change, page, respond
-from apps.web.query_session import PageRequest, QuerySession, every_row, query_session
+from apps.web.query_session import PageRequest, QuerySession, by_cursor, query_session
 
 if TYPE_CHECKING:
     from apps.alerts.models import Alert
@@ -54,7 +54,7 @@ def retained_words(kept: RetainedWorkload | None, zone: ZoneInfo) -> str:
     return f"Kept until {last} because {reason} ({kept.person})."
 
 
-_LONGEST, _PER_FILE_READ = 200, 500
+_LONGEST = 200
 _LONGEST_SUBJECT = 600
 
 
@@ -372,17 +372,16 @@ def deliveries(request: PageRequest) -> HttpResponseBase:
         )
         return RowPage(tuple(rows), None if more is None else str(more))
 
-    found = page_at(None if before is None else str(before), PER_PAGE)
     channels = [(row.id, row.name) for row in selectors.channel_rows(request.user)]
-    query, zone, path = _of_channel(channel), reading.choice.zone, path_of(request)
+    query, zone = _of_channel(channel), reading.choice.zone
     mails = [] if query else monthly_mails(visibility=reading.visibility)
-    table = delivery_table(
-        found.rows,
-        zone,
-        here=(*query, *_cursor_query(before)),
-        first_href=None if before is None else with_query(path, query),
-        next_href=next_href(path, query, found.next_cursor),
-        every=lambda: every_row(lambda at: page_at(at, _PER_FILE_READ)),
+    here = (*query, *_cursor_query(before))
+    table = by_cursor(
+        delivery_table(zone),
+        (path_of(request), query),
+        None if before is None else str(before),
+        page_at,
+        lambda row: delivery_row(row, here),
     )
     return respond(
         request,

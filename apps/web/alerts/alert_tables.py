@@ -1,6 +1,6 @@
 """Channels, muted alerts and deliveries as tables of pages."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, time
 from typing import Annotated
@@ -191,30 +191,20 @@ class DeliveryLine:
     error: Annotated[str, Column("Error", wraps=True)]
 
 
-def delivery_table(
-    rows: Iterable[DeliveryRow],
-    zone: ZoneInfo,
-    *,
-    here: Query = (),
-    first_href: str | None = None,
-    next_href: str | None = None,
-    every: Callable[[], Iterable[DeliveryRow]] | None = None,
-) -> Table:
-    """Return deliveries, the latest first; `here` is where one comes back to from sending again."""
+def delivery_table(zone: ZoneInfo, rows: Iterable[DeliveryRow] = ()) -> Table:
+    """Return the table for deliveries, the latest first."""
     return Table(
         id="deliveries",
         title="Deliveries",
         columns=declared_columns(DeliveryLine),
-        rows=[_delivery_row(row, here) for row in rows],
+        rows=[delivery_row(row) for row in rows],
         zone=zone,
         empty="No deliveries yet.",
-        first_href=first_href,
-        next_href=next_href,
-        every=(lambda: (_delivery_row(row, here) for row in every())) if every else None,
     )
 
 
-def _delivery_row(row: DeliveryRow, here: Query) -> TableRow:
+def delivery_row(row: DeliveryRow, here: Query = ()) -> TableRow:
+    """Return a delivery; `here` is where one comes back to from sending again."""
     line = DeliveryLine(
         title=row.title,
         kind=kind_label(row.kind),

@@ -412,7 +412,7 @@ def _shown(
         mute_form=mute_form or _mute_form(request, reading),
         tables=[
             mute_table(silences, zone, channel=found.pk),
-            of_one_channel(replace(delivery_table(sent, zone), title="Latest deliveries")),
+            of_one_channel(replace(delivery_table(zone, sent), title="Latest deliveries")),
         ],
         longest_mute=LONGEST_MUTE.days,
         **context,

@@ -136,11 +136,17 @@ def _tab(chosen: str, read: TierUsage, reading: QuerySession) -> dict[str, Any]:
     if chosen == "manifest":
         offer = tier_offer(row, reading, freshness)
         return {"offer": offer, "check_href": check_href(reading.query, on=name, gpus="1")}
+    return _overview(read, reading)
+
+
+def _overview(read: TierUsage, reading: QuerySession) -> dict[str, Any]:
+    """Return the tier's GPUs over time, its teams' allocation, and its queue times."""
+    name = read.row.name
     chart = gpu_charts.average_gpus(
         read.rows,
         chart_id="ledger",
         title="Average GPUs",
-        axis=axis_of(reading, freshness),
+        axis=axis_of(reading, read.freshness),
         pending=_unmet_demand(name, reading),
     )
     times = queue_time_plot(

@@ -15,10 +15,10 @@ from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors import RequestDetail, RequestRow, ReviewRow
 from apps.quotas.domain.keys import QuotaRef
 from apps.usage.domain.usage_query import RowPage
-from apps.web.components.page_query import PER_PAGE, href, next_href, path_of, with_query, without
+from apps.web.components.page_query import href, next_href, path_of, with_query, without
 from apps.web.pages import page, respond
 from apps.web.planning.preflight_input import check_href
-from apps.web.query_session import PageRequest, QuerySession, every_row, query_session
+from apps.web.query_session import PageRequest, QuerySession, by_cursor, query_session
 from apps.web.quota_requests import request_input as asking
 from apps.web.quota_requests.request_detail import (
     REFUSALS,
@@ -49,6 +49,7 @@ from apps.web.quota_requests.request_rows import (
     TAKE,
     given_of,
     line_of,
+    request_line,
     request_table,
     shown_of,
 )
@@ -306,7 +307,6 @@ def _there(
         return None
 
 
-PER_FILE_READ = 500
 PER_REVIEW, OPEN_CARDS = 10, 3
 
 # ---------------------------------------------------------------- the list
@@ -326,15 +326,12 @@ def requests(request: PageRequest) -> HttpResponseBase:
             page_size=size,
         )
 
-    cursor = request.GET.get("cursor") or None
-    found, query = page_at(cursor, PER_PAGE), (*reading.query, *asked.query)
-    table = request_table(
-        found.rows,
-        reading.choice.zone,
-        empty=_nothing(asked, reading),
-        first_href=with_query(path_of(request), query) if cursor else None,
-        next_href=next_href(path_of(request), query, found.next_cursor),
-        every=lambda: every_row(lambda at: page_at(at, PER_FILE_READ)),
+    table = by_cursor(
+        request_table(reading.choice.zone, empty=_nothing(asked, reading)),
+        (path_of(request), (*reading.query, *asked.query)),
+        request.GET.get("cursor") or None,
+        page_at,
+        request_line,
     )
     return respond(
         request,

@@ -1,6 +1,6 @@
 """A quota request as a row, as a page and in the review queue, with its actions and history."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -231,31 +231,20 @@ def _frozen_at(found: RequestDetail | ReviewRow) -> datetime | None:
 _REASON_SHOWN, _TIERS_SHOWN = 120, 2
 
 
-def request_table(
-    rows: Sequence[RequestRow],
-    zone: ZoneInfo,
-    *,
-    empty: str,
-    first_href: str | None,
-    next_href: str | None,
-    every: Callable[[], Iterable[RequestRow]],
-) -> Table:
-    """Return the list of requests; the file has those of all pages."""
+def request_table(zone: ZoneInfo, *, empty: str) -> Table:
+    """Return the table of a list of requests."""
     return Table(
         id="requests",
         title="Requests",
         columns=declared_columns(RequestRow),
         on_phone=("id", "state", "team", "key"),
-        rows=[_line(row) for row in rows],
+        rows=(),
         zone=zone,
         empty=empty,
-        first_href=first_href,
-        next_href=next_href,
-        every=lambda: map(_line, every()),
     )
 
 
-def _line(row: RequestRow) -> TableRow:
+def request_line(row: RequestRow) -> TableRow:
     whose = f"{row.cluster}/{row.namespace}" if row.namespace else row.cluster
     link, reason = href("request", pk=str(row.id)), row.reason
     short = {"tiers": f"{len(row.tiers)} tiers"} if len(row.tiers) > _TIERS_SHOWN else {}

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 from apps.clusters.domain.devices.mig import mig_part
 from simulator import identity
-from simulator.fleet import FOREVER, LINGER_SECONDS, Admission, Claim, Node, Pod
+from simulator.fleet import FOREVER, Admission, Claim, Node, Pod
 from simulator.scenarios.campus.pools import Pool
 from simulator.scenarios.campus.room import Verdicts
 from simulator.scenarios.distributions import Signal
 from simulator.scenarios.packing import Draft
-from simulator.scenarios.workloads import Workloads
+from simulator.scenarios.workloads import Workloads, bound_pod
 
 SignalOf = Callable[[str, Node, float], Signal]
 """What the pod of a uid adds to a card of a node of which it has a part (0..1)."""
@@ -67,18 +67,9 @@ class PodMaker:
         instances = tuple(instance for _, instance in places)
         signal = self._signal(pod.uid, node, self._part(node))
         return replace(
-            pod,
-            bound=draft.bound,
-            started=draft.bound + 2 + identity.below(24, pod.uid, "start"),
-            finished=draft.ended,
-            deleted=draft.ended + LINGER_SECONDS,
-            node=node.name,
-            host_ip=node.ip,
+            bound_pod(pod, draft, node, signal),
             devices=tuple(index for index, _ in places),
             instances=instances if self._pool.profile else (),
-            activity=signal.activity,
-            memory_mib=signal.memory_mib,
-            power_watts=signal.power_watts,
             sm_active=signal.sm_active,
         )
 

@@ -135,20 +135,28 @@ def _tier(
     sharing: str,
     promise: str,
     *,
-    resource: str = "",
+    resource: str,
     product: str = "",
-    cls: str = "",
     teams: tuple[str, ...] = (),
 ) -> Tier:
     return Tier(
         name=name,
         sharing=sharing,
         promise=promise,
-        resources=(resource,) if resource else (),
-        device_classes=(cls,) if cls else (),
+        resources=(resource,),
         node_selector={PRODUCT: product} if product else {},
         allowed_teams=teams,
         queue_time=_QUEUE_TIMES.get(name, ""),
+    )
+
+
+def _claimed(name: str, promise: str, device_class: str, *, teams: tuple[str, ...] = ()) -> Tier:
+    return Tier(
+        name=name,
+        sharing="dra",
+        promise=promise,
+        device_classes=(device_class,),
+        allowed_teams=teams,
     )
 
 
@@ -195,12 +203,12 @@ POOLS: Sequence[Pool] = (
         "l40s", GPU, 0.65, (1, 4, 6, 15), 14,
     ),
     Pool(
-        _tier("claim-h100", "dra", "A whole H100 by a claim.", cls="gpu.nvidia.com"),
+        _claimed("claim-h100", "A whole H100 by a claim.", "gpu.nvidia.com"),
         "dra", "gpu.nvidia.com", 0.6, (2, 5, 9), 16, largest=4, device_class="gpu.nvidia.com",
     ),
     Pool(
-        _tier("claim-mig", "dra", "Three sevenths of an H100 by a claim.", cls="mig.nvidia.com",
-              teams=("search", "materials")),
+        _claimed("claim-mig", "Three sevenths of an H100 by a claim.", "mig.nvidia.com",
+                 teams=("search", "materials")),
         "dra", "mig.nvidia.com", 0.5, (7, 10), 18, profile=_3G, device_class="mig.nvidia.com",
     ),
 )  # fmt: skip
