@@ -41,8 +41,8 @@ from apps.web.usage import glance
 from apps.web.usage.comparison import Comparison, compared, freshness_compared
 from apps.web.usage.glance import TierCard, TierContext, TierPending, rows_by, tier_cards
 from apps.web.usage.team_figures import (
-    NOT_TOLD,
-    is_untold,
+    NO_SOURCE,
+    is_pending_unknown,
     pending_counted,
     pending_unknown,
     unchecked_text,
@@ -279,8 +279,8 @@ def _deciding(request: PageRequest) -> int:
 
 def _pending(scope: AdminScope) -> KeyFigure:
     reading, query = scope.reading, scope.reading.query
-    if is_untold(glance.known_until(reading)):
-        return pending_unknown(NOT_TOLD, query)
+    if is_pending_unknown(glance.known_until(reading)):
+        return pending_unknown(NO_SOURCE, query)
     found = count_workloads(
         reading.now, visibility=reading.visibility, filters=reading.pending_filters
     )

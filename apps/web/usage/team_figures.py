@@ -220,17 +220,17 @@ def utilization_change(comparison: Comparison) -> Change | None:
 
 def pending_figure(scope: TeamScope) -> KeyFigure:
     """Return how many workloads pend now and since when; no data where no cluster tells."""
-    if is_untold(scope.known):
-        return pending_unknown(NOT_TOLD, scope.query)
+    if is_pending_unknown(scope.known):
+        return pending_unknown(NO_SOURCE, scope.query)
     if not scope.pending.count and scope.unchecked:
         return pending_unknown(scope.unchecked, scope.query)
     return pending_counted(scope.pending, scope.reading.now, scope.query)
 
 
-NOT_TOLD = "No cluster tells yet what is pending."
+NO_SOURCE = "No cluster tells yet what is pending."
 
 
-def is_untold(known: PendingKnown) -> bool:
+def is_pending_unknown(known: PendingKnown) -> bool:
     """Say whether there are clusters, and what pends is known of none."""
     return bool(known.until) and not any(known.until.values())
 

@@ -185,7 +185,7 @@ class _Counts:
         if row.gpu_instance and not pooled:
             self.instances.add((row.slot, row.uuid))
 
-    def shown_beside_pods(self, result: Attribution) -> set[Device]:
+    def with_own_row(self, result: Attribution) -> set[Device]:
         """Return the devices with a row of their own of the time of their pods' rows."""
         return {
             device
@@ -227,7 +227,7 @@ def _without_copies(result: Attribution, counts: _Counts) -> list[DeviceSlot]:
     In virtual-GPU mode exporters show a device without a pod beside the rows of its pods.
     """
     # Most devices of a cluster have none beside each other: those are passed by.
-    beside = counts.shown_beside_pods(result)
+    beside = counts.with_own_row(result)
     named: dict[Device, list[DeviceSlot]] = defaultdict(list)
     for rows in (result.strays, *result.rows.values()) if beside else ():
         for row in rows:
