@@ -26,6 +26,11 @@ def reading_once() -> Iterator[None]:
         _READ.reset(token)
 
 
+def read_here() -> dict[Hashable, Any] | None:
+    """Return what was read so far within `reading_once`, to be added to; None outside of it."""
+    return _READ.get()
+
+
 def read_once(function: Callable[_Parts, _Found]) -> Callable[_Parts, _Found]:
     """Return a function that reads once for the same arguments within `reading_once`.
 
@@ -34,7 +39,7 @@ def read_once(function: Callable[_Parts, _Found]) -> Callable[_Parts, _Found]:
 
     @wraps(function)
     def reader(*args: _Parts.args, **kwargs: _Parts.kwargs) -> _Found:
-        known = _READ.get()
+        known = read_here()
         if known is None:
             return function(*args, **kwargs)
         key = (function, args, tuple(sorted(kwargs.items())))

@@ -16,6 +16,7 @@ from apps.accounts.domain.identity import Role, TokenScope, is_reserved, unpacke
 from apps.accounts.domain.rows import row_from
 from apps.accounts.models import ApiToken, Membership, SavedView, Team, User
 from apps.accounts.permissions import can_administer, places_of
+from gpuportal.batch_reads import BatchQuery
 from gpuportal.read_once import read_once
 
 # Written out: every request to the API begins with it, and the mapper takes as long to write it
@@ -62,16 +63,34 @@ def leads_by_team() -> dict[int, tuple[str, ...]]:
     One query.
     """
     leads: dict[int, dict[str, None]] = defaultdict(dict)  # a set in order: two may name one
-    rows = Membership.objects.filter(lead=True).order_by("username", "pk")
-    for team, username in rows.values_list("team_id", "username"):
+    for team, username in LEADS.rows():
         leads[team][username] = None
     return {team: tuple(names) for team, names in leads.items()}
+
+
+def _leads() -> QuerySet[Membership, tuple[int, str]]:
+    leads = Membership.objects.filter(lead=True).order_by("username", "pk")
+    return leads.values_list("team_id", "username")
+
+
+LEADS = BatchQuery(_leads)
 
 
 @read_once
 def all_teams() -> Sequence[Team]:
     """Return every team there ever was, by name. One query."""
-    return list(Team.objects.order_by("name"))
+    alias = Team.objects.db
+    return [Team.from_db(alias, _TEAM_COLUMNS, row) for row in TEAMS.rows()]
+
+
+_TEAM_COLUMNS = [field.attname for field in Team._meta.concrete_fields]
+
+
+def _teams() -> QuerySet[Team, Any]:
+    return Team.objects.order_by("name").values_list(*_TEAM_COLUMNS)
+
+
+TEAMS = BatchQuery(_teams)
 
 
 def team_names() -> Mapping[int, str]:
@@ -267,5 +286,12 @@ class SavedViewRow:
 
 def saved_views(user: User) -> list[SavedViewRow]:
     """Return the views that `user` saved, by name; never those of other users. One query."""
-    rows = SavedView.objects.filter(user=user).order_by("name", "pk")
-    return [SavedViewRow(*row) for row in rows.values_list("pk", "name", "address")]
+    return [SavedViewRow(*row) for row in SAVED_VIEWS.rows(user.pk)]
+
+
+def _views_of(user_id: int) -> QuerySet[SavedView, tuple[int, str, str]]:
+    rows = SavedView.objects.filter(user_id=user_id).order_by("name", "pk")
+    return rows.values_list("pk", "name", "address")
+
+
+SAVED_VIEWS = BatchQuery(_views_of)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, time
 
-from django.db.models import Count, Exists, Max, OuterRef, Q, Subquery
+from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from apps.accounts.domain.rows import row_from
@@ -21,6 +21,7 @@ from apps.alerts.models import (
     SourceCursor,
 )
 from apps.alerts.permissions import seen_alerts, seen_channels
+from gpuportal.batch_reads import BatchQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,11 @@ def unread_count(user: User, *, visibility: Visibility) -> int:
     However often something was said, it is one. What stood before the portal first looked is
     none. One query.
     """
-    own = ReadMarker.objects.filter(user=user)
+    return len(UNREAD.rows(user.pk, visibility))
+
+
+def _unread_subjects(user_id: int, visibility: Visibility) -> QuerySet[Alert, tuple[str, str]]:
+    own = ReadMarker.objects.filter(user_id=user_id)
     of_all = own.filter(kind="").values("up_to")[:1]
     of_subject = own.filter(
         kind=OuterRef("kind"), subject=OuterRef("subject"), up_to__gte=OuterRef("pk")
@@ -137,8 +142,10 @@ def unread_count(user: User, *, visibility: Visibility) -> int:
         _is_news(),
         pk__gt=Coalesce(Subquery(of_all), 0),
     )
-    subjects = unread.order_by().values("kind", "subject").distinct()
-    return subjects[: MOST_UNREAD + 1].count()
+    return unread.order_by().values_list("kind", "subject").distinct()[: MOST_UNREAD + 1]
+
+
+UNREAD = BatchQuery(_unread_subjects)
 
 
 def _is_news() -> Q:

@@ -26,6 +26,7 @@ from apps.clusters.models import (
     TierRule,
     WatchIssue,
 )
+from gpuportal.batch_reads import BatchQuery
 from gpuportal.read_once import read_once
 
 DEFAULT_SCRAPE_INTERVAL_SECONDS = 30.0
@@ -111,15 +112,17 @@ class Report:
 @read_once
 def report() -> Report:
     """Return the report settings; UTC and USD before a catalog was loaded. One query."""
-    settings = _report_settings().all()[:1]
-    time_zone, currency = next(iter(settings), ("UTC", "USD"))
+    time_zone, currency = next(iter(REPORT_SETTINGS.rows()), ("UTC", "USD"))
     return Report(zone=ZoneInfo(time_zone), currency=currency)
 
 
 @cache
 def _report_settings() -> QuerySet[ReportSettings, tuple[str, str]]:
     """Return the query of the settings, kept: nearly every answer begins with it."""
-    return ReportSettings.objects.order_by("-pk").values_list("time_zone", "currency")
+    return ReportSettings.objects.order_by("-pk").values_list("time_zone", "currency")[:1]
+
+
+REPORT_SETTINGS = BatchQuery(lambda: _report_settings().all())
 
 
 class ActiveCluster(NamedTuple):
@@ -136,9 +139,15 @@ class ActiveCluster(NamedTuple):
 @read_once
 def active_clusters() -> Sequence[ActiveCluster]:
     """Return active clusters by name. One query."""
+    return [ActiveCluster(*row) for row in ACTIVE_CLUSTERS.rows()]
+
+
+def _active_clusters() -> QuerySet[Cluster, Any]:
     rows = Cluster.objects.filter(active=True).annotate(watched_until=Max("watchcoverage__end"))
-    columns = rows.order_by("name").values_list(*ActiveCluster._fields)
-    return [ActiveCluster(*row) for row in columns]
+    return rows.order_by("name").values_list(*ActiveCluster._fields)
+
+
+ACTIVE_CLUSTERS = BatchQuery(_active_clusters)
 
 
 def cluster_rows(*, visibility: Visibility) -> list[ClusterRow]:
@@ -192,15 +201,21 @@ def tier_catalog() -> TierCatalog:
     """Return the tiers and their rules, each rule with its tier. They are few. One query."""
     tiers: dict[int, Tier] = {}
     rules: list[TierRule] = []
-    columns = (*_TIER_COLUMNS, *(f"rules__{name}" for name in _RULE_COLUMNS))
-    rows = Tier.objects.order_by("position", "name", "pk", "rules__pk").values_list(*columns)
-    for row in rows:
+    for row in TIERS.rows():
         own, of_rule = row[: len(_TIER_COLUMNS)], row[len(_TIER_COLUMNS) :]
         tier = tiers.setdefault(row[0], Tier(**dict(zip(_TIER_COLUMNS, own, strict=True))))
         # A tier without any rule has one row, without one.
         if of_rule[0] is not None:
             rules.append(TierRule(tier=tier, **dict(zip(_RULE_COLUMNS, of_rule, strict=True))))
     return TierCatalog(list(tiers.values()), rules)
+
+
+def _tiers() -> QuerySet[Tier, Any]:
+    columns = (*_TIER_COLUMNS, *(f"rules__{name}" for name in _RULE_COLUMNS))
+    return Tier.objects.order_by("position", "name", "pk", "rules__pk").values_list(*columns)
+
+
+TIERS = BatchQuery(_tiers)
 
 
 def tier_rows(*, visibility: Visibility, former: bool = False) -> list[TierRow]:
@@ -282,7 +297,7 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
         for one in _namespace_teams()
         if one.valid_from < window.end and (one.valid_to is None or one.valid_to > window.start)
     ]
-    names = {row.team_id: row.team.name for row in rows}
+    names = {row.team_id: row.team for row in rows}
     times = {t for row in rows for t in (row.valid_from, row.valid_to) if t is not None}
     # Teams change at few instants: between two of them a name has one team.
     edges = [window.start, *sorted(t for t in times if window.start < t < window.end), window.end]
@@ -309,15 +324,31 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
     return named
 
 
-@read_once
-def _namespace_teams() -> Sequence[NamespaceTeam]:
-    """Return every pattern there ever was, the first to count first. They are few. One query.
+class _NamespaceTeamRow(NamedTuple):
+    """A pattern of a team's namespaces; `nobody` is the id of the team `unassigned`."""
 
-    Each tells the id of the team `unassigned`, as `nobody`.
-    """
+    team_id: int
+    team: str
+    pattern: str
+    valid_from: datetime
+    valid_to: datetime | None
+    nobody: int | None
+
+
+@read_once
+def _namespace_teams() -> Sequence[_NamespaceTeamRow]:
+    """Return every pattern there ever was, the first to count first. They are few. One query."""
+    return [_NamespaceTeamRow(*row) for row in NAMESPACE_TEAMS.rows()]
+
+
+def _every_namespace_team() -> QuerySet[NamespaceTeam, Any]:
     nobody = Team.objects.filter(name=UNASSIGNED).values("pk")[:1]
-    rows = NamespaceTeam.objects.select_related("team").annotate(nobody=Subquery(nobody))
-    return list(rows.order_by("position", "pk"))
+    rows = NamespaceTeam.objects.annotate(nobody=Subquery(nobody)).order_by("position", "pk")
+    columns = ("team_id", "team__name", "pattern", "valid_from", "valid_to", "nobody")
+    return rows.values_list(*columns)
+
+
+NAMESPACE_TEAMS = BatchQuery(_every_namespace_team)
 
 
 def _with_unassigned(spans: Mapping[str, Sequence[TeamSpan]]) -> dict[str, tuple[TeamSpan, ...]]:
@@ -326,7 +357,7 @@ def _with_unassigned(spans: Mapping[str, Sequence[TeamSpan]]) -> dict[str, tuple
         return {namespace: tuple(found) for namespace, found in spans.items()}
     rows = _namespace_teams()
     if rows:
-        nobody = rows[0].nobody or _NOBODY  # type: ignore[attr-defined] # annotated
+        nobody = rows[0].nobody or _NOBODY
     else:
         known = {name: pk for pk, name in team_names().items()}
         nobody = known.get(UNASSIGNED, _NOBODY)
@@ -338,7 +369,7 @@ def _with_unassigned(spans: Mapping[str, Sequence[TeamSpan]]) -> dict[str, tuple
     }
 
 
-def _holds(row: NamespaceTeam, at: datetime) -> bool:
+def _holds(row: _NamespaceTeamRow, at: datetime) -> bool:
     return row.valid_from <= at and (row.valid_to is None or at < row.valid_to)
 
 

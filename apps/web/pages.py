@@ -19,7 +19,9 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from apps.accounts.selectors import saved_views
 from apps.clusters.domain.window import Window, day_start
-from apps.operations.selectors import Computing, DerivedFigure, computing
+from apps.operations.selectors import Computing, DerivedFigure, computing, hour_counts_query
+from apps.usage import selectors as usage
+from apps.usage.domain.usage_query import Grouping
 from apps.usage.selectors import CursorRefused, GroupingRefused
 from apps.web.components.charts import Chart
 from apps.web.components.drawings import Drawing
@@ -27,8 +29,9 @@ from apps.web.components.page_query import href, path_of
 from apps.web.components.table_arrangement import arranged, remember_columns
 from apps.web.components.table_rendering import csv_response
 from apps.web.components.tables import Table
-from apps.web.components.window_picker import PLACE_KEYS, picker_of, remaining_query
+from apps.web.components.window_picker import PLACE_KEYS, before, picker_of, remaining_query
 from apps.web.query_session import PageRequest, QuerySession, query_session
+from gpuportal.batch_reads import BoundQuery
 from gpuportal.read_once import reading_once
 
 # Named one by one: a password or the address of a channel is shown to nobody again.
@@ -114,12 +117,29 @@ def computing_of(reading: QuerySession, room: str) -> list[Computing]:
     if figures is None:
         return []
     return computing(
-        _months(reading) if room == "exports" else reading.window,
+        _computed_window(reading, room),
         figures,
         clusters=reading.filters.cluster,
         visibility=reading.visibility,
         now=reading.now,
     )
+
+
+def window_reads(reading: QuerySession, room: str) -> list[BoundQuery]:
+    """Return what a page goes by in its window and the one before, to be read in one batch."""
+    clusters = usage.NameLookup({Grouping.CLUSTER}).clusters(reading.filters)
+    windows = [reading.window, *([before(reading.choice)] if reading.compares else ())]
+    counts = hour_counts_query(
+        _computed_window(reading, room),
+        _OF_ROOM[room],
+        clusters=reading.filters.cluster,
+        now=reading.now,
+    )
+    return [*(usage.DAYS.query(window, clusters) for window in windows), counts]
+
+
+def _computed_window(reading: QuerySession, room: str) -> Window:
+    return _months(reading) if room == "exports" else reading.window
 
 
 def _months(reading: QuerySession) -> Window:

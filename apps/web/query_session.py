@@ -10,6 +10,8 @@ from django.http import HttpRequest, QueryDict
 from django.utils import timezone
 
 from apps.accounts.permissions import Visibility, visibility_of
+from apps.accounts.selectors import SAVED_VIEWS
+from apps.alerts.selectors import UNREAD
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.window import Window
 from apps.pending import selectors as pending
@@ -36,6 +38,8 @@ from apps.web.components.tables import (
     Table,
     TableRow,
 )
+from apps.web.quota_requests.turns import TURNS
+from gpuportal.batch_reads import BatchQuery, BoundQuery, read_batch
 
 if TYPE_CHECKING:
     from django_htmx.middleware import HtmxDetails
@@ -252,15 +256,20 @@ def query_session(
     takes: Sequence[str] = (),
     keeps: bool = True,
     given: QueryDict | None = None,
+    reads: Sequence[BatchQuery[[]]] = (),
 ) -> QuerySession:
     """Return how to read for this request; the clock is read here.
 
     `takes` names the filters that the page is narrowed by beside the cluster; `keeps` says
     whether the others stay in its links. `given` is read in place of the address, where the page
-    itself says what its window is. Three queries at most, one more with `takes`, and three
-    more where the address names a namespace.
+    itself says what its window is. `reads` are small tables that the page goes by as well.
+    On a page one query for each database, and three more where the address names a namespace.
     """
     visibility = visibility_of(request.user)
+    small = [clusters.REPORT_SETTINGS, clusters.ACTIVE_CLUSTERS, *reads]
+    if takes:
+        small += [usage.WHOLE_NAMES, clusters.TIERS]
+    read_batch(*(one.query() for one in small), *_of_frame(request, visibility))
     now = timezone.now().replace(microsecond=0)
     given = request.GET if given is None else given
     choice = page_query.window_from(given, zone=clusters.report().zone, now=now)
@@ -285,6 +294,18 @@ def query_session(
         choices=filtering.choices,
         asides=filtering.asides,
     )
+
+
+def _of_frame(request: PageRequest, visibility: Visibility) -> list[BoundQuery]:
+    """Return what the frame of a page counts; fragments and files have no frame."""
+    if request.htmx or request.GET.get("format"):
+        return []
+    user = request.user
+    return [
+        TURNS.query(user),
+        UNREAD.query(user.pk, visibility),
+        SAVED_VIEWS.query(user.pk),
+    ]
 
 
 def on_cluster(reading: QuerySession, cluster: str) -> QuerySession:

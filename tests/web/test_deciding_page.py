@@ -11,7 +11,7 @@ from pytest_django import Settings
 from apps.accounts.models import AuditEntry
 from apps.quota_requests import services
 from apps.quota_requests.models import ChangeRequest, Execution
-from apps.quota_requests.selectors import pending_count, turns_of
+from apps.quota_requests.selectors import pending_count, turn_counts, turns_in
 from tests.quota_requests.portal import KEY, OWNER, Portal
 from tests.web.pages import text_of
 from tests.web.test_requests_page import SignIn, do, of
@@ -181,7 +181,7 @@ def test_an_administrator_has_both_counts_in_one_query(quota: Portal, signed_in:
     ChangeRequest.objects.filter(pk=own).update(state="changes asked", name="other")
     cleo = quota.actor("cleo")
     with CaptureQueriesContext(connection) as queries:
-        found = turns_of(cleo)
+        found = turns_in(turn_counts(cleo))
     assert len(queries) == 1
     assert (found.deciding, found.answering) == (1, 1)
     assert found.deciding == pending_count(cleo)

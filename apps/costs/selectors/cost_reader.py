@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
+from django.core.exceptions import EmptyResultSet
 from django.db import OperationalError, connection
 from django.db.models import Aggregate, Case, F, IntegerField, Q, QuerySet, Value, When
 
@@ -46,6 +47,7 @@ from apps.usage.selectors import (
     source_of,
     with_days,
 )
+from gpuportal.compiled import Compiled
 from gpuportal.read_once import read_once
 
 _PART = 10**9
@@ -77,10 +79,12 @@ def rows_with_costs(
     """Yield grouped rows: `columns`, the sum of `cost_` of each of `names`, then what is `beside`.
 
     SQLite has no sum of 2^63 units or more, some 92 billion of a currency: only where it refuses
-    one each sum is made of two, which takes longer. One query, or there two.
+    one each sum is made of two, which takes longer. One query, or there two; none where a page
+    has asked the same before.
     """
     sums = {f"sum_cost_{name}": LargeSum(f"cost_{name}") for name in names}
-    found = rows.annotate(**sums, **beside).values_list(*columns, *sums, *beside)
+    grouped = rows.annotate(**sums, **beside).values_list(*columns, *sums, *beside)
+    found = _once_for_a_page(grouped)
     if connection.vendor != "sqlite":
         yield from found
         return
@@ -93,6 +97,15 @@ def rows_with_costs(
         yield from known
         return
     yield from _in_two_parts(rows, columns, names, beside)
+
+
+def _once_for_a_page(rows: QuerySet[Any, Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows. What is charged and what is wasted are made of the same ones."""
+    try:
+        compiled = Compiled.of(rows, rows.db)
+    except EmptyResultSet:
+        return
+    yield from compiled.rows(rows.db, compiled.sql, compiled.values)
 
 
 def _in_two_parts(

@@ -56,6 +56,8 @@ from apps.fairness.selectors.tiers import (
     tier_detail,
 )
 from apps.fairness.selectors.window_sums import (
+    FAIRNESS_BLOBS,
+    FAIRNESS_DAYS,
     TierSums,
     plan_of,
     tier_names,

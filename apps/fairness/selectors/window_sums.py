@@ -32,6 +32,7 @@ from apps.fairness.models import (
 from apps.fairness.selectors.rows import HourCounts
 from apps.usage.domain.amounts import hours
 from apps.usage.selectors import day_runs, in_days, in_hours, rest_of
+from gpuportal.batch_reads import BatchQuery
 from gpuportal.read_once import read_once
 
 _HOUR = timedelta(hours=1)
@@ -135,9 +136,20 @@ def cover_of(window: Window) -> WindowCover:
 @read_once
 def fairness_days(window: Window) -> Sequence[FairnessDay]:
     """Return the days that reach into the window, in order. One query."""
+    alias = FairnessDay.objects.db
+    return [FairnessDay.from_db(alias, _DAY_COLUMNS, row) for row in FAIRNESS_DAYS.rows(window)]
+
+
+# What teams held is long, and nobody asks for it here.
+_DAY_COLUMNS = ("id", "day", "start", "end", "rolled", "pruned")
+
+
+def _days_of(window: Window) -> QuerySet[FairnessDay, Any]:
     days = FairnessDay.objects.filter(end__gt=window.start, start__lt=window.end)
-    # What teams held is long, and nobody asks for it here.
-    return list(days.only("day", "start", "end", "rolled", "pruned").order_by("day"))
+    return days.order_by("day").values_list(*_DAY_COLUMNS)
+
+
+FAIRNESS_DAYS = BatchQuery(_days_of)
 
 
 def plan_of(window: Window) -> WindowPlan:
@@ -276,10 +288,17 @@ def _blob_rows(
     yield from rows.values_list("tier_id", "teams").iterator(chunk_size=200)
 
 
-def _choose_blobs(window: Window, cover: WindowCover) -> _ChosenBlobs:
+def _blobs_of(window: Window) -> QuerySet[TierTeamBlob, tuple[str, datetime]]:
     blobs = TierTeamBlob.objects.filter(start__gte=window.start, start__lt=window.end).order_by()
+    return blobs.values_list("span", "start").distinct()
+
+
+FAIRNESS_BLOBS = BatchQuery(_blobs_of)
+
+
+def _choose_blobs(window: Window, cover: WindowCover) -> _ChosenBlobs:
     there: dict[str, set[datetime]] = defaultdict(set)
-    for span, start in blobs.values_list("span", "start").distinct():
+    for span, start in FAIRNESS_BLOBS.rows(window):
         there[span].add(start)
     chosen = _ChosenBlobs()
     for days in _weeks(cover.days):

@@ -90,9 +90,9 @@ def write_blobs(
     span: str, start: datetime, rows: Iterable[TeamRow], columns: Sequence[str]
 ) -> None:
     """Replace the blobs of one span; `columns` name the amounts of the rows."""
-    chosen = [2 + columns.index(name) for name in TABLE_COLUMNS]
+    chosen = itemgetter(1, *(2 + columns.index(name) for name in TABLE_COLUMNS))
     tables = {
-        tier: table_of([(row[1], *(int(row[n]) for n in chosen)) for row in of_tier])
+        tier: table_of(list(map(chosen, of_tier)))
         for tier, of_tier in groupby(rows, key=itemgetter(0))
     }
     _replace_blobs(span, start, tables)

@@ -9,11 +9,11 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import NamedTuple
 
-from django.db.models import F, Max, Q, QuerySet, Sum
+from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, UnixSeconds, holds_after
+from apps.clusters.models import Cluster, UnixSeconds, WholeSum, holds_after
 from apps.fairness.domain.hour_state import HourState
 from apps.fairness.services.demand import DemandSources, demand_sources, digest, unknown_tiers
 from apps.quotas.models import Entitlement
@@ -54,11 +54,10 @@ def read_entitlements(hour: Window) -> HourEntitlements:
     """Return who is entitled to what within an hour. Two queries."""
     found: dict[int, dict[int, list[EntitlementSpan]]] = defaultdict(lambda: defaultdict(list))
     whole = list(_lasting(hour))
+    first, last = hour.start_seconds, hour.end_seconds
     for tier, team, gpus, weight in whole:
         # Of these, nearly all, the times need not be read.
-        found[tier][team].append(
-            EntitlementSpan(gpus, weight, hour.start_seconds, hour.end_seconds)
-        )
+        found[tier][team].append(EntitlementSpan(gpus, weight, first, last))
     parts = []
     for tier, team, gpus, weight, since, until in _changing(hour):
         start, end = _clipped(since, until, hour)
@@ -236,25 +235,25 @@ def read_hour(hour: Window) -> HourInputs:
     )
 
 
-def _first_half(column: str) -> Sum:
+def _first_half(column: str) -> WholeSum:
     """Return the sum of what lies in the first half; where that was not kept, half of it does."""
-    return Sum(Coalesce(f"{column}_first", F(column) / 2))
+    return WholeSum(Coalesce(f"{column}_first", F(column) / 2))
 
 
 def _capacity(of_hour: Q) -> dict[int, HourHalves]:
     rows = TierHour.objects.filter(of_hour).order_by().values_list("tier_id")
-    sums = rows.annotate(in_all=Sum("capacity"), in_first=_first_half("capacity"))
-    return {tier: HourHalves(int(whole), int(first)) for tier, whole, first in sums}
+    sums = rows.annotate(in_all=WholeSum("capacity"), in_first=_first_half("capacity"))
+    return {tier: HourHalves(whole, first) for tier, whole, first in sums}
 
 
 def _held_by_team(of_hour: Q) -> dict[int, dict[int, TeamAllocation]]:
     rows = TeamHour.objects.filter(of_hour).order_by().values_list("tier_id", "team_id")
     found: dict[int, dict[int, TeamAllocation]] = defaultdict(dict)
     sums = rows.annotate(
-        in_all=Sum("allocated"), in_first=_first_half("allocated"), in_idle=Sum("idle")
+        in_all=WholeSum("allocated"), in_first=_first_half("allocated"), in_idle=WholeSum("idle")
     )
     for tier, team, whole, first, idle in sums:
-        found[tier][team] = TeamAllocation(HourHalves(int(whole), int(first)), int(idle))
+        found[tier][team] = TeamAllocation(HourHalves(whole, first), idle)
     return found
 
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Exists, Max, Min, OuterRef, Q
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet, Value
 from django.utils import timezone
 
 from apps.accounts.models import Team
@@ -24,6 +24,7 @@ from apps.quotas.models import QuotaHour
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import HAS_FACTS, CollectionWindow
 from apps.usage.selectors import node_tiers
+from gpuportal.batch_reads import BatchQuery, BoundQuery
 from gpuportal.read_once import read_once
 
 
@@ -353,10 +354,10 @@ def computing(
     were tried recently. Every user may see how far the portal is, so `visibility` narrows nothing.
     One query; one more for each of pending history and recommendations.
     """
-    of = Q(cluster__active=True)
-    if clusters:
-        of &= Q(cluster__name__in=clusters)
-    state = _hour_counts(window, [one for one in figures if one in _BY_HOUR], of, now)
+    of = _of(clusters)
+    counts = hour_counts_query(window, figures, clusters=clusters, now=now)
+    names = ("asked", "waiting", "collected", "tried", *(one.name for one in _by_hour(figures)))
+    state = dict(zip(names, counts.read()[0], strict=True))
     runs = state["tried"] is not None and state["tried"] >= now - _RECENT
     found: list[Computing] = []
     if runs and state["waiting"]:
@@ -377,22 +378,49 @@ def computing(
     return found
 
 
+def hour_counts_query(
+    window: Window,
+    figures: Collection[DerivedFigure],
+    *,
+    clusters: Collection[str],
+    now: datetime,
+) -> BoundQuery:
+    """Return the query that `computing` begins with, for a page to read it with others."""
+    return _HOUR_COUNTS.query(window, _by_hour(figures), tuple(clusters), now)
+
+
+def _by_hour(figures: Collection[DerivedFigure]) -> tuple[DerivedFigure, ...]:
+    return tuple(one for one in figures if one in _BY_HOUR)
+
+
+def _of(clusters: Collection[str]) -> Q:
+    """Return the condition on rows of clusters, of all active ones where none is named."""
+    of = Q(cluster__active=True)
+    return of & Q(cluster__name__in=clusters) if clusters else of
+
+
 def _hour_counts(
-    window: Window, figures: Collection[DerivedFigure], of: Q, now: datetime
-) -> dict[str, Any]:
+    window: Window, figures: tuple[DerivedFigure, ...], clusters: tuple[str, ...], now: datetime
+) -> QuerySet[CollectionWindow, Any]:
+    """Return the query of one row: hours asked for, waiting, collected, when last tried, …"""
     with_facts = Q(collected_at__isnull=False)
     lately = with_facts & Q(collected_at__gte=now - _RECENT)
-    return (
-        CollectionWindow.objects.filter(of, hour__gte=window.start, hour__lt=window.end)
-        .order_by()
-        .aggregate(
-            asked=Count("pk"),
-            waiting=Count("pk", filter=Q(state=CollectionState.WAITING.value)),
-            collected=Count("pk", filter=with_facts),
-            tried=Max("attempted_at"),
-            **{one.name: Count("pk", filter=lately & ~Q(_BY_HOUR[one])) for one in figures},
-        )
+    counts: dict[str, Any] = {
+        "asked": Count("pk"),
+        "waiting": Count("pk", filter=Q(state=CollectionState.WAITING.value)),
+        "collected": Count("pk", filter=with_facts),
+        "tried": Max("attempted_at"),
+        **{one.name: Count("pk", filter=lately & ~Q(_BY_HOUR[one])) for one in figures},
+    }
+    hours = CollectionWindow.objects.filter(
+        _of(clusters), hour__gte=window.start, hour__lt=window.end
     )
+    # Grouped by what all hours share: one row, of zeros where there are none.
+    alike = hours.order_by().annotate(alike=Value(1)).values("alike")
+    return alike.annotate(**counts).values_list(*counts)
+
+
+_HOUR_COUNTS = BatchQuery(_hour_counts)
 
 
 def _recommendations(of: Q) -> list[Computing]:

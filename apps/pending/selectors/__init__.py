@@ -1,6 +1,6 @@
 """Reads of pending work: now and its causes, what is ahead, history, gangs, evictions."""
 
-from apps.pending.selectors.blocking import blocking_teams, use_of_ids
+from apps.pending.selectors.blocking import blocking_teams
 from apps.pending.selectors.current import pending_now, pending_sums, suggestion_rows
 from apps.pending.selectors.days import pending_history
 from apps.pending.selectors.effective import counted_causes, effective_ratios
@@ -25,6 +25,7 @@ from apps.pending.selectors.explain import (
     queue_time,
 )
 from apps.pending.selectors.freshness import (
+    KNOWN_CLUSTERS,
     PendingKnown,
     freshness,
     known_until,
@@ -55,7 +56,7 @@ from apps.pending.selectors.rows import (
     StartTimes,
     SuggestionRow,
 )
-from apps.pending.selectors.scope import NamespaceContext, seen_namespaces
+from apps.pending.selectors.scope import NAMESPACES, NamespaceContext, seen_namespaces
 from apps.pending.selectors.workloads import (
     CauseCount,
     PendingGroup,

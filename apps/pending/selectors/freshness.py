@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
-from functools import cache
 from typing import Any, NamedTuple
 
 from django.db.models import F, Max, Min, OuterRef, Q, QuerySet, Subquery
@@ -14,6 +13,7 @@ from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.clusters.selectors import active_clusters
 from apps.pending.selectors.rows import RefreshRow
 from apps.usage.models import HAS_FACTS, CollectionWindow, QueueHour, TierDay
+from gpuportal.batch_reads import BatchQuery
 from gpuportal.read_once import read_once
 
 _HOUR = timedelta(hours=1)
@@ -53,8 +53,7 @@ def _active_until() -> Sequence[tuple[str, datetime | None]]:
     """Return until when pending work is known on active clusters, by name. One query, or two."""
     found = active_clusters()
     by_metrics = [one.pk for one in found if one.watched_until is None or one.kubernetes is None]
-    rows = Cluster.objects.filter(pk__in=by_metrics).order_by("pk")
-    ends = {pk: end for pk, _, end in _known_until(rows)} if by_metrics else {}
+    ends = {one.pk: one.until for one in _known_clusters()} if by_metrics else {}
     return [(one.name, ends.get(one.pk, one.watched_until)) for one in found]
 
 
@@ -66,12 +65,17 @@ def _known_until(
     rows = clusters.annotate(watched=Subquery(spans.values("end")[:1]), collected=newest_hour())
     columns = ("pk", "name", "kubernetes", "watched", "collected")
     for pk, name, kubernetes, watched, collected in rows.values_list(*columns):
-        # A cluster whose API access was taken away lives on by its metrics.
-        if watched is not None and kubernetes is not None:
-            yield pk, name, watched
-            continue
-        closed = None if collected is None else collected + _HOUR
-        yield pk, name, max((at for at in (watched, closed) if at is not None), default=None)
+        yield pk, name, _until(kubernetes, watched, collected)
+
+
+def _until(
+    kubernetes: object, watched: datetime | None, newest: datetime | None
+) -> datetime | None:
+    # A cluster whose API access was taken away lives on by its metrics.
+    if watched is not None and kubernetes is not None:
+        return watched
+    closed = None if newest is None else newest + _HOUR
+    return max((at for at in (watched, closed) if at is not None), default=None)
 
 
 def newest_hour() -> Subquery:
@@ -161,16 +165,20 @@ class _KnownCluster(NamedTuple):
     watched: datetime | None
     newest: datetime | None
 
+    @property
+    def until(self) -> datetime | None:
+        """Until when it is known what pends."""
+        return _until(self.kubernetes, self.watched, self.newest)
+
 
 @read_once
 def _known_clusters() -> Sequence[_KnownCluster]:
     """Return all clusters. One query."""
-    return [_KnownCluster(*row) for row in _known_columns().all()]
+    return [_KnownCluster(*row) for row in KNOWN_CLUSTERS.rows()]
 
 
-@cache
 def _known_columns() -> QuerySet[Cluster, Any]:
-    """Return the query of `_KnownCluster`, kept: making it takes longer than running it."""
+    """Return the query of `_KnownCluster`."""
     due = QueueHour.objects.filter(cluster=OuterRef("pk"), due=True).order_by("hour")
     rows = Cluster.objects.order_by("pk").annotate(
         pods_to=F("refreshstate__pods_to"),
@@ -179,6 +187,9 @@ def _known_columns() -> QuerySet[Cluster, Any]:
         newest=newest_hour(),
     )
     return rows.values_list(*_KnownCluster._fields)
+
+
+KNOWN_CLUSTERS = BatchQuery(_known_columns)
 
 
 def watches_away() -> list[datetime]:

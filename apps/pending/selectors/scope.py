@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
@@ -14,6 +14,7 @@ from apps.clusters.models import Namespace
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.pending.selectors.freshness import Freshness, freshness
 from apps.pending.selectors.rows import PendingFilters
+from gpuportal.batch_reads import BatchQuery
 
 INSTANT = timedelta(seconds=1)
 ALL_PENDING = PendingFilters()
@@ -38,6 +39,14 @@ class OwnedNamespace:
     team: str
 
 
+def _namespaces() -> QuerySet[Namespace, tuple[int, str, str, bool]]:
+    rows = Namespace.objects.order_by("pk")
+    return rows.values_list("pk", "cluster__name", "name", "cluster__active")
+
+
+NAMESPACES = BatchQuery(_namespaces)
+
+
 class NamespaceContext:
     """Namespaces and whose they were throughout a window; give one to all selectors of a page.
 
@@ -46,9 +55,7 @@ class NamespaceContext:
 
     def __init__(self, window: Window) -> None:
         self.window = window
-        rows = Namespace.objects.order_by("pk")
-        columns = ("pk", "cluster__name", "name", "cluster__active")
-        self.spaces = {pk: ClusterNamespace(*values) for pk, *values in rows.values_list(*columns)}
+        self.spaces = {pk: ClusterNamespace(*values) for pk, *values in NAMESPACES.rows()}
         self.spans = team_spans(window, {space.name for space in self.spaces.values()})
         self._owned: dict[datetime, dict[int, OwnedNamespace]] = {}
         self._fresh: dict[datetime, dict[int, Freshness]] = {}

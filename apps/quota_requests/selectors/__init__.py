@@ -23,7 +23,8 @@ from apps.quota_requests.selectors.review import (
     pending_count,
     queue_neighbors,
     review_queue,
-    turns_of,
+    turn_counts,
+    turns_in,
 )
 from apps.quota_requests.selectors.rows import (
     AuditRow,

@@ -1,6 +1,6 @@
 """Requests that wait for a decision, and how many wait for a person."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,25 +178,31 @@ class _CountOf(Subquery):
     output_field = IntegerField()
 
 
-def turns_of(actor: Actor, *, proposals: QuerySet[Any] | None = None) -> Turns:
-    """Return how many requests need a person, of those that they may see. One query.
+def turn_counts(actor: Actor | None, *, proposals: QuerySet[Any] | None = None) -> QuerySet[Any]:
+    """Return the query of how many requests need a person, of those that they may see.
 
-    For an administrator, `proposals` are counted in the same query.
+    It is what `turns_in` takes: of one row, of none without an actor. For an administrator,
+    `proposals` are counted with it.
     """
+    every, answering = Count("pk"), Count("pk", filter=_CAME_BACK | _ENDS_SOON)
+    counts: dict[str, Any] = {"every": every, "answering": answering, "proposals": every * 0}
+    if actor is None:
+        return ChangeRequest.objects.none().values_list(*counts)
     mine = in_list(actor, RequestList.MINE) & (_CAME_BACK | _ENDS_SOON)
     if actor.person is None or not actor.person.admin:
-        return Turns(answering=seen(actor).filter(mine).count())
-    every = Count("pk")
-    found = (
-        seen(actor)
-        .filter(in_list(actor, RequestList.QUEUE) | mine)
-        .aggregate(
-            every=every,
-            answering=Count("pk", filter=_CAME_BACK | _ENDS_SOON),
+        rows = seen(actor).filter(mine)
+    else:
+        rows = seen(actor).filter(in_list(actor, RequestList.QUEUE) | mine)
+        if proposals is not None:
             # Only an expression with a sum in it may stand in a query of sums.
-            proposals=every * 0
-            + (Value(0) if proposals is None else _CountOf(proposals.values("pk"))),
-        )
-    )
+            counts["proposals"] = every * 0 + _CountOf(proposals.values("pk"))
+    # Grouped by what all rows share: one row, of zeros where there are none.
+    alike = rows.order_by().annotate(alike=Value(1)).values("alike")
+    return alike.annotate(**counts).values_list(*counts)
+
+
+def turns_in(counts: Iterable[tuple[int, int, int]]) -> Turns:
+    """Return what the row of `turn_counts` says."""
     # What is to be decided is in other states than what came back, or ends.
-    return Turns(found["every"] - found["answering"], found["answering"], found["proposals"])
+    found = (Turns(every - answering, answering, more) for every, answering, more in counts)
+    return next(found, Turns())

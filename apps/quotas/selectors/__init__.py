@@ -1,6 +1,7 @@
 """Reads of quotas: entitlements, quota usage now and over time, and budget burn."""
 
 from apps.quotas.selectors.budgets import (
+    CLUSTER_HOURS_DUE,
     EntitledTeam,
     budget_alerts,
     budget_rows,
@@ -47,7 +48,9 @@ from apps.quotas.selectors.key_usage import (
     peak_ratio,
 )
 from apps.quotas.selectors.observed_quotas import (
+    LAST_QUOTA_HOURS,
     STALE_AFTER,
+    WATCH_ISSUES,
     named_by_tiers,
     observed_until,
     queue_namespaces,

@@ -36,6 +36,7 @@ from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Grouping
 from apps.usage.models import HAS_FACTS, CollectionWindow, TeamDay, TeamHour
 from apps.usage.selectors import NameLookup
+from gpuportal.batch_reads import BatchQuery, BoundQuery, read_batch
 from gpuportal.read_once import read_once
 
 
@@ -98,6 +99,9 @@ def entitled_teams(at: datetime, *, visibility: Visibility) -> list[EntitledTeam
     return [EntitledTeam(*row) for row in rows.values_list("tier__name", "team__name", "gpus")]
 
 
+_Ids = tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class GpuHours:
     """What teams were allocated, straight from the sums by team, which the database sums.
@@ -135,6 +139,9 @@ class GpuHours:
         Without `days_since`, between the starts of periods; of what is used up the days, for they
         tell when, which is a query more.
         """
+        if days_since is None:
+            starts = tuple(sorted({day_of(one.window.start, zone) for one in allowances}))
+            read_batch(*self._queries(starts, end))
         days = self._by_period(allowances, zone) if days_since is None else self._by_day(days_since)
         spending = Spending(days, defaultdict(dict), defaultdict(dict))
         for pk, cluster, week, last_day in self._last_week(end):
@@ -177,16 +184,11 @@ class GpuHours:
 
     def _between(self, starts: Sequence[date], teams: Collection[int] | None) -> DaySpending:
         """Return GPU-hours from each of these days to the next, as of the first. One query."""
-        parts = {
-            f"part_{n}": Sum("allocated", filter=Q(day__gte=start, day__lt=end), default=0)
-            for n, (start, end) in enumerate(pairwise([*starts, date.max]))
-        }
-        rows = TeamDay.objects.filter(day__gte=starts[0], **self._of(teams)).order_by()
         return {
             (self.names[pk], GPU_HOURS): {
                 day: n / NANO for day, n in zip(starts, sums, strict=True) if n
             }
-            for pk, *sums in rows.values_list("team_id").annotate(**parts)
+            for pk, *sums in _SPENT.rows(tuple(starts), *self._ids(teams))
         }
 
     def _refine(
@@ -208,16 +210,50 @@ class GpuHours:
 
     def _last_week(self, end: datetime) -> Iterable[tuple[int, int, int, int]]:
         """Return (team, cluster, GPU-hours of the last week, and of the last day). One query."""
-        hours = TeamHour.objects.filter(hour__gte=end - _WEEK, hour__lt=end, **self._of(self.own))
-        sums = hours.order_by().values_list("team_id", "cluster_id")
-        return sums.annotate(
-            week=Sum("allocated"),
-            day=Sum("allocated", filter=Q(hour__gte=end - _DAY), default=0),
-        )
+        return _LAST_WEEK.rows(end, *self._ids(self.own))
+
+    def _queries(self, starts: tuple[date, ...], end: datetime) -> list[BoundQuery]:
+        ids = self._ids(self.own)
+        return [_SPENT.query(starts, *ids), _LAST_WEEK.query(end, *ids)]
 
     def _of(self, teams: Collection[int] | None) -> dict[str, Collection[int]]:
-        clusters: dict[str, Collection[int]] = {"cluster_id__in": list(self.clusters)}
-        return clusters if teams is None else clusters | {"team_id__in": teams}
+        return _rows_of_ids(*self._ids(teams))
+
+    def _ids(self, teams: Collection[int] | None) -> tuple[_Ids, _Ids | None]:
+        return tuple(self.clusters), None if teams is None else tuple(teams)
+
+
+def _rows_of_ids(clusters: _Ids, teams: _Ids | None) -> dict[str, Collection[int]]:
+    own: dict[str, Collection[int]] = {"cluster_id__in": clusters}
+    return own if teams is None else own | {"team_id__in": teams}
+
+
+def _spent_between(
+    starts: tuple[date, ...], clusters: _Ids, teams: _Ids | None
+) -> QuerySet[TeamDay, Any]:
+    """Return by team what was allocated from each of these days to the next."""
+    parts = {
+        f"part_{n}": Sum("allocated", filter=Q(day__gte=start, day__lt=end), default=0)
+        for n, (start, end) in enumerate(pairwise([*starts, date.max]))
+    }
+    rows = TeamDay.objects.filter(day__gte=starts[0], **_rows_of_ids(clusters, teams)).order_by()
+    return rows.values_list("team_id").annotate(**parts)
+
+
+def _spent_lately(
+    end: datetime, clusters: _Ids, teams: _Ids | None
+) -> QuerySet[TeamHour, tuple[int, int, int, int]]:
+    """Return by team and cluster what was allocated in the last week and on its last day."""
+    own = _rows_of_ids(clusters, teams)
+    hours = TeamHour.objects.filter(hour__gte=end - _WEEK, hour__lt=end, **own)
+    return hours.order_by().values_list("team_id", "cluster_id").annotate(
+        week=Sum("allocated"),
+        day=Sum("allocated", filter=Q(hour__gte=end - _DAY), default=0),
+    )  # fmt: skip
+
+
+_SPENT = BatchQuery(_spent_between)
+_LAST_WEEK = BatchQuery(_spent_lately)
 
 
 def _day_used_up(one: Allowance, days: DaySpending, zone: ZoneInfo) -> tuple[date, float] | None:
@@ -386,7 +422,7 @@ def _cluster_hours(
     known = {name: rest for name, *rest in counts}
     active: dict[str, ClusterHours] = {}
     retired: dict[str, ClusterHours] = {}
-    for name, is_active, begun, latest in _cluster_hours_due():
+    for name, is_active, begun, latest in CLUSTER_HOURS_DUE.rows():
         first, last, day, week, *by_start = known.get(name, (None, None, 0, 0))
         (active if is_active else retired)[name] = ClusterHours(
             *(first, last, day, week),
@@ -400,15 +436,17 @@ def _cluster_hours(
     return active, retired
 
 
-@read_once
-def _cluster_hours_due() -> Sequence[tuple[str, bool, datetime | None, datetime | None]]:
+def _cluster_hours_due() -> QuerySet[Cluster, Any]:
     """Return each cluster's name, whether it is active, its first and last hour to collect."""
     hours = CollectionWindow.objects.filter(cluster=OuterRef("pk"))
     rows = Cluster.objects.order_by("name").annotate(
         begun=Subquery(hours.order_by("hour").values("hour")[:1]),
         latest=Subquery(hours.order_by("-hour").values("hour")[:1]),
     )
-    return list(rows.values_list("name", "active", "begun", "latest"))
+    return rows.values_list("name", "active", "begun", "latest")
+
+
+CLUSTER_HOURS_DUE = BatchQuery(_cluster_hours_due)
 
 
 def burn_rows(

@@ -8,7 +8,7 @@ from functools import cache
 from math import inf
 from typing import Any, NamedTuple
 
-from django.db.models import Case, Count, Max, Sum, When
+from django.db.models import Case, Count, Max, OuterRef, QuerySet, Subquery, Sum, When
 from django.db.models.lookups import Exact
 
 from apps.clusters.domain.observed.objects import (
@@ -23,7 +23,7 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.window import Window, from_seconds
-from apps.clusters.models import WatchCoverage, WatchIssue
+from apps.clusters.models import Cluster, WatchCoverage, WatchIssue
 from apps.clusters.selectors import active_clusters
 from apps.clusters.services import GAP_SECONDS, TierHistory, observed_in, observed_objects
 from apps.quotas.domain.keys import (
@@ -39,6 +39,7 @@ from apps.quotas.models import QuotaHour, QuotaKeyHour
 from apps.quotas.selectors.rows import QuotaOrder, saturation_ratio
 from apps.usage.domain.usage_query import decode_cursor, encode_cursor
 from apps.usage.selectors import CursorRefused
+from gpuportal.batch_reads import BatchQuery
 
 LocalQueues = Mapping[tuple[str, str], str]
 """(namespace, LocalQueue) → ClusterQueue."""
@@ -122,14 +123,21 @@ def _without_answers(watched: Mapping[int, datetime | None]) -> ObservedUntil:
         for kind in _SUBJECTS.values()
         if end is not None
     }
-    notes = WatchIssue.objects.filter(cluster_id__in=list(watched), subject__in=_SUBJECTS)
-    notes = notes.order_by("pk")
-    for pk, subject, since in notes.values_list("cluster_id", "subject", "since"):
+    for pk, subject, since in WATCH_ISSUES.rows():
         place = (pk, _SUBJECTS[subject])
         if place in found:
             # The note is made when a gap has passed: the last answer came that much earlier.
             found[place] = min(found[place], since - _GAP)
     return found
+
+
+def _watch_issues() -> QuerySet[WatchIssue, tuple[int, str, datetime]]:
+    """Return the notes of all clusters on what `_SUBJECTS` names: they are few."""
+    notes = WatchIssue.objects.filter(subject__in=_SUBJECTS).order_by("pk")
+    return notes.values_list("cluster_id", "subject", "since")
+
+
+WATCH_ISSUES = BatchQuery(_watch_issues)
 
 
 @dataclass(slots=True)
@@ -326,8 +334,7 @@ def _last_hours(clusters: Sequence[int], at: datetime) -> Iterator[tuple[Any, ..
     A namespace that moved within the hour has a row for each team: they are summed; an amount that
     is not known of one is not of the hour. Two queries.
     """
-    last = QuotaHour.objects.filter(cluster_id__in=clusters, hour__lt=at).order_by()
-    hours = dict(last.values_list("cluster_id").annotate(last=Max("hour")))
+    hours = {pk: hour for pk, hour in LAST_QUOTA_HOURS.rows(at) if pk in clusters}
     rows = QuotaKeyHour.objects.filter(
         cluster_id__in=clusters, hour__in=set(hours.values()), seconds__gt=0
     )
@@ -339,6 +346,16 @@ def _last_hours(clusters: Sequence[int], at: datetime) -> Iterator[tuple[Any, ..
     for pk, hour, *rest in sums.order_by("key_id"):
         if hours[pk] == hour:
             yield pk, hour + _HOUR, *rest
+
+
+def _last_quota_hours(at: datetime) -> QuerySet[Cluster, Any]:
+    """Return each cluster's last summed hour before `at`, each read from the end of an index."""
+    hours = QuotaHour.objects.filter(cluster=OuterRef("pk"), hour__lt=at).order_by("-hour")
+    last = Cluster.objects.order_by("pk").annotate(last=Subquery(hours.values("hour")[:1]))
+    return last.filter(last__isnull=False).values_list("pk", "last")
+
+
+LAST_QUOTA_HOURS = BatchQuery(_last_quota_hours)
 
 
 def _sum_known(name: str) -> Case:

@@ -28,6 +28,7 @@ from apps.usage.selectors.devices import (
     unattributed_by_node,
 )
 from apps.usage.selectors.fact_tables import (
+    DAYS,
     DETAILED,
     ReadPlan,
     cached,
@@ -55,6 +56,7 @@ from apps.usage.selectors.ledger import (
     workload_hours,
 )
 from apps.usage.selectors.names import (
+    WHOLE_NAMES,
     NameLookup,
     check_names,
     filter_names,

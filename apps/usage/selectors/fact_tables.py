@@ -45,6 +45,7 @@ from apps.usage.models import (
     TierHour,
     WorkloadDay,
 )
+from gpuportal.batch_reads import BatchQuery
 from gpuportal.read_once import read_once
 
 HourTable = type[PodHour] | type[TeamHour] | type[NodeHour] | type[TierHour]
@@ -308,8 +309,14 @@ def _plan_of(
 @read_once
 def _days_within(window: Window, clusters: tuple[int, ...]) -> tuple[tuple[Any, ...], ...]:
     """Return the days that lie in the window, in order. One query."""
-    rows = _days().filter(cluster_id__in=clusters, start__gte=window.start, end__lte=window.end)
-    return tuple(sorted(rows))
+    return tuple(sorted(DAYS.rows(window, clusters)))
+
+
+def _days_of(window: Window, clusters: tuple[int, ...]) -> QuerySet[Day, Any]:
+    return _days().filter(cluster_id__in=clusters, start__gte=window.start, end__lte=window.end)
+
+
+DAYS = BatchQuery(_days_of)
 
 
 @functools.cache

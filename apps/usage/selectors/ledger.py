@@ -48,7 +48,7 @@ from apps.usage.selectors.fact_tables import (
     with_days,
 )
 from apps.usage.selectors.names import NameLookup, check_known
-from gpuportal.compiled import GroupedQuery
+from gpuportal.compiled import GroupedQuery, rows_of_both
 
 _PODS = FactTables(PodHour, None, detailed=True)
 _STATES = HELD_FIELDS.index("busy") + 1
@@ -292,18 +292,38 @@ class _LedgerQuery:
         return {ids: tuple(map(getitem, tables, ids)) for ids in groups}
 
     def _facts(self, plan: ReadPlan) -> Iterator[tuple[datetime, _Ids, Amounts]]:
-        """Yield (period, group ids, sums): of days one query, of hours another."""
-        if self.source.days is not None:
-            for where in plan.day_conditions(few=self._is_of_few()):
-                for day, ids, amounts in self._sums(self.source.days, "day", where):
+        """Yield (period, group ids, sums). One query of days and hours, as a rule."""
+        of_days = self.source.days
+        days = plan.day_conditions(few=self._is_of_few()) if of_days is not None else []
+        # Hours of pods have an index by workload, and none by team.
+        hours = plan.hour_conditions(few=bool(self.query.filters.workload))
+        if self.query.group_by and self.periods.interval is TimeStep.TOTAL:
+            yield from self._totals(days, hours)
+            return
+        if of_days is not None:
+            for where in days:
+                for day, ids, amounts in self._sums(of_days, "day", where):
                     yield plan.period_of_day[day] if day else BEGINNING, ids, amounts
         period_of: dict[datetime, datetime] = {}
-        # Hours of pods have an index by workload, and none by team.
-        for where in plan.hour_conditions(few=bool(self.query.filters.workload)):
+        for where in hours:
             for hour, ids, amounts in self._sums(self.source.hours, "hour", where):
                 if hour not in period_of:
                     period_of[hour] = self.periods.start_of(hour) if hour else BEGINNING
                 yield period_of[hour], ids, amounts
+
+    def _totals(
+        self, days: Sequence[Q], hours: Sequence[Q]
+    ) -> Iterator[tuple[datetime, _Ids, Amounts]]:
+        """Yield the sums of groups over the whole window, of days and of hours. One query."""
+        columns = tuple(one.column for one in self.query.group_by)
+        parts = [
+            (_summed(table, columns, capacity=self.source.capacity, large=True), self.where & where)
+            for table, conditions in ((self.source.days, days), (self.source.hours, hours))
+            if table is not None
+            for where in conditions
+        ]
+        for row in rows_of_both(*parts):
+            yield BEGINNING, row[: len(columns)], amounts_of(row[len(columns) :])
 
     def _is_of_few(self) -> bool:
         """Say whether workload rows are read of few workloads or of a few teams."""

@@ -2,10 +2,9 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cache, reduce
+from functools import reduce
 from typing import Any, cast
 
-from django.db import connection
 from django.db.models import CharField, QuerySet, Value
 
 from apps.accounts.models import Team
@@ -16,6 +15,7 @@ from apps.clusters.models import Cluster, GpuModel, Namespace, Node, Tier, Workl
 from apps.clusters.selectors import team_spans
 from apps.usage.domain.usage_query import Filters, Grouping, NamesUnknown
 from apps.usage.selectors.fact_tables import filtered
+from gpuportal.batch_reads import BatchQuery
 from gpuportal.read_once import read_once
 
 CHECKED = (Grouping.CLUSTER, Grouping.TIER, Grouping.TEAM)
@@ -79,7 +79,7 @@ class NameLookup:
         if grouping not in _WHOLE and new - {None}:
             met = _met(grouping)
             if unread := new - {None} - met.keys():
-                met.update(_named(grouping, unread))
+                met.update(_named(grouping, unread, _met(Grouping.NAMESPACE)))
             known.update({pk: met[pk] for pk in new & met.keys()})
         for missing in new - known.keys():
             known[missing] = _NOT_KNOWN if missing is None else f"{grouping} {missing}"
@@ -103,27 +103,23 @@ class NameLookup:
 def _whole_names() -> Mapping[Grouping, Mapping[object, str]]:
     """Return id → name of everything in the small tables. One query."""
     found: dict[Grouping, dict[object, str]] = {grouping: {} for grouping in _WHOLE}
-    with connection.cursor() as cursor:
-        cursor.execute(*_query_of(frozenset(_WHOLE)))
-        for kind, pk, name in cursor.fetchall():
-            found[Grouping(kind)][pk] = name
+    for kind, pk, name in WHOLE_NAMES.rows():
+        found[Grouping(kind)][pk] = name
     return found
 
 
-@cache
-def _query_of(whole: frozenset[Grouping]) -> tuple[str, tuple[str, ...]]:
-    """Return the query of (grouping, id, name) of these tables, which is the same every time.
-
-    To have it written anew for each page takes longer than to run it.
-    """
+def _every_name() -> QuerySet[Any, tuple[str, int, str]]:
+    """Return (grouping, id, name) of everything in the small tables."""
     parts: list[QuerySet[Any, tuple[str, int, str]]] = [
         _WHOLE[grouping]
         .objects.order_by()
         .values_list(Value(grouping.value, output_field=CharField()), "pk", "name")
-        for grouping in sorted(whole)
+        for grouping in sorted(_WHOLE)
     ]
-    query, values = reduce(lambda one, two: one.union(two, all=True), parts).query.sql_with_params()
-    return query, tuple(map(str, values))
+    return reduce(lambda one, two: one.union(two, all=True), parts)
+
+
+WHOLE_NAMES = BatchQuery(_every_name)
 
 
 def check_names(filters: Filters) -> None:
@@ -152,11 +148,18 @@ def _met(grouping: Grouping) -> dict[object, str]:
     return {}
 
 
-def _named(grouping: Grouping, ids: set[object]) -> dict[object, str]:
+def _named(
+    grouping: Grouping, ids: set[object], namespaces: dict[object, str]
+) -> dict[object, str]:
+    """Return id → name; `namespaces` also gets those of workloads. One query."""
     where = {} if len(ids) > _ALL_OF else {"pk__in": ids}
     if grouping is Grouping.WORKLOAD:
         rows = Workload.objects.filter(**where).order_by("pk")
-        return {pk: f"{kind}/{name}" for pk, kind, name in rows.values_list("pk", "kind", "name")}
+        found: dict[object, str] = {}
+        columns = ("pk", "kind", "name", "namespace_id", "namespace__name")
+        for pk, kind, name, namespace, its_name in rows.values_list(*columns):
+            found[pk], namespaces[namespace] = f"{kind}/{name}", its_name
+        return found
     model = Namespace if grouping is Grouping.NAMESPACE else Node
     return dict(model._default_manager.filter(**where).order_by("pk").values_list("pk", "name"))
 

@@ -149,10 +149,13 @@ def _sum_alone() -> Mapping[str, Any]:
 
 
 def _rows(found: list[tuple[_Ids, _Sums]], names: NameLookup) -> list[WasteRow]:
-    of = [
-        names.of(grouping, {ids[place] for ids, _ in found})
-        for place, grouping in enumerate(_GROUPS)
-    ]
+    # Workloads tell their namespaces.
+    workloads_first = sorted(enumerate(_GROUPS), key=lambda one: one[1] is not Grouping.WORKLOAD)
+    known = {
+        place: names.of(grouping, {ids[place] for ids, _ in found})
+        for place, grouping in workloads_first
+    }
+    of = [known[place] for place in range(len(_GROUPS))]
     rows = []
     for ids, sums in found:
         cluster, namespace, workload, team, tier = (

@@ -7,9 +7,18 @@ from typing import Any
 
 from django.http import Http404, HttpResponseBase
 
+from apps.accounts.selectors import TEAMS
 from apps.clusters import selectors as clusters
-from apps.fairness.selectors import ObjectiveRow, TierShares, tier_shares, unmet_demand
+from apps.fairness.selectors import (
+    FAIRNESS_BLOBS,
+    FAIRNESS_DAYS,
+    ObjectiveRow,
+    TierShares,
+    tier_shares,
+    unmet_demand,
+)
 from apps.pending.selectors import (
+    KNOWN_CLUSTERS,
     PendingFilters,
     PendingGrouping,
     StartTimes,
@@ -17,7 +26,13 @@ from apps.pending.selectors import (
     time_to_start,
 )
 from apps.quotas.domain.keys import QuotaSource
-from apps.quotas.selectors import TierCommitment, tier_commitments, tier_quotas
+from apps.quotas.selectors import (
+    LAST_QUOTA_HOURS,
+    WATCH_ISSUES,
+    TierCommitment,
+    tier_commitments,
+    tier_quotas,
+)
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
 from apps.usage.selectors import Freshness, gap_tiers
 from apps.web.clusters.tier_catalog import tier_offer
@@ -29,7 +44,7 @@ from apps.web.components.tables import Column, Table, TableRow
 from apps.web.components.tabs import Tab, tab_bar
 from apps.web.fairness.objectives import objective_line, objective_table, objectives_by_tier
 from apps.web.fairness.shares import by_hour, entitlement_bars, team_panels
-from apps.web.pages import page, respond
+from apps.web.pages import page, respond, window_reads
 from apps.web.pending.history import queue_time_plot
 from apps.web.planning.preflight_input import check_href
 from apps.web.query_session import (
@@ -45,6 +60,7 @@ from apps.web.query_session import (
 from apps.web.usage import glance
 from apps.web.usage.comparison import Comparison, change_of, compared, freshness_compared
 from apps.web.usage.team_tables import longest_pending
+from gpuportal.batch_reads import read_batch
 
 _TAKES = tuple(key for key in EVERY if key != "tier")
 _MODELS = (Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
@@ -60,8 +76,14 @@ _TABS = (
 
 @page
 def tier(request: PageRequest, name: str) -> HttpResponseBase:
-    reading = query_session(request, takes=_TAKES)
+    reading = query_session(request, takes=_TAKES, reads=(TEAMS, KNOWN_CLUSTERS, WATCH_ISSUES))
     row = _tier(name, reading)
+    read_batch(
+        *window_reads(reading, "tier"),
+        FAIRNESS_DAYS.query(reading.window),
+        FAIRNESS_BLOBS.query(reading.window),
+        LAST_QUOTA_HOURS.query(reading.now),
+    )
     freshness = freshness_compared(reading)
     rows = usage_of(reading, by=[Grouping.TIER], narrowed=of_page(reading, tier=name))
     comparison = compared(reading, tier=name)

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.http import Http404, HttpResponseBase
 
+from apps.accounts.selectors import TEAMS
 from apps.clusters import selectors as clusters
 from apps.fairness.selectors import (
     DominantShare,
@@ -113,7 +114,7 @@ _TAB_OF_FILE = {"tiers": "figures", "dominant": "dominant"}
 
 @page
 def fairness_list(request: PageRequest) -> HttpResponseBase:
-    reading = query_session(request, takes=("tier", "team"))
+    reading = query_session(request, takes=("tier", "team"), reads=(TEAMS,))
     own = reading.filters
     found = fairness_overview(
         reading.window,

@@ -5,6 +5,8 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
 
+from apps.accounts.selectors import TEAMS
+from apps.clusters.selectors import TIERS
 from apps.fairness.selectors import (
     HourCounts,
     IdleEntitlement,
@@ -80,7 +82,7 @@ def simulator_tabs(name: str, reading: QuerySession) -> TabBar:
 
 @page
 def tier_fairness(request: PageRequest, name: str) -> HttpResponseBase:
-    reading = query_session(request)
+    reading = query_session(request, reads=(TEAMS, TIERS))
     known_tiers(name, reading)
     tabs = tabs_of(request, name, reading)
     chosen = _TAB_OF_FILE.get(request.GET.get("table", ""), tabs.chosen)

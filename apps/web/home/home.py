@@ -5,6 +5,7 @@ from django.http import HttpResponseBase
 from apps.accounts.domain.identity import Role
 from apps.accounts.permissions import can_administer
 from apps.accounts.selectors import own_teams
+from apps.pending.selectors import KNOWN_CLUSTERS
 from apps.web.components.page_query import EVERY
 from apps.web.data_quality.readiness import in_place_of_charts
 from apps.web.home.admin_home import admin_home, admin_now
@@ -18,7 +19,7 @@ from apps.web.usage.team_figures import TeamScope
 @page
 def home(request: PageRequest) -> HttpResponseBase:
     """Show administrators tiers, finance the month, others their teams."""
-    reading = query_session(request, takes=EVERY)
+    reading = query_session(request, takes=EVERY, reads=(KNOWN_CLUSTERS,))
     is_part = bool(request.htmx) and request.GET.get("part") == "now"
     if not is_part:
         first_run = in_place_of_charts(request, reading)

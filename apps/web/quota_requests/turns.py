@@ -1,24 +1,30 @@
 """How many requests and proposals wait for the reader of a page."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from apps.accounts.permissions import EVERYTHING, NotAllowed, can_administer
 from apps.operations.selectors import undecided_proposals
 from apps.quota_requests.permissions import actor_of
-from apps.quota_requests.selectors import Turns, turns_of
-from gpuportal.read_once import read_once
+from apps.quota_requests.selectors import Turns, turn_counts, turns_in
+from gpuportal.batch_reads import BatchQuery
 
 if TYPE_CHECKING:
     from apps.accounts.models import User
 
 
-@read_once
 def turns_for(user: "User") -> Turns:
     """Return how many need a person; proposals only for administrators. One query."""
+    return turns_in(TURNS.rows(user))
+
+
+def _counts(user: "User") -> Any:
     proposals = None
     if can_administer(user):
         proposals = undecided_proposals(visibility=EVERYTHING, decider=user.username)
     try:
-        return turns_of(actor_of(user, origin=""), proposals=proposals)
+        return turn_counts(actor_of(user, origin=""), proposals=proposals)
     except NotAllowed:
-        return Turns()
+        return turn_counts(None)
+
+
+TURNS = BatchQuery(_counts)

@@ -9,7 +9,9 @@ from typing import Any
 from django.http import Http404, HttpResponseBase
 
 from apps.accounts.permissions import can_administer
+from apps.accounts.selectors import TEAMS
 from apps.clusters.domain.columns import columns_of
+from apps.clusters.selectors import NAMESPACE_TEAMS
 from apps.pending.selectors import PendingFilters, PendingRow, QueueRow, queues_unwatched
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors import KeyChange, key_changes
@@ -47,7 +49,7 @@ _HOUR = 3600.0
 def quota_key(
     request: PageRequest, cluster: str, source: str, namespace: str, name: str, key: str
 ) -> HttpResponseBase:
-    reading = on_cluster(query_session(request), cluster)
+    reading = on_cluster(query_session(request, reads=(TEAMS, NAMESPACE_TEAMS)), cluster)
     space = "" if namespace == keys.NO_NAMESPACE else namespace
     ref = QuotaRef(source, space, name, key, cluster)
     row = quotas.quota_row(reading.now, ref, visibility=reading.visibility)

@@ -7,9 +7,11 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponseBase
 
+from apps.accounts.selectors import LEADS, TEAMS
 from apps.clusters import selectors as clusters
-from apps.fairness.selectors import TierPosition, share_series, team_position
-from apps.quotas.selectors import BurnRow
+from apps.fairness.selectors import FAIRNESS_DAYS, TierPosition, share_series, team_position
+from apps.pending.selectors import KNOWN_CLUSTERS, NAMESPACES
+from apps.quotas.selectors import CLUSTER_HOURS_DUE, BurnRow
 from apps.usage.domain.amounts import nano
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
 from apps.usage.selectors import Freshness
@@ -31,7 +33,7 @@ from apps.web.components.page_query import (
 from apps.web.components.tables import Column, Table, TableRow, summed
 from apps.web.components.tabs import TAB_KEY, Tab, tab_bar
 from apps.web.fairness.shares import by_hour, share_panels
-from apps.web.pages import page, respond
+from apps.web.pages import page, respond, window_reads
 from apps.web.query_session import (
     PageRequest,
     QuerySession,
@@ -58,8 +60,13 @@ from apps.web.usage.team_tables import (
     workload_table,
 )
 from apps.web.usage.unused_workloads import unused_actions, unused_workloads
+from gpuportal.batch_reads import read_batch
 
 _TAKES = tuple(key for key in EVERY if key != "team")
+_READS = (
+    *(TEAMS, LEADS, clusters.NAMESPACE_TEAMS, NAMESPACES),
+    *(KNOWN_CLUSTERS, CLUSTER_HOURS_DUE),
+)
 _TOP = 6
 _WORKLOADS = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER)
 _NAMESPACES = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.TIER)
@@ -94,8 +101,9 @@ class TeamPage:
 
 @page
 def team(request: PageRequest, name: str) -> HttpResponseBase:
-    reading = query_session(request, takes=_TAKES)
+    reading = query_session(request, takes=_TAKES, reads=_READS)
     row = _team(name, reading)
+    read_batch(*window_reads(reading, "team"), FAIRNESS_DAYS.query(reading.window))
     scope = TeamScope.of([name], reading, leads=False)
     inside = row.namespaces is not None
     read = TeamPage(row, scope, team_budgets(scope), freshness_compared(reading), inside)

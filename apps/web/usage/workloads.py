@@ -9,6 +9,7 @@ from django.http import Http404, HttpResponseBase
 
 from apps.clusters.domain.resources import gpus
 from apps.clusters.domain.window import Window
+from apps.clusters.selectors import NAMESPACE_TEAMS
 from apps.costs.domain.costing import money as in_full
 from apps.costs.domain.workload_verdict import (
     HourOfWorkload,
@@ -97,7 +98,7 @@ class WorkloadScope:
 def workload(
     request: PageRequest, cluster: str, namespace: str, kind: str, name: str
 ) -> HttpResponseBase:
-    reading = on_cluster(query_session(request, takes=_TAKES), cluster)
+    reading = on_cluster(query_session(request, takes=_TAKES, reads=(NAMESPACE_TEAMS,)), cluster)
     whole = Filters(cluster=(cluster,), namespace=(namespace,), workload=(f"{kind}/{name}",))
     own = replace(whole, tier=reading.filters.tier, gpu_model=reading.filters.gpu_model)
     scope = WorkloadScope(cluster, namespace, kind, name, whole, own)
