@@ -15,11 +15,13 @@ from apps.clusters.domain.devices.exporter_profile import (
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.operations.domain.examine import examine
 from apps.operations.domain.examine.catalog import counts_nothing, limits_gpus
+from apps.operations.domain.examine.topology import without_policy
 from apps.operations.domain.examine.usage import interconnect
 from apps.operations.domain.findings import KINDS, Finding, Severity, some, worst_first
 from apps.operations.domain.observations import (
     ClusterHistory,
     ClusterObservations,
+    GangGroup,
     MetricsObservations,
     NodeDay,
     NodeHeadroom,
@@ -338,6 +340,16 @@ FAULTS = [
         id="gang-on-shared-cards",
     ),
     pytest.param(
+        lambda: with_past(topology_policies={"whole-1": "none"}),
+        "topology-manager-off",
+        id="topology-manager-none",
+    ),
+    pytest.param(
+        lambda: with_past(gangs=(GangGroup("vision", "PyTorchJob", 2, 8),)),
+        "gangs-without-scheduler",
+        id="gang-of-the-default-scheduler",
+    ),
+    pytest.param(
         lambda: with_past(
             node_days=(NodeDay("sliced-1", "shared-l4", 40.0, 0.0, 0.0, 8.0, 22_500.0),)
         ),
@@ -513,6 +525,13 @@ def test_a_sliced_gpu_of_which_a_pod_holds_two_shares_costs_what_is_over_the_fir
     look = with_past(groups=(*PAST.groups, group), tenants=held)
     (found,) = [f for f in examine([look]) if f.code == "shared-units-above-one"]
     assert found.gpu_hours == pytest.approx(24 * 2 / 4)
+
+
+def test_nodes_with_several_gpus_that_publish_no_policy_are_not_checked() -> None:
+    several = without_policy(healthy())
+    assert "whole-1" in several
+    assert "whole-1" not in without_policy(with_past(topology_policies={"whole-1": "restricted"}))
+    assert without_policy(replace(healthy(), api=None)) == set()
 
 
 def test_the_worst_comes_first_then_data_then_what_is_dearest() -> None:

@@ -34,6 +34,7 @@ def hold(portal: Portal, node: str, gpus: float, since: datetime, **values: Any)
     workload = make_workload(portal.clusters[0], "vision", name, values.pop("kind", "Job"))
     cards = make_cards(portal.clusters[0], node, portal.tiers[0])
     uid = f"{name}-{Pod.objects.count()}"
+    values.setdefault("requests", {values.get("resource", GPU): gpus})
     return make_pod(workload, uid, created_at=since, cards=cards, units=gpus, **values)
 
 

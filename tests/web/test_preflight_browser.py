@@ -6,7 +6,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.planning.preflight_portal import add_slices, job, make_runs, watched_portal
-from tests.web.appearances import WAYS
+from tests.web.appearances import LOOKS, WAYS
+from tests.web.axe import violations
 from tests.web.conftest import Screen
 from tests.web.test_browser import sign_in
 
@@ -50,6 +51,21 @@ def test_a_manifest_is_pasted_corrected_and_its_quota_requested(
     screen.visit(preflight, steps, width=width, scripts=scripts, provoked=provoked)
 
 
+@pytest.mark.parametrize(("dark", "width"), LOOKS)
+def test_an_answer_can_be_used_by_everybody_and_is_no_long_page(
+    preflight: str, screen: Screen, dark: bool, width: int
+) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page, "ada", target="/preflight/?where=west/vision&on=gold&gpus=4&pods=2")
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollHeight") <= 2_000
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.get_by_text("Check again").click()
+        assert violations(page) == []
+
+    screen.visit(preflight, steps, width=width, dark=dark)
+
+
 @pytest.mark.parametrize(("width", "scripts"), WAYS)
 def test_a_file_is_checked_and_a_request_has_an_address_to_share(
     preflight: str, screen: Screen, width: int, scripts: bool, tmp_path: Path
@@ -64,6 +80,7 @@ def test_a_file_is_checked_and_a_request_has_an_address_to_share(
         form.get_by_label("File").set_input_files(file)
         page.get_by_role("button", name="Check manifest").click()
         expect(page.get_by_role("heading", level=2).first).to_have_text("Starts now Job train")
+        page.get_by_text("Check again").click()
         form = page.get_by_role("form", name="Request")
         form.get_by_label("Tier").select_option("gold")
         form.get_by_label("GPUs per pod").fill("4")

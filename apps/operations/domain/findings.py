@@ -126,6 +126,10 @@ KINDS: dict[str, FindingKind] = {
     ),
     "mig-failed": FindingKind("A MIG configuration failed", _W, public=True, practice=True),
     "interconnect-mixed": FindingKind("A tier mixes interconnects", _W, public=True, practice=True),
+    "topology-manager-off": FindingKind(
+        "Multi-GPU nodes do not align devices", _N, public=True, practice=True
+    ),
+    "gangs-without-scheduler": FindingKind("Gangs start pod by pod", _W, practice=True),
     "team-not-allowed": FindingKind("A team uses a tier that is not for it", _W, practice=True),
     "free-unreachable": FindingKind(
         "Free GPUs cannot be reached for want of CPU or memory", _W, public=True, practice=True

@@ -171,6 +171,15 @@ class PodGroup(NamedTuple):
     pods: int
 
 
+class GangGroup(NamedTuple):
+    """Jobs of a namespace and a kind whose pods work together and that no gang scheduler starts."""
+
+    namespace: str
+    kind: str
+    jobs: int
+    pods: int
+
+
 class NodeDay(NamedTuple):
     """A node's GPU-hours of the last day, and the memory peak of its pods in MiB."""
 
@@ -228,6 +237,7 @@ class ClusterHistory:
     """What the database has: the nodes as they are, who holds GPUs, and facts.
 
     `quotas` are the keys of ResourceQuotas as the watch lists them; None: they are not watched.
+    `topology_policies` has the policy of the Topology Manager of the nodes that publish it.
     """
 
     nodes: Sequence[NodeInterval] = ()
@@ -239,6 +249,8 @@ class ClusterHistory:
     unassigned: Sequence[UnassignedNamespace] = ()
     quotas: Sequence[QuotaRow] | None = None
     hours: CollectedHours = field(default_factory=CollectedHours)
+    gangs: Sequence[GangGroup] = ()
+    topology_policies: Mapping[str, str] = field(default_factory=dict)
 
 
 class FindingDetails(TypedDict, total=False):

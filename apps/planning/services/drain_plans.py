@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import (
@@ -14,8 +15,11 @@ from apps.clusters.domain.observed.objects import (
     ControllerSnapshot,
     NodeSnapshot,
     ObservedKind,
+    Placement,
+    Toleration,
 )
 from apps.clusters.domain.tiers import UNMATCHED, TierRule, is_shared, tier_of, unit_weight
+from apps.clusters.models import Pod
 from apps.clusters.selectors import active_clusters
 from apps.clusters.services import TierHistory
 from apps.pending import services as pending_services
@@ -23,7 +27,6 @@ from apps.pending.domain.cluster_index import bodies
 from apps.pending.domain.diagnosis import BoundPod, ClusterState
 from apps.pending.domain.placement.fits import Nodes
 from apps.pending.domain.placement.fixes import constraints_of
-from apps.pending.domain.queues.gangs import GANG_KINDS
 from apps.planning.domain.topology.drain_plan import (
     DrainHosts,
     DrainPlan,
@@ -32,11 +35,23 @@ from apps.planning.domain.topology.drain_plan import (
 )
 
 UNCHECKED = (
-    "Affinity between pods, topology spread and volumes are not checked.",
-    "CPU and memory of the gang are not checked.",
+    "Affinity between pods and topology spread are not checked.",
+    "CPU and memory of the gang are not checked, nor those of pods whose template was not seen.",
 )
 """What a plan takes for granted, in sentences."""
+_RECREATING = frozenset({"ReplicaSet", "Deployment", "StatefulSet", "Job", "CronJob"})
+"""Kinds of which it is known that they make a deleted pod anew."""
 _Owner = tuple[str, str, str]
+
+
+class _OwnSettings(NamedTuple):
+    """What the ledger has of a pod itself."""
+
+    node_selector: Mapping[str, str]
+    gang: str
+
+
+_NO_SETTINGS = _OwnSettings({}, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +71,7 @@ def drain_plans(
 ) -> list[TierDrainPlan]:
     """Return a plan for each tier of whole GPUs of watched clusters, by cluster and tier.
 
-    Nothing for readers who do not see how clusters run. Three queries for each cluster.
+    Nothing for readers who do not see how clusters run. Four queries for each cluster.
     """
     if not visibility.operations:
         return []
@@ -67,7 +82,7 @@ def drain_plans(
         if one.kubernetes is None or one.watched_until is None or cluster not in ("", one.name):
             continue
         state = pending_services.current_state(one.pk, now=now, catalog=catalog)
-        reader = _DrainReader(state, catalog.at(now.timestamp()))
+        reader = _DrainReader(state, catalog.at(now.timestamp()), _own_settings(one.pk))
         for name, hosts, fixed in reader.tiers(tier):
             movable = sum(map(len, hosts.pods.values()))
             plan = drain_plan(hosts, size)
@@ -76,12 +91,24 @@ def drain_plans(
     return found
 
 
+def _own_settings(cluster: int) -> dict[str, _OwnSettings]:
+    """Return uid → what the ledger has of the pods that are bound. One query."""
+    rows = Pod.objects.filter(cluster_id=cluster, ended_at__isnull=True, bound_at__isnull=False)
+    return {
+        uid: _OwnSettings(selector, gang)
+        for uid, selector, gang in rows.order_by().values_list("uid", "node_selector", "gang")
+    }
+
+
 class _DrainReader:
     """Finds the hosts of each tier, and which of their pods can be moved."""
 
-    def __init__(self, state: ClusterState, rules: list[TierRule]) -> None:
+    def __init__(
+        self, state: ClusterState, rules: list[TierRule], settings: Mapping[str, _OwnSettings]
+    ) -> None:
         self._state = state
         self._rules = rules
+        self._settings = settings
         self._nodes = Nodes(state.of(ObservedKind.NODE), state.is_gpu)
         self._controllers = self._by_owner()
 
@@ -111,42 +138,47 @@ class _DrainReader:
             at = self._nodes.place_of(holder.node)
             if at is None or not mask >> at & 1 or resource not in holder.requests:
                 continue
-            movable = self._movable(holder, resource)
+            movable = self._movable(holder, resource, at)
             if movable is None:
                 fixed += 1
             else:
                 pods[at].append(movable)
         return DrainHosts(self._nodes, mask, resource, pods), fixed
 
-    def _movable(self, holder: BoundPod, resource: str) -> MovablePod | None:
-        """Return a holder with what its controller's template requests; None for one that stays.
+    def _movable(self, holder: BoundPod, resource: str, at: int) -> MovablePod | None:
+        """Return a holder with its constraints; None for one that stays.
 
         A bare pod would be lost, a member of a gang would stop the others, and of a pod with
         volumes it is not known where it can run.
         """
+        own = self._settings.get(holder.uid, _NO_SETTINGS)
+        if own.gang or holder.group or holder.owner_kind not in _RECREATING:
+            return None
         owner = (holder.namespace, holder.owner_kind, holder.owner)
-        if holder.group or holder.owner_kind in GANG_KINDS:
-            return None
         templates = [one for one in self._controllers.get(owner, ()) if self._is_of(holder, one)]
-        first = next(iter(templates), None)
-        # Two revisions of a Deployment may differ: which one a pod is of is not known.
-        if first is None or any(
-            (one.requests, one.placement) != (first.requests, first.placement) for one in templates
-        ):
+        if any(one.together or one.placement.volumes for one in templates):
             return None
-        if first.together or first.placement.volumes:
-            return None
-        wants = constraints_of(first.requests, first.placement, self._state.is_gpu)
+        specs = [(one.requests, one.placement) for one in templates]
+        # Two revisions of a Deployment may differ: which one a pod is of is not known. Its own
+        # node selector is, and that it bears the taints of its host.
+        if not specs or any(one != specs[0] for one in specs):
+            specs = [(holder.requests, self._placement(own, at))]
+        requests, placement = specs[0]
         return MovablePod(
             uid=holder.uid,
             namespace=holder.namespace,
             name=holder.name,
             owner=f"{holder.owner_kind}/{holder.owner}",
             gpus=int(holder.requests[resource]),
-            requests=wants.requests,
-            placement=first.placement,
+            requests=constraints_of(requests, placement, self._state.is_gpu).requests,
+            placement=placement,
             held=max(0.0, self._state.at - holder.bound),
         )
+
+    def _placement(self, own: _OwnSettings, at: int) -> Placement:
+        taints = self._nodes.seen[at].taints
+        borne = tuple(Toleration(one.key, "Exists", effect=one.effect) for one in taints)
+        return Placement(node_selector=own.node_selector, tolerations=borne)
 
     def _is_of(self, holder: BoundPod, one: ControllerSnapshot) -> bool:
         gpus = {r: units for r, units in one.requests.items() if self._state.is_gpu(r)}

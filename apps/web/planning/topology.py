@@ -11,12 +11,19 @@ from apps.clusters.domain.window import Window
 from apps.planning import selectors as planning
 from apps.planning import services as planning_services
 from apps.planning.domain.topology.slots import GANG_SIZES
-from apps.planning.selectors import FragmentationRow, SlotRow, SlotSeries, TierFilters
+from apps.planning.selectors import (
+    FragmentationRow,
+    GangRow,
+    SlotRow,
+    SlotSeries,
+    TierFilters,
+)
 from apps.planning.services import TierDrainPlan
+from apps.usage.domain.amounts import nano
 from apps.usage.domain.usage_query import TimeStep
 from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_data
 from apps.web.components.formats import Format, Value, shown
-from apps.web.components.page_query import href, option_links, path_of
+from apps.web.components.page_query import href, option_links, path_of, workload_href
 from apps.web.components.plots import Plot, PlotLine, Scale
 from apps.web.components.tables import (
     Column,
@@ -36,7 +43,7 @@ LEVEL_NAMES: Mapping[str, str] = {
     TopologyLevel.NVLINK.value: "NVLink domain",
 }
 _TAKES = ("tier",)
-_TABS = (Tab("slots", "Slots"), Tab("fragmentation", "Fragmentation"))
+_TABS = (Tab("slots", "Slots"), Tab("fragmentation", "Fragmentation"), Tab("gangs", "Gangs"))
 _DRAIN = Tab("drain", "Drain plan")
 _POD_SIZES = (1, 2, 4, 8)
 _NODE_GPUS = 8
@@ -73,6 +80,9 @@ def topology(request: PageRequest) -> HttpResponseBase:
         plots = [_plot(one, reading, n) for n, one in enumerate(_largest(series), start=1)]
     elif tabs.chosen == "fragmentation":
         tables = [_fragmentation_table(total, reading), _days_table(filters, reading)]
+    elif tabs.chosen == "gangs":
+        gangs = planning.gang_rows(reading.window, visibility=reading.visibility, filters=filters)
+        tables = [_spread_table(gangs, reading), _gangs_table(gangs, reading)]
     else:
         plans = planning_services.drain_plans(
             _NODE_GPUS, now=reading.now, visibility=reading.visibility
@@ -308,6 +318,67 @@ def _days_table(filters: TierFilters, reading: QuerySession) -> Table:
         on_phone=("period", "tier", "unusable_gpu_hours", "fragmentation_index"),
     )
     return replace(table, rows=table.rows[:25], every=lambda: table.rows)
+
+
+# ---------------------------------------------------------------- gangs
+
+
+_NO_GANGS = "No gang of several pods ran in this window."
+_SPREAD = (
+    ("More domains than needed", True),
+    ("As few as needed", False),
+)
+
+
+def _spread_table(rows: Sequence[GangRow], reading: QuerySession) -> Table:
+    """Return the gangs that were spread more than needed beside the others, each as one line."""
+    lines = []
+    for label, is_spread in _SPREAD:
+        own = [row for row in rows if row.is_spread is is_spread]
+        measured = sum(row.measured_gpu_hours for row in own)
+        active = sum((row.utilization_ratio or 0.0) * row.measured_gpu_hours for row in own)
+        values: dict[str, Value] = {
+            "spread": label,
+            "gangs": len(own),
+            "measured_gpu_hours": nano(measured),
+            "utilization_ratio": active / measured if measured else None,
+        }
+        lines.append(TableRow(values))
+    return Table(
+        id="spread",
+        title="Spread and activity",
+        columns=(
+            Column("spread", "Spread"),
+            Column("gangs", "Gangs", Format.COUNT),
+            Column("measured_gpu_hours", "Measured", Format.GPU_HOURS, "GPU-h"),
+            Column("utilization_ratio", "GPU utilization", Format.RATIO),
+        ),
+        rows=lines if rows else [],
+        zone=reading.choice.zone,
+        empty=_NO_GANGS,
+        ordered=True,
+    )
+
+
+def _gangs_table(rows: Sequence[GangRow], reading: QuerySession) -> Table:
+    def line(row: GangRow) -> TableRow:
+        values = {**declared_values(row), "level": LEVEL_NAMES[row.level]}
+        link = workload_href(row.cluster, row.namespace, row.workload, reading.query)
+        return TableRow(values, {"workload": link})
+
+    shown = [line(row) for row in rows[:25]]
+    more = f"The first 25 of {len(rows)}; the file has all." if len(rows) > 25 else ""
+    return Table(
+        id="gangs",
+        title="Gangs",
+        columns=declared_columns(GangRow),
+        rows=shown,
+        zone=reading.choice.zone,
+        empty=_NO_GANGS,
+        note=more,
+        on_phone=("workload", "gpus", "domains", "utilization_ratio"),
+        every=lambda: [line(row) for row in rows],
+    )
 
 
 # ---------------------------------------------------------------- drain plan

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from apps.operations.domain.examine import catalog, connection, exporters, sharing, usage
+from apps.operations.domain.examine import catalog, connection, exporters, sharing, topology, usage
 from apps.operations.domain.findings import Finding, worst_first
 from apps.operations.domain.observations import ClusterObservations
 
@@ -17,6 +17,7 @@ CHECKS: tuple[Callable[[ClusterObservations], Iterator[Finding]], ...] = (
     sharing.check_sharing,
     sharing.check_mig,
     usage.check_usage,
+    topology.check_topology,
 )
 
 

@@ -9,6 +9,7 @@ from django.db import transaction
 from django.db.models import Max
 
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile, differences, with_earlier
+from apps.clusters.domain.resources import counted
 from apps.clusters.domain.tiers import TierRule
 from apps.clusters.gateways import ClusterClients
 from apps.clusters.models import Cluster
@@ -17,6 +18,7 @@ from apps.clusters.services import tier_rules_at
 from apps.operations.adapters.task_queues import BrokerUnavailable, queue_depths
 from apps.operations.domain.examine import examine
 from apps.operations.domain.examine.connection import of_writer
+from apps.operations.domain.examine.topology import without_policy
 from apps.operations.domain.findings import Finding, Severity, worst_first
 from apps.operations.domain.observations import ClusterObservations, MetricsObservations
 from apps.operations.models import SeenExporters
@@ -208,6 +210,9 @@ def _unread(observed: ClusterObservations) -> tuple[str, ...]:
     found = []
     if observed.measured and observed.quotas is None:
         found.append("quotas of namespaces")
+    if nodes := without_policy(observed):
+        count = counted(len(nodes), "multi-GPU node")
+        found.append(f"Topology Manager of {count} (no NodeResourceTopology names its policy)")
     writer = observed.api.writer if observed.api else None
     if writer and not writer.trouble and writer.limited is None:
         found.append(POLICY_UNCHECKED)

@@ -1,6 +1,6 @@
 """What the database has of a cluster for the doctor: nodes, who holds GPUs, and sums of facts."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,7 +9,14 @@ from django.conf import settings
 from django.db.models import Count, Max, Q, Sum
 
 from apps.accounts.models import Team
-from apps.clusters.domain.observed.objects import ObservedKind, QuotaSnapshot
+from apps.clusters.domain.observed.objects import (
+    POD_GROUPS,
+    NodeResourceTopologySnapshot,
+    ObservedKind,
+    PodGroupSnapshot,
+    QuotaSnapshot,
+    WorkloadSnapshot,
+)
 from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord
 from apps.clusters.domain.tiers import UNASSIGNED, UNMATCHED, TierRule, tier_of
 from apps.clusters.domain.window import Window, last_closed_hour
@@ -20,6 +27,7 @@ from apps.clusters.services import observed_objects, recorded_intervals, team_fi
 from apps.operations.domain.observations import (
     ClusterHistory,
     CollectedHours,
+    GangGroup,
     NodeDay,
     NodeTenant,
     PodGroup,
@@ -28,6 +36,7 @@ from apps.operations.domain.observations import (
     TierMonth,
     UnassignedNamespace,
 )
+from apps.pending.domain.queues.gangs import GANG_KINDS
 from apps.quotas.selectors import STALE_AFTER, observed_until
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.collection import CollectionState
@@ -45,6 +54,7 @@ from apps.usage.selectors import claims_before_the_watch
 DAY = timedelta(days=1)
 MONTH = timedelta(days=30)
 _MOMENT = timedelta(minutes=1)
+_GROUPS_KEPT = timedelta(days=2)
 _CLAIM = "ResourceClaim"
 
 
@@ -57,7 +67,7 @@ def history_of(
 ) -> ClusterHistory:
     """Return what is known of a cluster from the database.
 
-    Fifteen queries, one more where namespaces belong to no team, two where a tier is of claims.
+    Eighteen queries, one more where namespaces belong to no team, two where a tier is of claims.
 
     `shown` and `shown_nodes` are what kube-state-metrics shows: of a cluster without API they say
     who holds GPUs, for pods known from series alone are not known to be there still.
@@ -82,7 +92,44 @@ def history_of(
         unassigned=_unassigned(cluster, now, groups),
         quotas=_quotas(cluster, now),
         hours=_hours(cluster, now),
+        gangs=_ungrouped_gangs(cluster, now),
+        topology_policies=_topology_policies(cluster),
     )
+
+
+def _topology_policies(cluster: Cluster) -> dict[str, str]:
+    """Return node → policy of its Topology Manager, of nodes that publish it. One query."""
+    return {
+        one.name: one.body.policy
+        for one in observed_objects(cluster.pk, [ObservedKind.NODE_RESOURCE_TOPOLOGY])
+        if isinstance(one.body, NodeResourceTopologySnapshot) and one.body.policy
+    }
+
+
+def _ungrouped_gangs(cluster: Cluster, now: datetime) -> list[GangGroup]:
+    """Return the jobs whose pods work together and came without a group. Two queries.
+
+    Of two days, for which the watch keeps the groups of jobs that are over; of pods that it saw.
+    """
+    since = now - _GROUPS_KEPT
+    rows = Pod.objects.filter(
+        *(Q(cluster=cluster), Q(created_at__gte=since), Q(gang="", queue="")),
+        workload__kind__in=GANG_KINDS,
+        priority__isnull=False,
+    )
+    names = ("workload__namespace__name", "workload__kind", "workload__name")
+    counts = rows.order_by(*names).values_list(*names).annotate(Count("pk"))
+    found = {(space, kind, name): n for space, kind, name, n in counts if n > 1}
+    if not found:
+        return []
+    kinds = (ObservedKind.KUEUE_WORKLOAD, *POD_GROUPS)
+    for one in observed_objects(cluster.pk, kinds, gone_since=since):
+        if isinstance(one.body, WorkloadSnapshot | PodGroupSnapshot):
+            found.pop((one.namespace, one.body.owner_kind, one.body.owner), None)
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for (space, kind, _), n in found.items():
+        groups[space, kind].append(n)
+    return [GangGroup(*key, jobs=len(own), pods=sum(own)) for key, own in sorted(groups.items())]
 
 
 def _quotas(cluster: Cluster, now: datetime) -> list[QuotaRow] | None:

@@ -1,0 +1,95 @@
+"""The page of the topology: slots, fragmentation, gangs, and the drain plan of administrators."""
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from apps.clusters.domain.observed.objects import ControllerSnapshot, NodeSnapshot, ObservedKind
+from apps.clusters.models import NodeInterval, Pod
+from tests.factories import H100, Portal
+from tests.pending.rows import make_looked, see
+from tests.planning.topology_portal import GPU, HOUR, hold, make_topology
+from tests.web.pages import text_of
+from tests.web.shown import tables_of
+
+pytestmark = pytest.mark.django_db
+PAGE = "/capacity/topology/"
+
+
+@pytest.fixture
+def portal() -> Portal:
+    """Return the portal of `topology_portal`, as if it were so now."""
+    portal = make_topology()
+    Pod.objects.all().delete()
+    for node, gpus in (("n1", 6.0), ("n2", 3.0), ("n2", 1.0), ("n4", 5.0)):
+        hold(portal, node, gpus, timezone.now() - 5 * HOUR)
+    return portal
+
+
+def reader(portal: Portal, name: str = "dan") -> Client:
+    client = Client()
+    client.force_login(getattr(portal, name))
+    return client
+
+
+def test_everybody_sees_slots_by_tier_and_level(portal: Portal) -> None:
+    page = text_of(reader(portal), PAGE)
+    head, *lines = tables_of(page)["slots"].rows
+    found = {line[1].text: [cell.text for cell in line[2:]] for line in lines}
+    assert [cell.text.split()[0] for cell in head][:3] == ["Tier", "Level", "Domains"]
+    assert found["host"] == ["4", "17", "17", "8", "3", "1", "too large", "too large"]
+    assert found["rack"][:7] == ["2", "17", "17", "8", "3", "1", "0"]
+    assert found["zone"][5:7] == ["2", "1"]
+    assert "Drain plan" not in page
+    assert "n1" not in page
+
+
+def test_pods_of_eight_gpus_need_whole_hosts(portal: Portal) -> None:
+    lines = tables_of(text_of(reader(portal), f"{PAGE}?pods=8&level=rack"))["slots"].rows
+    found = {line[1].text: [cell.text for cell in line[3:]] for line in lines[1:]}
+    assert found["zone"][4:6] == ["1", "0"]
+
+
+def test_fragmentation_is_told_by_tier_and_day(portal: Portal) -> None:
+    found = tables_of(text_of(reader(portal), f"{PAGE}?tab=fragmentation"))
+    assert [line[1].text for line in found["fragmentation"].rows[1:]] == ["gold"]
+    assert len(found["days"].rows) > 2
+
+
+def test_gangs_are_those_of_teams_that_the_reader_sees(portal: Portal) -> None:
+    for node, gpus in (("n1", 1.0), ("n4", 1.0)):
+        hold(portal, node, gpus, timezone.now() - HOUR, owner="ddp", gang="ddp")
+    found = tables_of(text_of(reader(portal, "ada"), f"{PAGE}?tab=gangs"))
+    (line,) = found["gangs"].rows[1:]
+    told = [cell.text for cell in line]
+    assert told[3:6] == ["Job/ddp", "ddp", "gold"]
+    # Two racks, where one host has room for two GPUs.
+    assert told[8:11] == ["rack", "2", "1"]
+    assert [cell.text for cell in found["spread"].rows[1]][:2] == ["More domains than needed", "1"]
+    assert "Job/ddp" not in text_of(reader(portal), f"{PAGE}?tab=gangs")
+
+
+def test_administrators_see_which_pods_to_move(portal: Portal) -> None:
+    west, now = portal.clusters[0], timezone.now()
+    west.kubernetes = {"in_cluster": True}
+    west.save()
+    make_looked(west, now)
+    labels = {"nvidia.com/gpu.product": H100}
+    amounts = {GPU: 8.0, "cpu": 64.0, "pods": 110.0}
+    for node, used in (("n1", 6.0), ("n2", 4.0), ("n4", 5.0)):
+        body = NodeSnapshot(labels=labels, allocatable=amounts, used={GPU: used, "cpu": used})
+        see(west, ObservedKind.NODE, node, body, at=now, namespace="", name=node)
+    hold(portal, "n4", 2.0, now - HOUR, owner="serve", kind="StatefulSet", gang="g")
+    job = ControllerSnapshot(created=0.0, wanted=1, pods=1, requests={GPU: 1.0, "cpu": 4.0})
+    see(west, ObservedKind.JOB, "job", job, at=now, name="train")
+    found = tables_of(text_of(reader(portal, "cleo"), f"{PAGE}?tab=drain"))["moves"].rows
+    moves = [[cell.text for cell in line] for line in found[1:]]
+    # n2 needs 4 GPUs: its pods of 3 and 1 go where 3 and 2 are free.
+    assert [(row[2], row[5], row[7]) for row in moves] == [("n2", "1", "n1"), ("n2", "3", "n4")]
+    assert "n2" not in text_of(reader(portal), f"{PAGE}?tab=drain")
+
+
+def test_a_portal_without_nodes_says_so(portal: Portal) -> None:
+    NodeInterval.objects.all().delete()
+    page = text_of(reader(portal), PAGE)
+    assert "No node with whole GPUs is known" in page
