@@ -22,6 +22,8 @@ from tests.api.conftest import client_of
 from tests.factories import (
     H100,
     Portal,
+    make_pod,
+    make_workload,
 )
 from tests.pending.pending_portal import at_most
 from tests.pending.rows import see
@@ -202,6 +204,23 @@ def test_a_value_of_a_priority_class_that_is_not_known_is_said(watched: Portal) 
     ]
     found = result(watched, job(1, priorityClassName="high", priority=9))
     assert found["unchecked"] == ["Preemption is not assumed."]
+
+
+def test_a_value_of_a_priority_class_is_that_of_pods_with_it(watched: Portal) -> None:
+    west, now = watched.clusters[0], timezone.now()
+    other = PodSnapshot(created=0.0, requests={GPU: 4.0}, priority=7, phase="Pending")
+    see(west, ObservedKind.POD, "other", other, at=now, namespace="speech", name="other")
+    train = make_workload(west, "speech", "important")
+    make_pod(train, created_at=now, cards=watched.cards[0], priority_class="high", priority=9)
+    found = result(watched, job(4, priorityClassName="high"))
+    assert found["position"] == {"place": 1, "of": 2, "queue": ""}
+    assert found["unchecked"] == ["Preemption is not assumed."]
+    assert result(watched, job(4))["position"]["place"] == 2
+
+
+def test_names_that_no_database_takes_are_answered_all_the_same(watched: Portal) -> None:
+    strange = job(1, priorityClassName="a\0b").replace("name: train", 'name: "tr\\0ain"')
+    assert asked(client_of(watched.ada), strange)["status"] in {200, 400}
 
 
 def test_who_does_not_see_a_namespace_is_not_answered(watched: Portal) -> None:

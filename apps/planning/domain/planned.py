@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from apps.clusters.domain.devices.resource_claims import ClaimUnits, pod_claims
 from apps.clusters.domain.kube_json import JsonObject, mapping, placement, request, text
@@ -25,21 +26,31 @@ class ManifestPods:
     """What a manifest submits to a cluster: its work, and the state with its claims.
 
     `unknown_templates` are ResourceClaimTemplates that pods name and the manifest does not have:
-    what they request is not known.
+    what they request is not known. `priorities` are the values of priority classes that are known.
     """
 
     state: ClusterState
     works: tuple[tuple[Submission, PlannedWork], ...]
     unknown_templates: Mapping[str, Collection[str]] = field(default_factory=dict)
+    priorities: Mapping[str, int] = field(default_factory=dict)
 
 
 class SubmissionReader:
-    """Makes of submissions the pods that a cluster would see, in one namespace."""
+    """Makes of submissions the pods that a cluster would see, in one namespace.
+
+    `priorities` are values of priority classes, as admission would write them into a pod.
+    """
 
     def __init__(
-        self, manifest: Manifest, state: ClusterState, namespace: str, named: Collection[str]
+        self,
+        manifest: Manifest,
+        state: ClusterState,
+        namespace: str,
+        named: Collection[str],
+        priorities: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._manifest = manifest
+        self._priorities = priorities
         self._namespace = namespace
         self._named = named
         self._is_gpu = state.is_gpu
@@ -57,7 +68,7 @@ class SubmissionReader:
         unknown = {
             work.name: names for one, work in works if (names := self._unknown_templates(one))
         }
-        return ManifestPods(self.state, works, unknown)
+        return ManifestPods(self.state, works, unknown, self._priorities)
 
     def _with_claims(self, state: ClusterState) -> ClusterState:
         context = ExtractionContext(self._named, is_gpu_class=self._is_gpu)
@@ -96,6 +107,9 @@ class SubmissionReader:
         item = {"metadata": metadata, "spec": dict(template.spec), "status": {"phase": "Pending"}}
         # A pod that names its node passes by the scheduler: asked is whether it would be placed.
         item["spec"].pop("nodeName", None)
+        value = self._priorities.get(text(template.spec.get("priorityClassName")))
+        if value is not None:
+            item["spec"].setdefault("priority", value)
         found = pod_claims(item, self._claim_units)
         context = ExtractionContext(self._named, None, found, self._is_gpu, self._templates)
         pod = pod_snapshot(item, context)

@@ -1,20 +1,21 @@
 """Whether the pods of a manifest would start on a cluster; nothing is sent to it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.kube_json import text
 from apps.clusters.selectors import ActiveCluster, active_clusters
 from apps.clusters.services import TierHistory
 from apps.pending import selectors as pending
 from apps.pending import services as pending_services
 from apps.pending.domain.submission import PlannedPods, PlannedStart, PlannedWork
 from apps.planning.domain.manifests.read import read_manifest
-from apps.planning.domain.manifests.submissions import Submission
+from apps.planning.domain.manifests.submissions import Manifest, Submission
 from apps.planning.domain.measured_use import FamilyHistory
-from apps.planning.domain.planned import SubmissionReader
+from apps.planning.domain.planned import ManifestPods, SubmissionReader
 from apps.planning.domain.verdicts import Verdict, quotas_touched, verdict_of
-from apps.planning.selectors import family_history
+from apps.planning.selectors import family_history, priority_values
 from apps.planning.services.preflight_alternatives import AlternativeRequests
 from apps.planning.services.preflight_rows import AlternativeRow, PreflightReport, PreflightResult
 from apps.planning.services.preflight_sizes import PodSize, SubmissionSizes, cost_of
@@ -51,14 +52,13 @@ def preflight_manifest(
         raise PreflightRefused(f"No watch follows {cluster}: its nodes and quotas are not known.")
     catalog = TierHistory.load()
     state = pending_services.current_state(found.pk, now=now, catalog=catalog)
-    asked = SubmissionReader(read, state, namespace, catalog.resources).pods()
+    priorities = priority_values(found.pk, _priority_classes(read))
+    asked = SubmissionReader(read, state, namespace, catalog.resources, priorities).pods()
     sizes = SubmissionSizes(cluster, asked.state, catalog, now, visibility)
     answers = _ClusterAnswers(found, sizes, team, now, visibility)
     return PreflightReport(
         results=tuple(
-            result
-            for one, work in asked.works
-            for result in answers.results(one, work, asked.unknown_templates)
+            result for one, work in asked.works for result in answers.results(one, work, asked)
         ),
         as_of=min(now, found.watched_until),
         other_kinds=read.other_kinds,
@@ -84,7 +84,7 @@ class _ClusterAnswers:
         self._visibility = visibility
 
     def results(
-        self, one: Submission, work: PlannedWork, unknown: Mapping[str, object]
+        self, one: Submission, work: PlannedWork, asked: ManifestPods
     ) -> Iterator[PreflightResult]:
         """Yield the answer for each kind of pods with GPUs; without any, for the first."""
         starts = self._sizes.diagnoser.starts(work)
@@ -92,8 +92,8 @@ class _ClusterAnswers:
             at for at, part in enumerate(work.pods) if self._sizes.gpus(part) or part.pod.claims
         ]
         for at in with_gpus or [0]:
-            named = bool(unknown.get(one.name))
-            yield self._result(one, work, at, starts[at], unknown_claims=named)
+            unchecked = tuple(_unchecked(one, at, work.pods[at], asked))
+            yield self._result(one, work, at, starts[at], unchecked)
 
     def _result(
         self,
@@ -101,8 +101,7 @@ class _ClusterAnswers:
         work: PlannedWork,
         at: int,
         start: PlannedStart,
-        *,
-        unknown_claims: bool,
+        unchecked: tuple[str, ...],
     ) -> PreflightResult:
         part, why = work.pods[at], start.why
         quotas = quotas_touched(self._sizes.state, work)
@@ -144,7 +143,7 @@ class _ClusterAnswers:
             change=rows[0] if rows else None,
             suggestions=tuple(rows),
             alternatives=self._alternatives(work, at, size, family, is_held=why is not None),
-            unchecked=tuple(_unchecked(one, at, part, unknown_claims=unknown_claims)),
+            unchecked=unchecked,
         )
 
     def _family(self, namespace: str, one: Submission) -> FamilyHistory | None:
@@ -171,9 +170,16 @@ class _ClusterAnswers:
         return (*cheaper, *(o for o in found if (o.tier, o.resource, o.units) not in named))
 
 
-def _unchecked(
-    one: Submission, at: int, part: PlannedPods, *, unknown_claims: bool
-) -> Iterator[str]:
+def _priority_classes(manifest: Manifest) -> set[str]:
+    named = {
+        text(template.spec.get("priorityClassName"))
+        for one in manifest.submissions
+        for template in one.templates
+    }
+    return named - {""}
+
+
+def _unchecked(one: Submission, at: int, part: PlannedPods, asked: ManifestPods) -> Iterator[str]:
     """Yield what the recorded state does not tell, of what the pods ask for."""
     spec = one.templates[at].spec
     affinity = spec.get("affinity")
@@ -183,11 +189,12 @@ def _unchecked(
         yield "Topology spread is not checked."
     if part.pod.placement.volumes:
         yield "Volumes are not checked."
-    if unknown_claims:
+    if asked.unknown_templates.get(one.name):
         yield "A ResourceClaimTemplate is not in the manifest; its devices are not counted."
     elif part.pod.claims:
         yield "Device selectors are not checked."
     if one.priority_class:
         yield "Preemption is not assumed."
-        if not part.pod.priority:
+        # Of Kueue's own priority classes no value is seen.
+        if "priority" not in spec and one.priority_class not in asked.priorities:
             yield "The value of the priority class is not known; 0 is assumed."
