@@ -7,6 +7,7 @@ import pytest
 from django.test import Client
 
 from apps.accounts.domain.identity import Role
+from apps.accounts.models import User
 from tests.factories import make_user
 from tests.faults.collecting import Collecting
 
@@ -24,7 +25,8 @@ class PageTexts:
     def __init__(self, portal: Collecting, patch: pytest.MonkeyPatch) -> None:
         self._portal, self._patch = portal, patch
         self._client = Client()
-        self._client.force_login(make_user("admin", Role.ADMIN))
+        known = User.objects.filter(username="admin").first()
+        self._client.force_login(known or make_user("admin", Role.ADMIN))
 
     def text(self, address: str) -> str:
         """Return the words of a page that must be there, one blank between them."""

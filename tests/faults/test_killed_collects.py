@@ -1,5 +1,6 @@
 """Collecting and deriving that are killed at any moment: the facts are those of a quiet run."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -12,16 +13,34 @@ from apps.usage.models import CollectionWindow
 from tests.faults.collecting import HOURS, Collecting, doors
 from tests.faults.facts import Facts, facts
 from tests.faults.kills import Killable
+from tests.faults.page_texts import PageTexts
 from tests.faults.stages import CLOSED, DAY_AFTER, LEASES, beat, collected, portal_at, watched
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 
+DAY = "?first=2026-10-01&last=2026-10-01"
+ALLOCATED = re.compile(r"Allocated average (\d+) %")
+
+
+def check_home(portal: Collecting) -> None:
+    """Home has the hours that are whole, says that others lack, and shows no zero for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        home = PageTexts(portal, patch).text(f"/{DAY}")
+    whole = CollectionWindow.objects.filter(state=CollectionState.COMPLETE).count()
+    assert ("No hour has been collected yet." in home) == (whole == 0)
+    assert ("missing: 1 Oct 0" in home) == (0 < whole < len(HOURS))
+    assert all(int(one) > 20 for one in ALLOCATED.findall(home)), home
+    assert bool(ALLOCATED.findall(home)) == bool(whole)
+
+
 def beat_after_leases(portal: Collecting) -> None:
+    check_home(portal)
     portal.clock.advance(LEASES.total_seconds())
     beat(portal)
     found = list(CollectionWindow.objects.order_by("hour").values_list("hour", "state"))
     assert found == [(hour.start, CollectionState.COMPLETE) for hour in HOURS]
+    check_home(portal)
 
 
 def derive_after_leases(portal: Collecting) -> None:
