@@ -250,14 +250,19 @@ BEAT_ALIVE_FILE = VAR_DIR / "beat-alive"
 PENDING_SECONDS = env.whole("GPUPORTAL_PENDING_SECONDS", 15, least=1)
 
 
+_CLOCKS_DIFFER = timedelta(minutes=30)
+
+
 def _every(task: str, **interval: float) -> dict[str, Any]:
     """Return an entry of beat; one that no worker had time for is not worth doing beside the next.
 
     Hours that are long past come a bounded number a run: short intervals catch up with them, and
-    cost next to nothing where nothing is due.
+    cost next to nothing where nothing is due. Beat's clock says when a task expires, and the
+    worker's whether it has: a worker that is ahead would discard every one without the slack.
     """
     schedule = timedelta(**interval)
-    return {"task": task, "schedule": schedule, "options": {"expires": schedule.total_seconds()}}
+    expires = schedule + _CLOCKS_DIFFER
+    return {"task": task, "schedule": schedule, "options": {"expires": expires.total_seconds()}}
 
 
 _SCHEDULE_SECONDS = env.whole("GPUPORTAL_SCHEDULE_SECONDS", 60, least=1)

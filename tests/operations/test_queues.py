@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import signal
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -49,6 +50,14 @@ def test_every_task_goes_to_a_declared_queue_and_every_queue_has_tasks() -> None
 def test_an_approved_change_is_behind_no_other_kind_of_work(task: str, queue: str) -> None:
     assert task in portal_tasks()
     assert queue_of(task) == queue
+
+
+def test_no_task_expires_for_a_worker_whose_clock_is_off() -> None:
+    """Beat ten minutes behind and the worker ten minutes ahead, or the other way round."""
+    apart = timedelta(minutes=20)
+    for name, entry in settings.CELERY_BEAT_SCHEDULE.items():
+        left = timedelta(seconds=entry["options"]["expires"]) - apart
+        assert left >= entry["schedule"], name
 
 
 def test_the_processes_of_one_machine_serve_each_queue_once_and_changes_alone() -> None:
