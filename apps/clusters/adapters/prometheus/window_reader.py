@@ -134,13 +134,22 @@ class WindowReader:
 
         Raises SourceRejected only where the server itself refuses them.
         """
-        body = self._api.post(instant_request(query, at))
-        try:
-            timed = _TimedQuery(query, at - range_seconds(query), at)
-            return self._decoded(decode_matrix, body, labels, timed)
-        except SourceRejected as error:
-            # A refusal was raised before: callers do without raw samples then, for good.
-            raise SourceUnavailable(str(error)) from error
+        (series,) = self.raws([query], at, labels)
+        return series
+
+    def raws(
+        self, queries: Sequence[str], at: float, labels: type[Labels]
+    ) -> Iterator[list[Matrix[Labels]]]:
+        """Yield the raw samples of several range selectors, in order; raises as `raw`."""
+        bodies = self._api.many(instant_request(query, at) for query in queries)
+        for query, body in zip(queries, bodies, strict=True):
+            try:
+                timed = _TimedQuery(query, at - range_seconds(query), at)
+                series = self._decoded(decode_matrix, body, labels, timed)
+            except SourceRejected as error:
+                # A refusal was raised before: callers do without raw samples then, for good.
+                raise SourceUnavailable(str(error)) from error
+            yield series
 
     def instants(
         self, wanted: Sequence[tuple[str, type[Any]]], at: float

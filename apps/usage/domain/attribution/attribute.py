@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from math import fsum
 
 from apps.clusters.domain.devices.state import NO_LEVELS, ActivitySample, DeviceSlot
@@ -327,22 +328,25 @@ def recut(
     grouped: dict[int, list[ActivitySample]] = defaultdict(list)
     by_name = _by_name(holdings)
     values: dict[tuple[Device, int], list[float]] = defaultdict(list)
-    for sample in samples:
-        slot = int(sample.at // SLOT_SECONDS) * SLOT_SECONDS
-        device = (slot, sample.uuid, sample.gpu_instance)
+    for device, some in groupby(samples, _device_of):
         if device in of_group:
-            grouped[id(of_group[device])].append(sample)
-        if device not in patterns:
-            continue
-        candidates = by_name.get((sample.namespace, sample.pod), ())
-        holder = _holder_at(sample.at, patterns[device], candidates)
-        values[device, holder].append(sample.activity)
+            some = list(some)
+            grouped[id(of_group[device])] += some
+        for sample in some if device in patterns else ():
+            candidates = by_name.get((sample.namespace, sample.pod), ())
+            holder = _holder_at(sample.at, patterns[device], candidates)
+            values[device, holder].append(sample.activity)
     sums = {key: (fsum(some), len(some)) for key, some in values.items()}
     _put(attribution, patterns, sums, holdings)
     for group in attribution.unclear:
         own = grouped[id(group)]
         attribution.take(divide_by_instants(group, holdings, attribution.interval, own))
     attribution.unclear.clear()
+
+
+def _device_of(sample: ActivitySample) -> Device:
+    slot = int(sample.at // SLOT_SECONDS) * SLOT_SECONDS
+    return (slot, sample.uuid, sample.gpu_instance)
 
 
 def _taken_out(

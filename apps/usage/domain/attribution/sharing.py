@@ -7,7 +7,7 @@ Amounts are GPU-seconds of GPU-equivalents.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 from typing import NamedTuple
@@ -169,10 +169,10 @@ def divide(group: DeviceGroup, holdings: Sequence[Allocation], seconds: Seconds)
         measured.append(covered)
         if samples:
             activity.append(_fraction(total / samples) * covered * _part(rows[0]))
-    used = _TenantUse(group, holdings)
+    used = _TenantUse(group, holdings, devices)
     # Activity adds up over the devices, time does not: a tenant ran on all of them at once.
     used.add(fsum(activity), fsum(measured) / len(devices), used.weights())
-    return Division(used.shares(devices), strays + used.left_over(devices))
+    return Division(used.shares(), strays + used.left_over())
 
 
 def divide_by_instants(
@@ -185,35 +185,62 @@ def divide_by_instants(
     strays.
     """
     devices = group.devices()
-    used = _TenantUse(group, holdings)
-    values: dict[DeviceKey, dict[float, tuple[bool, float]]] = defaultdict(dict)
-    for sample in samples:
-        key = (sample.uuid, sample.gpu_instance)
-        if key in devices and group.slot <= sample.at < group.slot + SLOT_SECONDS:
-            # A row without a pod is the device's own; copies of it say the same.
-            found = (not sample.pod, sample.activity)
-            values[key][sample.at] = max(values[key].get(sample.at, found), found)
+    used = _TenantUse(group, holdings, devices)
     strays: list[DeviceSlot] = []
-    for key, at_times in values.items():
+    for key, at_times in _by_instant(group, devices, samples).items():
         row = devices[key][0]
         interval, part = seconds(row), _part(row)
         nobody: list[float] = []
-        for at, (_, value) in sorted(at_times.items()):
+        measured = interval / len(devices)
+        for at, value in sorted(at_times.items()):
             present = used.present(at)
-            if present:
-                used.add(value * interval * part, interval / len(devices), present)
+            if present.of:
+                used.add(value * interval * part, measured, present)
             else:
                 nobody.append(value)
         if nobody:
             strays.append(_stray(row, fsum(nobody), len(nobody)))
-    return Division(used.shares(devices), strays + used.left_over(devices))
+    return Division(used.shares(), strays + used.left_over())
+
+
+def _by_instant(
+    group: DeviceGroup, devices: Collection[DeviceKey], samples: Iterable[ActivitySample]
+) -> dict[DeviceKey, dict[float, float]]:
+    """Return the activity of each device of the group at each instant of its slot."""
+    start, end = group.slot, group.slot + SLOT_SECONDS
+    # A row without a pod is the device's own and tells; those of pods are copies of it.
+    of_pods: dict[DeviceKey, dict[float, float]] = {}
+    found: dict[DeviceKey, dict[float, float]] = {}
+    for uuid, instance, _, pod, at, activity in samples:
+        key = (uuid, instance)
+        if key in devices and start <= at < end:
+            known = (of_pods if pod else found).setdefault(key, {})
+            if activity > known.get(at, -1.0):
+                known[at] = activity
+    for key, values in of_pods.items():
+        found[key] = values | found.get(key, {})
+    return found
+
+
+class _Weights(NamedTuple):
+    """What something is divided by: (number of a tenant, weight), and the sum of the weights."""
+
+    of: Sequence[tuple[int, float]]
+    total: float
 
 
 class _TenantUse:
-    """Adds up what each tenant of a group had."""
+    """Adds up what each tenant of a group had of its devices."""
 
-    def __init__(self, group: DeviceGroup, holdings: Sequence[Allocation]) -> None:
+    def __init__(
+        self,
+        group: DeviceGroup,
+        holdings: Sequence[Allocation],
+        devices: Mapping[DeviceKey, Sequence[DeviceSlot]],
+    ) -> None:
         self._group = group
+        self._devices = devices
+        self._there = fsum(_part(rows[0]) for rows in devices.values()) * SLOT_SECONDS
         self._holdings = {number: holdings[number] for number in group.tenants}
         self._processes = self._by_process()
         self._used: dict[int, list[float]] = defaultdict(list)
@@ -222,7 +249,7 @@ class _TenantUse:
         self._changes = sorted(
             {at for holding in self._holdings.values() for run in holding.runs for at in run}
         )
-        self._present: dict[int, dict[int, float]] = {}
+        self._present: dict[int, _Weights] = {}
 
     def _by_process(self) -> dict[int, float]:
         """Return the processes' activity a running second, by tenant; empty where all are 0.
@@ -249,12 +276,12 @@ class _TenantUse:
     def ran(self, number: int, slot: int) -> float:
         return self._holdings[number].ran_in(slot)
 
-    def weights(self) -> dict[int, float]:
+    def weights(self) -> _Weights:
         """Return what to divide a whole slot by: unit-seconds, or activity by process."""
         slot = self._group.slot
         return self._rated({number: self.ran(number, slot) for number in self._holdings})
 
-    def present(self, at: float) -> dict[int, float]:
+    def present(self, at: float) -> _Weights:
         """Return what to divide an instant by: empty when no pod ran."""
         # The same at every instant between two changes, of which there are few.
         place = bisect_right(self._changes, at)
@@ -268,24 +295,26 @@ class _TenantUse:
             weights = self._present[place] = self._rated(here)
         return weights
 
-    def _rated(self, times: Mapping[int, float]) -> dict[int, float]:
-        by_process = {n: self._processes.get(n, 0.0) * t for n, t in times.items()}
-        if any(by_process.values()):
-            return by_process
-        return {n: self._holdings[n].gpu_equivalents * t for n, t in times.items()}
+    def _rated(self, times: Mapping[int, float]) -> _Weights:
+        weights = {n: self._processes.get(n, 0.0) * t for n, t in times.items()}
+        if not any(weights.values()):
+            weights = {n: self._holdings[n].gpu_equivalents * t for n, t in times.items()}
+        return _Weights(list(weights.items()), fsum(weights.values()))
 
-    def add(self, activity: float, measured: float, weights: Mapping[int, float]) -> None:
+    def add(self, activity: float, measured: float, weights: _Weights) -> None:
         """Divide `activity` that was measured for so many seconds."""
-        total = fsum(weights.values())
-        for number, weight in weights.items():
+        of, total = weights
+        for number, weight in of:
             self._used[number].append(activity * weight / total if total else 0.0)
             self._measured[number].append(measured)
-        if len(weights) > 1:
-            self._together.update(weights)
+        if len(of) > 1:
+            self._together.update([number for number, _ in of])
 
-    def shares(self, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]) -> dict[int, DeviceShare]:
+    def shares(self) -> dict[int, DeviceShare]:
         """Return each tenant's share; what exceeds its holding is burst."""
-        energy = fsum(row.energy_wh or 0.0 for rows in devices.values() for row in rows)
+        energy = fsum(row.energy_wh or 0.0 for rows in self._devices.values() for row in rows)
+        levels = self._level_sums()
+        together = fsum(amount for some in self._used.values() for amount in some)
         slot = self._group.slot
         found = {}
         for number, holding in self._holdings.items():
@@ -298,34 +327,31 @@ class _TenantUse:
                 measured,
                 min(used, most),
                 max(0.0, used - most),
-                not self._processes
-                and (number in self._together or not self._is_placed(number, devices)),
-                energy * self._held_part(number, devices),
-                self._memory(number, devices),
-                self._levels(used, most, devices),
+                not self._processes and (number in self._together or not self._is_placed(number)),
+                energy * self._held_part(number),
+                self._memory(number),
+                self._levels(levels, most, used / together if together else most / self._there),
             )
         return found
 
-    def _levels(
-        self, used: float, most: float, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]
-    ) -> ActivityLevels:
-        """Return a tenant's means: each level is divided among the tenants as activity is."""
-        together = fsum(amount for some in self._used.values() for amount in some)
-        parts = fsum(_part(rows[0]) for rows in devices.values()) * SLOT_SECONDS
-        share = used / together if together else most / parts
-        means: list[float | None] = []
+    def _level_sums(self) -> list[float | None]:
+        """Return each level, added up over the slot; None where a device does not have it."""
+        sums: list[float | None] = []
         for place in range(len(NO_LEVELS)):
-            known = [_level(rows, place) for rows in devices.values()]
-            if not most or None in known:
-                means.append(None)
-                continue
-            whole = fsum(mean or 0.0 for mean in known) * SLOT_SECONDS
-            means.append(min(1.0, whole * share / most))
+            known = [_level(rows, place) for rows in self._devices.values()]
+            whole = None if None in known else fsum(mean or 0.0 for mean in known)
+            sums.append(None if whole is None else whole * SLOT_SECONDS)
+        return sums
+
+    @staticmethod
+    def _levels(sums: Iterable[float | None], most: float, share: float) -> ActivityLevels:
+        """Return a tenant's means: each level is divided among the tenants as activity is."""
+        means = [None if not most or x is None else min(1.0, x * share / most) for x in sums]
         return ActivityLevels(*means)
 
-    def _is_placed(self, number: int, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]) -> bool:
+    def _is_placed(self, number: int) -> bool:
         """Say whether a tenant was on every device of the group: by name, or for want of others."""
-        holding = self._holdings[number]
+        holding, devices = self._holdings[number], self._devices
         if len(devices) == 1 or (not holding.shared and holding.units >= len(devices)):
             return True
         pod = holding.pod
@@ -333,20 +359,17 @@ class _TenantUse:
             any(_names(row, pod.namespace, pod.name) for row in rows) for rows in devices.values()
         )
 
-    def _held_part(self, number: int, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]) -> float:
+    def _held_part(self, number: int) -> float:
         """Return which part of the group's devices a tenant held over the slot, 0..1."""
-        there = fsum(_part(rows[0]) for rows in devices.values()) * SLOT_SECONDS
         held = self._holdings[number].gpu_equivalents * self.ran(number, self._group.slot)
-        return min(1.0, held / there) if there else 0.0
+        return min(1.0, held / self._there) if self._there else 0.0
 
-    def _memory(
-        self, number: int, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]
-    ) -> float | None:
+    def _memory(self, number: int) -> float | None:
         """Return a tenant's peak: memory of a device with several is known by process alone."""
         pod = self._holdings[number].pod
         peaks = [
             row.memory_used_peak_mib
-            for rows in devices.values()
+            for rows in self._devices.values()
             for row in rows
             if row.memory_used_peak_mib is not None
             and _names(row, pod.namespace, pod.name)
@@ -354,15 +377,15 @@ class _TenantUse:
         ]
         return max(peaks, default=None)
 
-    def left_over(self, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]) -> list[DeviceSlot]:
+    def left_over(self) -> list[DeviceSlot]:
         """Return rows for the energy that no share covers."""
-        held = fsum(self._held_part(n, devices) for n in self._holdings if self._measured[n])
+        held = fsum(self._held_part(n) for n in self._holdings if self._measured[n])
         left = max(0.0, 1.0 - held)
         return [
             _stray(rows[0], 0.0, 0)._replace(
                 energy_wh=left * fsum(row.energy_wh or 0.0 for row in rows)
             )
-            for rows in devices.values()
+            for rows in self._devices.values()
             if left and any(row.energy_wh for row in rows)
         ]
 

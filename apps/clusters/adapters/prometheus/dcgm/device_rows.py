@@ -289,9 +289,12 @@ def raw_series(
     """Return the raw samples of a span of some devices."""
     start, end = span
     found: Raw = {}
-    for some in batches(uuids):
-        query = raw(metric, (*matchers, one_of(scheme.uuid_label, some)), seconds=end - start)
-        for one in reading.raw(query, end - END_MARGIN_SECONDS, scheme.holder):
+    queries = [
+        raw(metric, (*matchers, one_of(scheme.uuid_label, some)), seconds=end - start)
+        for some in batches(uuids)
+    ]
+    for series in reading.raws(queries, end - END_MARGIN_SECONDS, scheme.holder):
+        for one in series:
             found.setdefault(one.metric, []).append(one.values)
     return found
 

@@ -352,6 +352,7 @@ def _joined(
     """Yield the samples of a device once, whatever the number of its exporters."""
     joined = {name: merged(series) for name, series in together.items()}
     named = [samples for (_, pod), samples in joined.items() if pod]
-    for name, samples in sorted(joined.items()):
-        for at, value in samples if name[1] else between(samples, named):
-            yield ActivitySample(*device, *name, at, value)
+    uuid, instance = device
+    for (namespace, pod), samples in sorted(joined.items()):
+        for at, value in samples if pod else between(samples, named):
+            yield ActivitySample(uuid, instance, namespace, pod, at, value)
