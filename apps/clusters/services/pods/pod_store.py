@@ -30,6 +30,8 @@ LOST = "Lost"
 
 # Pods of one transaction: on SQLite nobody else writes meanwhile.
 PODS_AT_ONCE = 2000
+# SQLite takes 32,766 parameters in a query, PostgreSQL 65,535.
+UIDS_AT_ONCE = 5000
 
 
 @dataclass(slots=True)
@@ -227,13 +229,13 @@ def present_pods(cluster_id: int) -> list[TrackedPod]:
 def known_pods(
     cluster_id: int, uids: Sequence[str], *, ended: bool = False
 ) -> dict[str, TrackedPod]:
-    """Return the rows there are of these uids. One query for each 500.
+    """Return the rows there are of these uids. One query for each 5,000.
 
     `ended` picks those that the API showed to have ended.
     """
     found = {}
     over = Q(finished_at__isnull=False) | Q(deleted_at__isnull=False)
-    for part in chunks(uids):
+    for part in chunks(uids, UIDS_AT_ONCE):
         rows = Pod.objects.filter(cluster_id=cluster_id, uid__in=part)
         if ended:
             rows = rows.filter(over, source=PodSource.API.value)

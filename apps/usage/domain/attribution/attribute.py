@@ -187,7 +187,7 @@ class _Counts:
             self.instances.add((row.slot, row.uuid))
 
     def with_own_row(self, result: Attribution) -> set[Device]:
-        """Return the devices with a row of their own of the time of their pods' rows."""
+        """Return the devices with a row of their own at the time of their pods' rows."""
         return {
             device
             for device in self.named.keys() & self.bare.keys()
@@ -227,12 +227,12 @@ def _without_copies(result: Attribution, counts: _Counts) -> list[DeviceSlot]:
 
     In virtual-GPU mode exporters show a device without a pod beside the rows of its pods.
     """
-    # Most devices of a cluster have none beside each other: those are passed by.
-    beside = counts.with_own_row(result)
+    # Most devices of a cluster have one or the other: those are passed by.
+    both = counts.with_own_row(result)
     named: dict[Device, list[DeviceSlot]] = defaultdict(list)
-    for rows in (result.strays, *result.rows.values()) if beside else ():
+    for rows in (result.strays, *result.rows.values()) if both else ():
         for row in rows:
-            if row[:3] in beside and row.pod:
+            if row[:3] in both and row.pod:
                 named[row[:3]].append(row)
     if not named:
         return result.strays
