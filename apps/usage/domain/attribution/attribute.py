@@ -328,9 +328,9 @@ def recut(
     grouped: dict[int, list[ActivitySample]] = defaultdict(list)
     by_name = _by_name(holdings)
     values: dict[tuple[Device, int], list[float]] = defaultdict(list)
-    for device, some in groupby(samples, _device_of):
+    for device, together in groupby(samples, _device_of):
+        some = list(together)
         if device in of_group:
-            some = list(some)
             grouped[id(of_group[device])] += some
         for sample in some if device in patterns else ():
             candidates = by_name.get((sample.namespace, sample.pod), ())
