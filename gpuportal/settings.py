@@ -291,6 +291,7 @@ CELERY_BEAT_SCHEDULE = {
     "send-monthly-reports": _every("operations.send_monthly_reports", minutes=30),
     "apply-requests": _every("quota_requests.schedule_executions", seconds=15),
     "watch-gitops": _every("quota_requests.watch_gitops", seconds=30),
+    "start-due-bookings": _every("quota_requests.start_due", minutes=1),
     "revert-due-requests": _every("quota_requests.revert_due", minutes=1),
     "check-drift": _every("quota_requests.check_drift", minutes=1),
     "expire-requests": _every("quota_requests.expire", hours=1),

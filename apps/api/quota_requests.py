@@ -133,6 +133,15 @@ def _moment(help_text: str = "") -> Moment:
     return Moment(required=False, allow_null=True, help_text=text)
 
 
+def _confirmed(begins: str) -> serializers.ListField:
+    return serializers.ListField(
+        child=Text(max_length=253),
+        max_length=50,
+        required=False,
+        help_text=f"{begins}anagers of preview.owners that the limit is taken over from.",
+    )
+
+
 def _version() -> Number:
     return Number(min_value=1, max_value=_MOST, required=False, help_text="Or the header If-Match.")
 
@@ -160,6 +169,7 @@ class RequestBody(Body):
     reason = Text(max_length=LONGEST)
     needed_by = _moment()
     until = _moment("The change reverts automatically then.")
+    starts_at = _moment("A booking: it is applied then, and needs `until`.")
 
     def get_fields(self) -> Fields:
         return _amounts(super().get_fields(), required=True)
@@ -171,6 +181,7 @@ class EditedBody(Body):
     reason = Text(max_length=LONGEST, required=False)
     needed_by = _moment()
     until = _moment()
+    starts_at = _moment()
     version = _version()
 
     def get_fields(self) -> Fields:
@@ -185,6 +196,7 @@ class VersionBody(Body):
 
 class NoteBody(VersionBody):
     text = Text(max_length=LONGEST, required=False, allow_blank=True)
+    confirmed = _confirmed("Of a booking: m")
 
 
 class ReasonBody(VersionBody):
@@ -197,12 +209,7 @@ class OfferBody(ReasonBody):
 
 class ApplyBody(VersionBody):
     gitops = Flag(required=False, help_text="true: people commit the file, and the portal watches.")
-    confirmed = serializers.ListField(
-        child=Text(max_length=253),
-        max_length=50,
-        required=False,
-        help_text="Managers of preview.owners that the limit is taken over from.",
-    )
+    confirmed = _confirmed("M")
 
 
 class RevertBody(VersionBody):
@@ -443,13 +450,14 @@ class QuotaRequestView(ChangesView):
     )
     def patch(self, request: Request, pk: int) -> Response:
         body = EditedBody.read(request.data)
-        dates = ("needed_by", "until")
+        dates = ("needed_by", "until", "starts_at")
         edited = services.Edited(
             before=body.get("from"),
             after=body.get("to"),
             reason=body.get("reason"),
             needed_by=body.get("needed_by"),
             until=body.get("until"),
+            starts_at=body.get("starts_at"),
             clear=frozenset(name for name in dates if name in body and body[name] is None),
         )
         actor = self.actor(request)

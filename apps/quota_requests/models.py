@@ -30,6 +30,8 @@ class ChangeRequest(models.Model):
     `authors` are all who wrote or edited it, `approvals` who approved the text as it is.
     `changed_at` is of the last write of the row; `state_since` and `state_by` are of the last
     change of `state`, and empty in rows of before these were kept.
+    `starts_at` is the start of a booking, `before` then the amount that is planned for that time;
+    `confirmed` are the owners of the field whom its approver agreed to take it over from.
     `evidence`, `preview` and `ruling` are frozen at submission. `reverts_at` is when the portal
     takes a raise back by itself (null: never, or no more); `announced` counts what was said of it
     beforehand. `outcome` is the last sentence of the record.
@@ -47,6 +49,8 @@ class ChangeRequest(models.Model):
     reason = models.TextField()
     needed_by = models.DateTimeField(null=True, blank=True)
     until = models.DateTimeField(null=True, blank=True)
+    starts_at = models.DateTimeField(null=True, blank=True)
+    confirmed = models.JSONField(null=True, blank=True)
     state = models.CharField(max_length=16, choices=STATES, default=RequestState.DRAFT.value)
     version = models.PositiveIntegerField(default=1)
     authors = models.JSONField(default=list)
@@ -73,7 +77,9 @@ class ChangeRequest(models.Model):
         ordering = ["-changed_at", "-pk"]
         constraints = [
             models.UniqueConstraint(
-                fields=TARGET, condition=Q(state__in=OPEN_STATES), name="change_open_once"
+                fields=TARGET,
+                condition=Q(state__in=OPEN_STATES, starts_at__isnull=True),
+                name="change_open_once",
             ),
             models.UniqueConstraint(
                 fields=TARGET, condition=Q(state__in=WRITING_STATES), name="change_written_once"

@@ -22,6 +22,11 @@ def revert_due(**_: object) -> int:
     return services.revert_due(now=timezone.now())
 
 
+@shared_task(name="quota_requests.start_due")
+def start_due(**_: object) -> int:
+    return services.start_due(now=timezone.now())
+
+
 @shared_task(name="quota_requests.expire")
 def expire(**_: object) -> int:
     return services.expire(now=timezone.now())

@@ -50,6 +50,7 @@ LEADS = {
     RequestState.IN_REVIEW: {RequestAction.WITHDRAW},
     RequestState.CHANGES_ASKED: {RequestAction.EDIT, RequestAction.SUBMIT, RequestAction.WITHDRAW},
     RequestState.APPROVED: {RequestAction.WITHDRAW},
+    RequestState.SCHEDULED: {RequestAction.WITHDRAW},
     RequestState.FAILED: {RequestAction.WITHDRAW},
 }
 REVIEWERS = {
@@ -61,6 +62,7 @@ REVIEWERS = {
         RequestAction.REJECT,
     },
     RequestState.APPROVED: {RequestAction.APPLY},
+    RequestState.SCHEDULED: {RequestAction.REOPEN},
     RequestState.FAILED: {RequestAction.APPLY, RequestAction.REOPEN},
     RequestState.APPLIED: {RequestAction.REVERT},
 }
@@ -69,7 +71,12 @@ PORTAL = {
     RequestState.SUBMITTED: {RequestAction.APPROVE_BY_RULE, RequestAction.EXPIRE},
     RequestState.IN_REVIEW: {RequestAction.EXPIRE},
     RequestState.CHANGES_ASKED: {RequestAction.EXPIRE},
-    RequestState.APPROVED: {RequestAction.APPLY, RequestAction.EXPIRE},
+    RequestState.APPROVED: {RequestAction.APPLY, RequestAction.SCHEDULE, RequestAction.EXPIRE},
+    RequestState.SCHEDULED: {
+        RequestAction.APPLY,
+        RequestAction.HAND_OVER,
+        RequestAction.EXPIRE,
+    },
     RequestState.APPLYING: {
         RequestAction.CONFIRM_APPLIED,
         RequestAction.SEND_BACK,
@@ -105,7 +112,10 @@ def test_every_state_can_be_reached() -> None:
 
 
 def test_only_what_is_asked_for_and_not_done_stands_in_the_way_of_another_request() -> None:
-    out_of_the_way = FINAL | {RequestState.DRAFT, RequestState.APPLIED, RequestState.REVERTING}
+    out_of_the_way = FINAL | {
+        *(RequestState.DRAFT, RequestState.SCHEDULED, RequestState.APPLIED),
+        RequestState.REVERTING,
+    }
     assert out_of_the_way | OPEN == set(RequestState)
     assert not OPEN & out_of_the_way
 

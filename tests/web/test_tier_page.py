@@ -16,6 +16,7 @@ from apps.fairness.models import QueueTimeObjective
 from apps.usage.models import CollectionWindow, TierDay
 from tests.factories import BEGINNING, Portal, make_model, make_workload
 from tests.pending.rows import make_episode
+from tests.quota_requests.requests import make_request
 from tests.web.conftest import HOURLY, LOOKED
 from tests.web.pages import records_of, text_of
 from tests.web.shown import tables_of
@@ -165,3 +166,21 @@ def test_homes_tell_the_objectives_of_tiers(
     page = words(text_of(client, f"/?{HOURLY}"))
     assert said in page
     assert person != "cleo" or "queue-time objective, slow burn" in page
+
+
+def test_a_tier_has_a_calendar_of_bookings(
+    portal: Portal, signed_in: Callable[[User], Client]
+) -> None:
+    now = timezone.now()
+    make_request(
+        portal,
+        tiers=["gold"],
+        state="scheduled",
+        starts_at=now + timedelta(days=2),
+        until=now + timedelta(days=5),
+    )
+    own = words(text_of(signed_in(portal.ada), "/capacity/tiers/gold/?tab=bookings"))
+    other = words(text_of(signed_in(portal.dan), "/capacity/tiers/gold/?tab=bookings"))
+    assert "vision +" in own
+    assert "another team +" in other
+    assert "vision +" not in other

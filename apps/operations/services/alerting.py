@@ -66,6 +66,7 @@ _REQUEST_PHRASES: Mapping[str, str] = {
     "counter_offer": "has a counter-offer",
     "approve": "was approved",
     "approve_by_rule": "was approved by rule",
+    "hand_over": "could not be applied at its start",
     "reject": "was rejected",
     "withdraw": "was withdrawn",
     "apply": "is being applied",
@@ -86,7 +87,7 @@ _KINDS = {"announce_revert": AlertKind.REVERT, "drift": AlertKind.DRIFT}
 _BACK_AGAIN = frozenset({"revert", "confirm_reverted", "stop_revert"})
 _OF_APPLIED_CHANGES = frozenset({"announce_revert", "put_off_revert", "drift"})
 _OF_DRAFTS = frozenset({"comment", "withdraw"})
-_URGENT = frozenset({"fail", "drift"})
+_URGENT = frozenset({"fail", "drift", "hand_over"})
 AlertSource = Callable[[datetime, ZoneInfo], int]
 
 

@@ -168,7 +168,8 @@ class ImpactPreview:
     `together` is what all tiers that the key reaches promise. The cost is a month's, at most, of
     the `cost_tiers`. `live` is the amount that the cluster showed (None: not read), `uid` which
     object that was. `used` is None where it is not known, and empty in previews of before it was
-    kept. `dry_run_detail` has the server's own words, for administrators.
+    kept. `conflicts` are sentences about times in which a booking does not fit beside entitlements
+    and other bookings. `dry_run_detail` has the server's own words, for administrators.
     """
 
     promised: tuple[Overcommitment, ...] = ()
@@ -193,6 +194,7 @@ class ImpactPreview:
     owners: tuple[FieldOwner, ...] = ()
     patch_file: PatchFile | None = None
     revert_file: PatchFile | None = None
+    conflicts: tuple[str, ...] = field(default=(), metadata=LEFT_OUT)
 
 
 @dataclass(frozen=True, slots=True)

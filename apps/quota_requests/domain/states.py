@@ -16,6 +16,7 @@ class RequestState(StrEnum):
     IN_REVIEW = "in review"
     CHANGES_ASKED = "changes asked"
     APPROVED = "approved"
+    SCHEDULED = "scheduled"
     REJECTED = "rejected"
     WITHDRAWN = "withdrawn"
     APPLYING = "applying"
@@ -37,12 +38,18 @@ WRITING: Final = frozenset({RequestState.APPLYING, RequestState.REVERTING})
 OPEN: Final = (
     frozenset(RequestState)
     - FINAL
-    - {RequestState.DRAFT, RequestState.APPLIED, RequestState.REVERTING}
+    - {
+        RequestState.DRAFT,
+        RequestState.SCHEDULED,
+        RequestState.APPLIED,
+        RequestState.REVERTING,
+    }
 )
 """States in which a request is asked for: one at a time for a quota key.
 
 A draft has no effect yet, so that a forgotten one blocks no other. A raise that reverts on its date
-depends on no further request: it does not belong here either.
+depends on no further request: it does not belong here either. Bookings have a time of their own:
+they neither block nor are blocked, whatever their state.
 """
 
 
@@ -55,6 +62,8 @@ class RequestAction(StrEnum):
     ASK_CHANGES = "ask_changes"
     APPROVE = "approve"
     APPROVE_BY_RULE = "approve_by_rule"
+    SCHEDULE = "schedule"
+    HAND_OVER = "hand_over"
     REJECT = "reject"
     APPLY = "apply"
     CONFIRM_APPLIED = "confirm_applied"
@@ -103,6 +112,7 @@ def _rows(
 
 _EDITABLE: Final = (RequestState.DRAFT, RequestState.SUBMITTED, RequestState.CHANGES_ASKED)
 _UNDECIDED: Final = (RequestState.SUBMITTED, RequestState.IN_REVIEW, RequestState.CHANGES_ASKED)
+_DECIDED: Final = (RequestState.APPROVED, RequestState.SCHEDULED)
 _OWN: Final = (ActorRole.AUTHOR, ActorRole.LEAD)
 
 TABLE: Final[tuple[Transition, ...]] = (
@@ -115,7 +125,7 @@ TABLE: Final[tuple[Transition, ...]] = (
         "evidence and preview are frozen with it",
     ),
     *_rows(
-        [RequestState.DRAFT, *_UNDECIDED, RequestState.APPROVED, RequestState.FAILED],
+        [RequestState.DRAFT, *_UNDECIDED, *_DECIDED, RequestState.FAILED],
         RequestAction.WITHDRAW,
         RequestState.WITHDRAWN,
         _OWN,
@@ -164,6 +174,27 @@ TABLE: Final[tuple[Transition, ...]] = (
         "small and within fair share and budget, where the rule is on",
     ),
     *_rows(
+        [RequestState.APPROVED],
+        RequestAction.SCHEDULE,
+        RequestState.SCHEDULED,
+        [ActorRole.SYSTEM],
+        "a booking: it is applied at its start",
+    ),
+    *_rows(
+        [RequestState.SCHEDULED],
+        RequestAction.APPLY,
+        RequestState.APPLYING,
+        [ActorRole.SYSTEM],
+        "its start has come",
+    ),
+    *_rows(
+        [RequestState.SCHEDULED],
+        RequestAction.HAND_OVER,
+        RequestState.APPROVED,
+        [ActorRole.SYSTEM],
+        "its start has come, and the portal may not write: people apply it",
+    ),
+    *_rows(
         [RequestState.IN_REVIEW],
         RequestAction.REJECT,
         RequestState.REJECTED,
@@ -199,7 +230,7 @@ TABLE: Final[tuple[Transition, ...]] = (
         "nothing was changed; the record says why",
     ),
     *_rows(
-        [RequestState.FAILED],
+        [RequestState.SCHEDULED, RequestState.FAILED],
         RequestAction.REOPEN,
         RequestState.IN_REVIEW,
         [ActorRole.REVIEWER],
@@ -227,7 +258,7 @@ TABLE: Final[tuple[Transition, ...]] = (
         "not possible now; the raised value stands and the record says why",
     ),
     *_rows(
-        [RequestState.DRAFT, *_UNDECIDED, RequestState.APPROVED, RequestState.FAILED],
+        [RequestState.DRAFT, *_UNDECIDED, *_DECIDED, RequestState.FAILED],
         RequestAction.EXPIRE,
         RequestState.EXPIRED,
         [ActorRole.SYSTEM],
@@ -343,6 +374,8 @@ _PARTICIPLES: Final = {
     RequestAction.SUBMIT: "submitted",
     RequestAction.WITHDRAW: "withdrawn",
     RequestAction.APPROVE: "approved",
+    RequestAction.SCHEDULE: "scheduled",
+    RequestAction.HAND_OVER: "handed over",
     RequestAction.REJECT: "rejected",
     RequestAction.APPLY: "applied",
     RequestAction.CONFIRM_APPLIED: "recorded as applied",

@@ -232,7 +232,7 @@ def open_request_of(actor: Actor, ref: QuotaRef) -> int | None:
 
     Drafts do not count: several people may write one, and the first who hands it in is first.
     """
-    rows = seen(actor).filter(same_key(ref), state__in=OPEN_STATES)
+    rows = seen(actor).filter(same_key(ref), state__in=OPEN_STATES, starts_at__isnull=True)
     return rows.order_by("pk").values_list("pk", flat=True).first()
 
 

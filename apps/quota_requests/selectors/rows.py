@@ -82,6 +82,15 @@ class RequestRow:
     reason: Annotated[str, Column("Reason", wraps=True)]
     needed_by: Annotated[datetime | None, Column("Needed by", shown_as="day")]
     until: Annotated[datetime | None, Column("Expires", absent="never")]
+    starts_at: Annotated[
+        datetime | None,
+        Column(
+            "Starts",
+            help="Of a booking: it is applied then and reverts at its end.",
+            absent="when applied",
+            off_page=True,
+        ),
+    ]
     authors: Annotated[
         tuple[str, ...],
         Column("Authors", help="All who wrote or edited it: none of them decides."),

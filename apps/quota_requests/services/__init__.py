@@ -47,5 +47,5 @@ from apps.quota_requests.services.requests import (
     take,
     withdraw,
 )
-from apps.quota_requests.services.timing import expire, revert_due
+from apps.quota_requests.services.timing import expire, revert_due, start_due
 from apps.quota_requests.services.transitions import Conflict, KeyTaken, UnknownRequest

@@ -114,7 +114,9 @@ _ALL = (
         "Approve",
         "Approve a request as it was read; above the threshold the first of two approvals.",
         TokenScope.DECIDE,
-        lambda pk, given, how: requests.approve(pk, note=given.text, **how),
+        lambda pk, given, how: requests.approve(
+            pk, note=given.text, confirmed=given.confirmed, **how
+        ),
         ActionTakes.NOTE,
         text="Note (optional)",
         primary=True,

@@ -29,7 +29,7 @@ from apps.quota_requests.services.evidence.snapshot import KnownOfTeam
 
 _IN_FORCE = [
     *(RequestState.APPROVED.value, RequestState.APPLYING.value, RequestState.FAILED.value),
-    *(RequestState.APPLIED.value, RequestState.REVERTING.value),
+    *(RequestState.SCHEDULED.value, RequestState.APPLIED.value, RequestState.REVERTING.value),
 ]
 _INCREASE_COLUMNS = (
     *("tiers", "before", "after", "by_rule", "ruling__gpus"),

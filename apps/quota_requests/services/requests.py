@@ -1,5 +1,6 @@
 """Requests as authors and reviewers change them: created, submitted, approved, rejected."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +11,7 @@ from apps.accounts.domain.formats import utc_words
 from apps.accounts.services import record
 from apps.clusters.gateways import ClusterClients
 from apps.quota_requests.domain.approval_policy import PolicyDecision
-from apps.quota_requests.domain.quantities import counted, quantity, stored
+from apps.quota_requests.domain.quantities import Quantity, counted, quantity, stored
 from apps.quota_requests.domain.snapshots import Evidence, ImpactPreview
 from apps.quota_requests.domain.states import RequestAction, RequestState, TransitionDenied, moved
 from apps.quota_requests.domain.targets import (
@@ -27,6 +28,7 @@ from apps.quota_requests.permissions import (
     portal,
     transition_facts,
 )
+from apps.quota_requests.selectors.bookings import planned_for
 from apps.quota_requests.selectors.requests import offer_of
 from apps.quota_requests.services.approval_policy import check_still_small, decide_by_policy
 from apps.quota_requests.services.evidence.impact import impact_of
@@ -67,7 +69,8 @@ class RequestRefused(ValueError):
 class RequestInput:
     """A request as a person writes it; `before` and `after` are amounts such as 8.
 
-    `team` is needed where several teams use a queue.
+    `team` is needed where several teams use a queue. With `starts_at` it is a booking: the raise is
+    applied then, and `until` is its end; `before` is the amount now, or that planned for its start.
     """
 
     ref: QuotaRef
@@ -76,6 +79,7 @@ class RequestInput:
     reason: str
     needed_by: datetime | None = None
     until: datetime | None = None
+    starts_at: datetime | None = None
     team: str | None = None
 
 
@@ -83,7 +87,7 @@ class RequestInput:
 class Edited:
     """What may be changed until it is taken for review; None leaves a thing as it is.
 
-    `clear` names what is to be emptied: needed_by, until.
+    `clear` names what is to be emptied: needed_by, until, starts_at.
     """
 
     before: str | None = None
@@ -91,6 +95,7 @@ class Edited:
     reason: str | None = None
     needed_by: datetime | None = None
     until: datetime | None = None
+    starts_at: datetime | None = None
     clear: frozenset[str] = frozenset()
 
 
@@ -110,7 +115,17 @@ def create(asked: RequestInput, *, by: Actor, now: datetime, once: bool = False)
 
 def _written_already(request: ChangeRequest, now: datetime) -> int | None:
     """Return the request that a button pressed twice, or the way back, would double. One query."""
-    names = (*TARGET, "team", "before", "after", "reason", "needed_by", "until", "changed_by")
+    names = (
+        *TARGET,
+        "team",
+        "before",
+        "after",
+        "reason",
+        "needed_by",
+        "until",
+        "starts_at",
+        "changed_by",
+    )
     same = {name: getattr(request, name) for name in names}
     states = [RequestState.DRAFT.value, RequestState.SUBMITTED.value]
     rows = ChangeRequest.objects.filter(
@@ -124,9 +139,13 @@ def written(asked: RequestInput, *, by: Actor, now: datetime) -> ChangeRequest:
     known = known_quota(asked.ref, at=now, visibility=by.visibility)
     team = team_asking(known, asked.team, at=now)
     check_create(by, team.pk)
+    starts_at = _start(asked.starts_at, now)
     before, after = _amounts(known, asked.before, asked.after)
-    needed_by, until = _day(asked.needed_by, now), _end(asked.until, now)
+    if starts_at is not None:
+        before = _planned(asked.ref, before, after, starts_at).text
+    needed_by, until = _day(asked.needed_by, now), _end(asked.until, starts_at or now)
     _check_order(needed_by, until)
+    _check_booking(starts_at, until)
     return ChangeRequest(
         **known.columns,
         team=team,
@@ -136,6 +155,7 @@ def written(asked: RequestInput, *, by: Actor, now: datetime) -> ChangeRequest:
         reason=_reason(asked.reason),
         needed_by=needed_by,
         until=until,
+        starts_at=starts_at,
         authors=[by.name],
         created_at=now,
         changed_at=now,
@@ -197,8 +217,49 @@ def _take_over(request: ChangeRequest, edited: Edited, now: datetime) -> None:
     if edited.until is not None or "until" in edited.clear:
         # The same moment, written in another zone, is no change.
         same = edited.until == request.until
-        request.until = request.until if same else _end(edited.until, now)
+        request.until = request.until if same else _end(edited.until, edited.starts_at or now)
+    _take_over_start(request, edited, now)
     _check_order(request.needed_by, request.until)
+    _check_booking(request.starts_at, request.until)
+
+
+def _take_over_start(request: ChangeRequest, edited: Edited, now: datetime) -> None:
+    if edited.starts_at is not None or "starts_at" in edited.clear:
+        same = edited.starts_at == request.starts_at
+        request.starts_at = request.starts_at if same else _start(edited.starts_at, now)
+    if request.starts_at is not None:
+        planned = _planned(request.ref, request.before, request.after, request.starts_at)
+        request.before = planned.text
+
+
+def _planned(ref: QuotaRef, before: str, after: str, start: datetime) -> Quantity:
+    """Return the amount that a booking begins from; `before` may be the amount of now too."""
+    now, wanted = quantity(before), quantity(after)
+    planned = planned_for(ref, now, start)
+    if wanted.nanos <= planned.nanos:
+        raise RequestRefused(
+            f"A booking raises a limit: {planned} is planned for its start.",
+            fix=f"Choose more than {planned}, or leave the start empty.",
+        )
+    return planned
+
+
+def _start(starts_at: datetime | None, now: datetime) -> datetime | None:
+    if starts_at is None:
+        return None
+    _check_year(starts_at)
+    if starts_at <= now:
+        raise RequestRefused(
+            "The start of a booking must lie ahead.", fix="Leave it empty to start when approved."
+        )
+    return starts_at.astimezone(UTC)
+
+
+def _check_booking(starts_at: datetime | None, until: datetime | None) -> None:
+    if starts_at is not None and until is None:
+        raise RequestRefused("A booking needs its end.", fix="Say when it expires.")
+    if starts_at is not None and until is not None and until <= starts_at:
+        raise RequestRefused("It would end before it starts.", fix="Choose a later end.")
 
 
 def _checked(request: ChangeRequest, before: str, after: str) -> tuple[str, str]:
@@ -286,7 +347,7 @@ def submit(
     request = found(pk, by)
     # Only to refuse early; what counts is `act`, with the row locked.
     moved(transition_facts(request), RequestAction.SUBMIT, by.person)
-    _end(request.until, now)
+    _end(request.until, request.starts_at or now)
     check_key_free(request, by)
     frozen = _Frozen.of(request, now, clients)
     with moving(pk, by, "submit", now=now, version=version) as step:
@@ -330,6 +391,9 @@ class _Frozen:
 
 
 def _check_as_reviewed(request: ChangeRequest, preview: ImpactPreview) -> None:
+    if request.starts_at is not None:
+        # What the cluster shows now is not what the booking begins from: at its start it is asked.
+        return
     if preview.live is not None and quantity(preview.live) != quantity(request.before):
         raise TargetRefused(
             f"{target_of_request(request)} is {preview.live} now, not {request.before}.",
@@ -348,8 +412,12 @@ def _approve_by_rule(submitted: RequestTransition, now: datetime) -> int:
             check_still_small(step.request, now=now)
             step.act(RequestAction.APPROVE_BY_RULE)
             step.request.by_rule, step.request.decided_at = True, now
+            if step.request.starts_at is not None:
+                step.act(RequestAction.SCHEDULE, portal())
     except (Conflict, TransitionDenied):
         return request.version
+    if step.request.starts_at is not None:
+        return step.request.version
     try:
         return start(request.pk, by=rule, version=step.request.version, now=now)
     except TransitionDenied:
@@ -429,13 +497,29 @@ def ask_changes(
     return s.request.version
 
 
-def approve(pk: int, *, by: Actor, version: int, now: datetime, note: str = "") -> int:
-    """Approve a request as it was read; above the threshold the first of two approvals."""
+def approve(
+    pk: int,
+    *,
+    by: Actor,
+    version: int,
+    now: datetime,
+    note: str = "",
+    confirmed: Collection[str] = (),
+) -> int:
+    """Approve a request as it was read; above the threshold the first of two approvals.
+
+    A booking is applied at its start: `confirmed` are the owners of the limit whom the approver
+    agrees to take it over from then, as in `start`.
+    """
     with moving(pk, by, "approve", now=now, version=version) as step:
         step.act(RequestAction.APPROVE)
         step.note = note.replace("\0", "").strip()[:LONGEST_TEXT]
         if step.request.state == RequestState.APPROVED.value:
             step.request.decided_at = now
+            if step.request.starts_at is not None:
+                step.act(RequestAction.SCHEDULE, portal())
+                step.request.confirmed = sorted(set(confirmed))
+                step.extras["confirmed"] = step.request.confirmed
     return step.request.version
 
 

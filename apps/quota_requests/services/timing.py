@@ -14,8 +14,8 @@ from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.permissions import Actor, portal
 from apps.quota_requests.selectors.requests import Superseded, check_on_top, goes_back_to
 from apps.quota_requests.services.execution.endings import TRY_AGAIN
-from apps.quota_requests.services.execution.orders import applied_by_commit, revert
-from apps.quota_requests.services.transitions import Conflict, moving
+from apps.quota_requests.services.execution.orders import applied_by_commit, revert, start
+from apps.quota_requests.services.transitions import Conflict, KeyTaken, moving
 
 _LOG = logging.getLogger(__name__)
 _AT_ONCE = 100
@@ -24,7 +24,10 @@ _UNDECIDED = [
     RequestState.IN_REVIEW.value,
     RequestState.CHANGES_ASKED.value,
 ]
-_NOT_APPLIED = [*_UNDECIDED, RequestState.APPROVED.value, RequestState.FAILED.value]
+_NOT_APPLIED = [
+    *_UNDECIDED,
+    *(RequestState.APPROVED.value, RequestState.SCHEDULED.value, RequestState.FAILED.value),
+]
 
 
 def revert_due(*, now: datetime) -> int:
@@ -38,6 +41,37 @@ def revert_due(*, now: datetime) -> int:
         _each(request, lambda pk: _announce(pk, now))
     due = boxed.filter(reverts_at__lte=now).order_by("reverts_at", "pk")[:_AT_ONCE]
     return sum(_each(request, lambda pk: _revert(pk, now)) for request in due)
+
+
+def start_due(*, now: datetime) -> int:
+    """Begin to apply bookings whose start has come; return how many were begun.
+
+    After the portal was away they begin late, as long as their end lies ahead. One that meets
+    another change of its key that is being carried out waits for it. One that the portal may not
+    write is handed over to people.
+    """
+    due = ChangeRequest.objects.filter(
+        state=RequestState.SCHEDULED.value, starts_at__lte=now, until__gt=now
+    )
+    rows = due.order_by("starts_at", "pk")[:_AT_ONCE]
+    return sum(_each(request, lambda pk: _begin(pk, now)) for request in rows)
+
+
+def _begin(pk: int, now: datetime) -> bool:
+    try:
+        confirmed = ChangeRequest.objects.values_list("confirmed", flat=True).get(pk=pk)
+        start(pk, by=_by(), version=None, now=now, confirmed=confirmed or ())
+    except KeyTaken:
+        raise
+    except TransitionDenied as denied:
+        request = ChangeRequest.objects.get(pk=pk)
+        with moving(pk, _by(), "hand_over", now=now, version=request.version) as step:
+            step.act(RequestAction.HAND_OVER)
+            step.note = step.request.outcome = (
+                f"Its start has come, and the portal could not apply it: {denied}"
+            )
+        return False
+    return True
 
 
 def _each(request: ChangeRequest, act: Callable[[int], bool]) -> bool:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from apps.accounts.domain.formats import utc_words
 from apps.accounts.services import record
@@ -151,6 +152,7 @@ def audit_record(request: ChangeRequest) -> dict[str, Any]:
         "reason": request.reason,
         "needed_by": moment(request.needed_by),
         "until": moment(request.until),
+        "starts_at": moment(request.starts_at),
         "state": request.state,
         "authors": list(request.authors),
         "approvals": list(request.approvals),
@@ -161,8 +163,12 @@ def audit_record(request: ChangeRequest) -> dict[str, Any]:
 
 
 def open_request(ref: QuotaRef, states: Sequence[str], *, but: int) -> int | None:
-    """Return another request for a quota key that is in one of these states. One query."""
-    rows = ChangeRequest.objects.filter(same_key(ref), state__in=states).exclude(pk=but)
+    """Return another request for a quota key that is in one of these states. One query.
+
+    A booking stands in the way only while it is being written.
+    """
+    blocking = Q(starts_at__isnull=True) | Q(state__in=WRITING_STATES)
+    rows = ChangeRequest.objects.filter(blocking, same_key(ref), state__in=states).exclude(pk=but)
     return rows.order_by("pk").values_list("pk", flat=True).first()
 
 
@@ -171,6 +177,8 @@ def check_key_free(request: ChangeRequest, by: Actor) -> None:
 
     What counts is the constraint of the database, at the end; this is to say so in good time.
     """
+    if request.starts_at is not None:
+        return
     taken = open_request(request.ref, OPEN_STATES, but=request.pk)
     if taken is not None:
         raise KeyTaken(_if_known(taken, by))

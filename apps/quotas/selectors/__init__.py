@@ -18,6 +18,7 @@ from apps.quotas.selectors.commitments import (
     TierCommitment,
     tier_commitments,
     tier_quotas,
+    unit_weights,
 )
 from apps.quotas.selectors.current_quotas import (
     QuotasNow,

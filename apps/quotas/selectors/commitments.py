@@ -72,7 +72,7 @@ def tier_quotas(now: datetime, tier: str) -> Mapping[str, float]:
     Of several quotas on one resource of a namespace the least counts. One that reaches several
     tiers is counted whole: each of them may get all of it. GPU sums, which everybody may see.
     """
-    weights = _unit_weights(now, tier)
+    weights = unit_weights(now, tier)
     found: dict[str, float] = defaultdict(float)
     for one in limits_of_tier(now, tier):
         if isfinite(one.hard):
@@ -80,7 +80,7 @@ def tier_quotas(now: datetime, tier: str) -> Mapping[str, float]:
     return dict(found)
 
 
-def _unit_weights(now: datetime, tier: str) -> dict[str, float]:
+def unit_weights(now: datetime, tier: str) -> dict[str, float]:
     """Return the GPU-equivalents of a unit of each resource that nodes offer the tier by."""
     rules = TierHistory.load().at(now.timestamp())
     found: dict[str, float] = {}

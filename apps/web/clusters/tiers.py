@@ -25,6 +25,7 @@ from apps.pending.selectors import (
     queue_times_by_day,
     time_to_start,
 )
+from apps.quota_requests.permissions import actor_of
 from apps.quotas.domain.keys import QuotaSource
 from apps.quotas.selectors import (
     LAST_QUOTA_HOURS,
@@ -35,6 +36,7 @@ from apps.quotas.selectors import (
 )
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
 from apps.usage.selectors import Freshness, gap_tiers
+from apps.web.clusters.tier_bookings import booking_calendar
 from apps.web.clusters.tier_catalog import tier_offer
 from apps.web.components import formats, gpu_charts, listings, tables
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
@@ -70,6 +72,7 @@ _TABS = (
     Tab("pending", "Pending"),
     Tab("fairness", "Fairness"),
     Tab("gpus", "GPUs"),
+    Tab("bookings", "Bookings"),
     Tab("manifest", "Manifest"),
 )
 
@@ -93,7 +96,11 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
     committed = tier_commitments(reading.now).get(name) if reading.has_capacity else None
     objective = objectives_by_tier(reading).get(name)
     read = TierUsage(row, rows, shares, comparison, freshness, committed, objective)
-    shown = _tab(tabs.chosen, read, reading)
+    if tabs.chosen == "bookings":
+        calendar, table = booking_calendar(name, actor_of(request.user, origin=""), reading)
+        shown: dict[str, Any] = {"calendar": calendar, "tables": [table]}
+    else:
+        shown = _tab(tabs.chosen, read, reading)
     return respond(
         request,
         reading,

@@ -244,7 +244,7 @@ def _starts_grid(preview: ImpactPreview) -> Grid:
 
 
 def _warnings(preview: ImpactPreview, before: str, units: str) -> list[str]:
-    found = _over(preview, units)[0]
+    found = [*preview.conflicts, *_over(preview, units)[0]]
     live = preview.live
     if live is not None and not _is_same(live, before):
         found.append(f"The cluster shows {live} now, not {before}.")

@@ -159,6 +159,8 @@ def _said(action: str, row: RequestRow) -> ActionResult | None:
             return ActionResult(
                 row, "Approved; nothing is changed yet.", "Apply it now", stays=True
             )
+        case ("approve", "scheduled"):
+            return ActionResult(row, "Approved; the portal applies it at its start.")
         case ("ask_changes", "changes asked"):
             return ActionResult(
                 row, f"Sent back to {authors}, who can answer, edit it or withdraw it."

@@ -99,6 +99,21 @@ class RequestForm(forms.Form):
         error_messages={"invalid": "This is no time: write it as 2026-10-31T18:00."},
     )
 
+    starts_at = forms.DateTimeField(
+        label="Starts",
+        required=False,
+        input_formats=[LOCAL, "%Y-%m-%dT%H:%M:%S"],
+        widget=forms.DateTimeInput(
+            format=LOCAL, attrs={"class": _WRITTEN, "type": "datetime-local"}
+        ),
+        error_messages={"invalid": "This is no time: write it as 2026-10-31T18:00."},
+    )
+
+    def clean_starts_at(self) -> datetime | None:
+        starts_at: datetime | None = self.cleaned_data["starts_at"]
+        _check_in_reach(starts_at)
+        return starts_at
+
     def clean_needed_by(self) -> date | None:
         day: date | None = self.cleaned_data["needed_by"]
         _check_in_reach(day)
@@ -136,6 +151,8 @@ class RequestForm(forms.Form):
             given["needed_by"] = None
         if row.until is not None and row.until <= now:
             given["until"] = None
+        if row.starts_at is not None and row.starts_at <= now:
+            given["starts_at"] = None
         team = row.team if row.team in found.teams else ""
         return cls(initial={**given, "before": found.amount, "team": team})
 
@@ -155,6 +172,7 @@ class RequestForm(forms.Form):
                 **own,
                 "needed_by": row.needed_by and row.needed_by.astimezone(zone).date(),
                 "until": row.until and row.until.astimezone(zone).replace(tzinfo=None),
+                "starts_at": row.starts_at and row.starts_at.astimezone(zone).replace(tzinfo=None),
             }
         )
 
@@ -171,6 +189,11 @@ def _times(cleaned: Mapping[str, Any], zone: ZoneInfo) -> tuple[datetime | None,
     return needed_by, None if until is None else until.replace(tzinfo=zone)
 
 
+def _start_of(form: RequestForm, zone: ZoneInfo) -> datetime | None:
+    starts_at: datetime | None = form.cleaned_data["starts_at"]
+    return None if starts_at is None else starts_at.replace(tzinfo=zone)
+
+
 def input_from(form: RequestForm, ref: QuotaRef, zone: ZoneInfo) -> services.RequestInput:
     """Return the input of a valid form."""
     needed_by, until = _times(form.cleaned_data, zone)
@@ -181,6 +204,7 @@ def input_from(form: RequestForm, ref: QuotaRef, zone: ZoneInfo) -> services.Req
         reason=form.cleaned_data["reason"],
         needed_by=needed_by,
         until=until,
+        starts_at=_start_of(form, zone),
         team=form.cleaned_data["team"] or None,
     )
 
@@ -188,13 +212,15 @@ def input_from(form: RequestForm, ref: QuotaRef, zone: ZoneInfo) -> services.Req
 def edited_from(form: RequestForm, zone: ZoneInfo) -> services.Edited:
     """Return what a valid form makes of a request; what was emptied is emptied."""
     needed_by, until = _times(form.cleaned_data, zone)
-    dates = {"needed_by": needed_by, "until": until}
+    starts_at = _start_of(form, zone)
+    dates = {"needed_by": needed_by, "until": until, "starts_at": starts_at}
     return services.Edited(
         before=form.cleaned_data["before"],
         after=form.cleaned_data["after"],
         reason=form.cleaned_data["reason"],
         needed_by=needed_by,
         until=until,
+        starts_at=starts_at,
         clear=frozenset(name for name, at in dates.items() if at is None),
     )
 

@@ -218,7 +218,8 @@ def shown_of(found: RequestDetail | ReviewRow, zone: ZoneInfo) -> RequestDetailV
 def _may_apply_at_once(found: RequestDetail | ReviewRow) -> bool:
     """Say whether this reader's approval is the last that is needed, and the portal may write."""
     row = found.row
-    is_last = len(row.approvals) + 1 >= row.approvals_needed
+    # A booking is applied at its start, by the portal.
+    is_last = len(row.approvals) + 1 >= row.approvals_needed and row.starts_at is None
     return {APPROVE, TAKE} & set(found.actions) != set() and is_last and found.can_write
 
 

@@ -37,6 +37,7 @@ from apps.quota_requests.domain.quantities import Quantity
 from apps.quota_requests.domain.snapshots import ImpactPreview, KeyState, cost_ceiling, preview
 from apps.quota_requests.domain.targets import QueueCell, QuotaKeyTarget, Target, reachable_tiers
 from apps.quota_requests.models import ChangeRequest
+from apps.quota_requests.selectors.bookings import booking_conflicts
 from apps.quota_requests.services.evidence.known_quotas import (
     amount_of,
     reviewed,
@@ -301,7 +302,7 @@ def impact_of(
     checked = check(request.cluster, target, before=before, after=after, clients=clients)
     weights = {tier.tier: tier.weight for tier in tiers}
     heaviest = max(weights.values(), default=None)
-    team = request.team.name
+    team, units = request.team.name, float((after - before).units)
     return Impact(
         preview=replace(
             worked,
@@ -311,6 +312,9 @@ def impact_of(
             used=used.text if is_used_known else None,
             taken_at=now,
             currency=known.currency,
+            conflicts=booking_conflicts(
+                request, {tier: units * weight for tier, weight in weights.items()}, now=now
+            ),
         ),
         gpus=None if heaviest is None else float((after - before).units) * heaviest,
         entitled_after=committed_gpus(own, after, weights=weights, team=team, at=now),

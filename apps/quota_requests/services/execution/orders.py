@@ -8,6 +8,7 @@ from celery import current_app
 from django.conf import settings
 from django.db import transaction
 
+from apps.accounts.domain.formats import duration
 from apps.accounts.services import leases
 from apps.clusters.gateways import ClusterClients
 from apps.quota_requests.domain.execution.patches import PatchFile
@@ -26,6 +27,7 @@ from apps.quota_requests.services.transitions import RequestTransition, found, m
 TASK: Final = "quota_requests.carry_out"
 _AT_ONCE = 100
 # The order is in the database, where beat finds it again: an old message would come on top.
+_LATE = timedelta(minutes=5)
 _MESSAGE_LASTS = timedelta(seconds=60)
 
 
@@ -51,6 +53,10 @@ def start(
     with moving(pk, by, "apply", now=now, version=version) as step:
         step.act(RequestAction.APPLY)
         request = step.request
+        if request.starts_at is not None and now - request.starts_at > _LATE:
+            step.note = (
+                f"Started {duration((now - request.starts_at).total_seconds())} after its start."
+            )
         # Beat expires requests only now and then; an expired one must not start meanwhile.
         _check_in_time(request, now)
         if not gitops:
@@ -139,7 +145,9 @@ def _check_in_time(request: ChangeRequest, now: datetime) -> None:
     if request.until is not None and request.until <= now:
         raise TransitionDenied("The end of this change has passed: it is not made any more.")
     days = settings.REQUESTS_DAYS_APPROVED
-    if now - request.changed_at >= timedelta(days=days):
+    if now - max(request.changed_at, request.starts_at or request.changed_at) >= timedelta(
+        days=days
+    ):
         raise TransitionDenied(
             f"No progress for {counted(days, 'day')}: the reviewed values may be out of date. "
             "Submit a new request."

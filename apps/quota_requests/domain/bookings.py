@@ -1,0 +1,131 @@
+"""Bookings: raises with a start and an end, what they plan for a key, and how they fit a tier."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from apps.quota_requests.domain.execution.applied_changes import AppliedLayer, beneath
+from apps.quota_requests.domain.quantities import Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """A change of a key; `start` None: it is applied already. `end` None: it stays."""
+
+    before: Quantity
+    after: Quantity
+    start: datetime | None
+    end: datetime | None
+
+
+@dataclass(slots=True)
+class _Layer:
+    change: PlannedChange
+    stands: bool = True
+
+
+def planned_amount(current: Quantity, changes: Sequence[PlannedChange], at: datetime) -> Quantity:
+    """Return what a key is planned to be at a time, by what is applied and scheduled.
+
+    `changes` that are applied come in the order in which they were. A change begins where the
+    amount is the one that it was reviewed from, as the worker does; else it is left out. At its end
+    the key goes back to what is beneath it, unless a later change stands on top.
+    """
+    amount = current
+    layers = [_Layer(one) for one in changes if one.start is None]
+    turns = [(one.end, False, one) for one in changes if one.end is not None]
+    turns += [(one.start, True, one) for one in changes if one.start is not None]
+    # What ends at a moment ends before another begins.
+    for moment, begins, one in sorted(turns, key=lambda turn: turn[:2]):
+        if moment > at:
+            break
+        if not begins:
+            amount = _ended(layers, one, amount)
+        elif one.before == amount:
+            layers.append(_Layer(one))
+            amount = one.after
+    return amount
+
+
+def _ended(layers: Sequence[_Layer], one: PlannedChange, amount: Quantity) -> Quantity:
+    """Return the amount after the end of a change, whose layer does not stand any more."""
+    place = next((n for n, layer in enumerate(layers) if layer.change is one), None)
+    if place is None:
+        return amount
+    layers[place].stands = False
+    on_top = any(layer.stands for layer in layers[place + 1 :])
+    if on_top or amount != one.after:
+        return amount
+    earlier = (
+        AppliedLayer(own.change.before, own.change.after, own.stands)
+        for own in reversed(layers[:place])
+    )
+    return beneath(one.before, earlier)
+
+
+@dataclass(frozen=True, slots=True)
+class TierLimits:
+    """What a tier has and promises now, in GPUs; None is not known."""
+
+    capacity: float | None
+    entitled: float
+    limits: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """GPUs that a booking adds to a tier from `start` until `end`."""
+
+    gpus: float
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class BookedSpan:
+    """A span in which the same bookings hold, in GPUs.
+
+    `clashes`: entitlements and bookings together are more than the capacity, so that not all of
+    them can be had. `overcommitted`: limits and bookings are.
+    """
+
+    start: datetime
+    end: datetime
+    booked: float
+    entitled: float
+    limits: float | None
+    capacity: float | None
+
+    @property
+    def clashes(self) -> bool:
+        return bool(self.booked) and self._over(self.entitled)
+
+    @property
+    def overcommitted(self) -> bool:
+        return self.limits is not None and self._over(self.limits)
+
+    def _over(self, promised: float) -> bool:
+        return self.capacity is not None and promised + self.booked > self.capacity + 1e-9
+
+
+def booked_spans(
+    bookings: Sequence[Booked], tier: TierLimits, *, start: datetime, end: datetime
+) -> list[BookedSpan]:
+    """Return the spans from `start` to `end`, each with what is booked in it."""
+    inside = [one for one in bookings if one.start < end and one.end > start]
+    edges = {start, end}
+    for one in inside:
+        edges |= {at for at in (one.start, one.end) if start < at < end}
+    times = sorted(edges)
+    return [
+        BookedSpan(
+            begin,
+            until,
+            sum(one.gpus for one in inside if one.start <= begin < one.end),
+            tier.entitled,
+            tier.limits,
+            tier.capacity,
+        )
+        for begin, until in pairwise(times)
+    ]

@@ -1,0 +1,184 @@
+"""Bookings of keys and tiers: what they plan, and how they fit what a tier has."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q
+
+from apps.accounts.domain.formats import utc_words
+from apps.clusters.domain.resources import quantity as amount_text
+from apps.clusters.domain.window import Window
+from apps.quota_requests.domain.bookings import (
+    Booked,
+    BookedSpan,
+    PlannedChange,
+    TierLimits,
+    booked_spans,
+    planned_amount,
+)
+from apps.quota_requests.domain.quantities import Quantity, quantity
+from apps.quota_requests.domain.states import RequestState
+from apps.quota_requests.domain.targets import target_of
+from apps.quota_requests.models import ChangeRequest, same_key
+from apps.quota_requests.permissions import Actor, seen_by
+from apps.quotas.domain.keys import QuotaRef
+from apps.quotas.selectors import tier_commitments, tier_quotas, unit_weights
+
+_PLANNED = (RequestState.SCHEDULED.value, RequestState.APPLIED.value, RequestState.REVERTING.value)
+
+
+def planned_for(ref: QuotaRef, current: Quantity, at: datetime) -> Quantity:
+    """Return what a key is planned to be at a time; `current` is what it is now. One query.
+
+    By what is applied with an end and what is scheduled, of all teams.
+    """
+    rows = ChangeRequest.objects.filter(same_key(ref), state__in=_PLANNED, until__isnull=False)
+    found = rows.order_by("applied_at", "starts_at", "pk")
+    scheduled = RequestState.SCHEDULED.value
+    changes = [
+        PlannedChange(
+            quantity(one.before),
+            quantity(one.after),
+            start=one.starts_at if one.state == scheduled else None,
+            end=one.until if one.state == scheduled else one.reverts_at,
+        )
+        for one in found
+    ]
+    return planned_amount(current, changes, at)
+
+
+_APPLIED = frozenset({RequestState.APPLIED.value, RequestState.REVERTING.value})
+_APPROVED = _APPLIED | {
+    *(RequestState.APPROVED.value, RequestState.SCHEDULED.value, RequestState.APPLYING.value),
+    RequestState.FAILED.value,
+}
+_UNDECIDED = frozenset(
+    {RequestState.SUBMITTED.value, RequestState.IN_REVIEW.value, RequestState.CHANGES_ASKED.value}
+)
+_MOST_WARNINGS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class BookingRow:
+    """A raise with an end in a tier, in GPUs; one that is only asked for is not `approved`.
+
+    Of a team that the reader does not see in detail `id` is None and the texts are empty.
+    """
+
+    id: int | None
+    team: str
+    key: str
+    gpus: float
+    start: datetime
+    end: datetime
+    state: str
+
+    @property
+    def approved(self) -> bool:
+        return self.state in _APPROVED
+
+
+@dataclass(frozen=True, slots=True)
+class TierBookings:
+    """The raises with an end of a tier, by their start, and what is promised meanwhile."""
+
+    rows: Sequence[BookingRow]
+    spans: Sequence[BookedSpan]
+
+
+def tier_bookings(tier: str, window: Window, *, actor: Actor, now: datetime) -> TierBookings:
+    """Return what is booked of a tier within a window, next to its capacity of now.
+
+    A key that reaches several tiers is counted whole in each. The sums are of all teams, which
+    everybody may see; names are those of requests that the reader may know of. Fifteen
+    queries.
+    """
+    found = _requests_of([tier], window)
+    seen = set(
+        ChangeRequest.objects.filter(seen_by(actor), pk__in=[one.pk for one in found]).values_list(
+            "pk", flat=True
+        )
+    )
+    weights = unit_weights(now, tier)
+    rows = [_row(one, weights, seen=one.pk in seen) for one in found]
+    booked = [Booked(row.gpus, row.start, row.end) for row in rows if row.approved]
+    limits = _tier_limits(tier, rows, now)
+    spans = booked_spans(booked, limits, start=window.start, end=window.end)
+    return TierBookings(rows, spans)
+
+
+def booking_conflicts(
+    request: ChangeRequest, gpus: Mapping[str, float], *, now: datetime
+) -> tuple[str, ...]:
+    """Return a sentence for each span in which a booking and what is promised do not fit a tier.
+
+    `gpus` is what the booking adds, by tier. Three at most.
+    """
+    if request.starts_at is None or request.until is None:
+        return ()
+    window = Window(request.starts_at, request.until)
+    found: list[str] = []
+    for tier, own in gpus.items():
+        weights = unit_weights(now, tier)
+        rows = [
+            _row(one, weights, seen=False)
+            for one in _requests_of([tier], window)
+            if one.pk != request.pk
+        ]
+        booked = [Booked(row.gpus, row.start, row.end) for row in rows if row.approved]
+        booked.append(Booked(own, window.start, window.end))
+        limits = _tier_limits(tier, rows, now)
+        spans = booked_spans(booked, limits, start=window.start, end=window.end)
+        found += [_conflict(tier, span, now) for span in spans if span.clashes]
+    return tuple(found[:_MOST_WARNINGS])
+
+
+def _conflict(tier: str, span: BookedSpan, now: datetime) -> str:
+    start, end = utc_words(span.start, now=now), utc_words(span.end, now=now)
+    entitled, booked = amount_text(span.entitled), amount_text(span.booked)
+    return (
+        f"{tier} from {start} to {end}: {booked} GPUs are booked and {entitled} entitled, of "
+        f"{amount_text(span.capacity or 0.0)}."
+    )
+
+
+def _requests_of(tiers: Collection[str], window: Window) -> list[ChangeRequest]:
+    """Return raises with an end that touch a window and reach any of the tiers. One query."""
+    begins = Q(starts_at__lt=window.end) | Q(applied_at__lt=window.end)
+    rows = ChangeRequest.objects.filter(
+        begins, until__gt=window.start, state__in=[*_APPROVED, *_UNDECIDED]
+    ).select_related("cluster", "team")
+    return [
+        one
+        for one in rows.order_by("starts_at", "applied_at", "pk")
+        if not set(tiers).isdisjoint(one.tiers)
+    ]
+
+
+def _row(one: ChangeRequest, weights: Mapping[str, float], *, seen: bool) -> BookingRow:
+    units = float((quantity(one.after) - quantity(one.before)).units)
+    start, end = one.applied_at or one.starts_at, one.until
+    if start is None or end is None:
+        raise ValueError(f"request {one.pk} has no start or no end")
+    return BookingRow(
+        id=one.pk if seen else None,
+        team=one.team.name if seen else "",
+        key=f"{one.namespace or one.name} · {one.key}" if seen else "",
+        gpus=max(0.0, units) * weights.get(target_of(one.ref).resource, 1.0),
+        start=start,
+        end=end,
+        state=one.state,
+    )
+
+
+def _tier_limits(tier: str, rows: Sequence[BookingRow], now: datetime) -> TierLimits:
+    """Return what a tier has and promises beside the bookings `rows`."""
+    own, quotas = tier_commitments(now).get(tier), tier_quotas(now, tier)
+    # Limits of now have what is applied in them already.
+    raised = sum(row.gpus for row in rows if row.state in _APPLIED)
+    return TierLimits(
+        capacity=own.capacity if own else None,
+        entitled=own.entitled if own else 0.0,
+        limits=max(0.0, max(quotas.values()) - raised) if quotas else None,
+    )

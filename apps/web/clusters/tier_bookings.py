@@ -1,0 +1,159 @@
+"""The calendar of a tier: raises with an end by day, beside what is promised and what was used."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from apps.clusters.domain.window import Window, day_start
+from apps.quota_requests.domain.bookings import BookedSpan
+from apps.quota_requests.permissions import Actor
+from apps.quota_requests.selectors import BookingRow, TierBookings, tier_bookings
+from apps.usage.domain.usage_query import Filters, TimeStep, UsageQuery
+from apps.usage.selectors import usage_rows
+from apps.web.components import formats
+from apps.web.components.formats import Format, gpus_text
+from apps.web.components.page_query import href
+from apps.web.components.tables import Column, Table, TableRow
+from apps.web.query_session import QuerySession
+
+_BACK, _AHEAD = 7, 28
+
+
+@dataclass(frozen=True, slots=True)
+class BookingDay:
+    """A day: what was allocated of the tier then, and the most that is booked in it.
+
+    `state` is clash, over or empty; `title` tells it in words.
+    """
+
+    label: str
+    today: bool
+    used: str
+    booked: str
+    state: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class BookingBar:
+    """A booking in the grid, from column `first` up to, without, `last`."""
+
+    row: BookingRow
+    label: str
+    href: str
+    first: int
+    last: int
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class BookingCalendar:
+    """The days, and a bar for each booking."""
+
+    days: Sequence[BookingDay]
+    bars: Sequence[BookingBar]
+
+
+def booking_calendar(
+    name: str, actor: Actor, reading: QuerySession
+) -> tuple[BookingCalendar, Table]:
+    """Return the calendar of a tier over a week back and four ahead, and its table."""
+    zone = reading.choice.zone
+    today = reading.now.astimezone(zone).date()
+    days = [today + timedelta(days=n) for n in range(-_BACK, _AHEAD)]
+    starts = [day_start(day, zone) for day in (*days, days[-1] + timedelta(days=1))]
+    window = Window(starts[0], starts[-1])
+    found = tier_bookings(name, window, actor=actor, now=reading.now)
+    used = _used(name, Window(starts[0], starts[_BACK]), reading)
+    shown = [
+        _day(day, today, used.get(day), _most(found.spans, start, end))
+        for day, start, end in zip(days, starts, starts[1:], strict=False)
+    ]
+    bars = [_bar(row, starts, reading) for row in found.rows]
+    return BookingCalendar(shown, bars), _table(found, reading)
+
+
+def _used(name: str, window: Window, reading: QuerySession) -> dict[date, float]:
+    """Return the share of the capacity that was allocated, by day; days without data are none."""
+    asked = UsageQuery(window, TimeStep.DAY, (), Filters(tier=(name,)))
+    return {
+        row.period.date(): row.amounts.allocation_ratio
+        for row in usage_rows(asked, visibility=reading.visibility)
+        if row.period is not None and row.amounts.allocation_ratio is not None
+    }
+
+
+def _most(spans: Sequence[BookedSpan], start: datetime, end: datetime) -> BookedSpan:
+    """Return the span of a day in which most is booked."""
+    return max((one for one in spans if one.start < end and one.end > start), key=_booked)
+
+
+def _booked(span: BookedSpan) -> float:
+    return span.booked
+
+
+def _day(day: date, today: date, used: float | None, span: BookedSpan) -> BookingDay:
+    state = "clash" if span.clashes else "over" if span.overcommitted and span.booked else ""
+    words = {"clash": "Clash. ", "over": "Overcommitted. "}.get(state, "")
+    capacity = "not known" if span.capacity is None else gpus_text(span.capacity)
+    limits = "" if span.limits is None else f", limits {gpus_text(span.limits)}"
+    return BookingDay(
+        label=f"{day.day}" if day.day != 1 else f"{day.day} {day:%b}",
+        today=day == today,
+        used="" if used is None else formats.percent(used, digits=0).removesuffix(" %"),
+        booked=gpus_text(span.booked) if span.booked else "",
+        state=state,
+        title=(
+            f"{day.day} {day:%b}: {words}Booked {gpus_text(span.booked)} GPUs, entitlements "
+            f"{gpus_text(span.entitled)}{limits}, capacity {capacity}."
+        ),
+    )
+
+
+def _bar(row: BookingRow, starts: Sequence[datetime], reading: QuerySession) -> BookingBar:
+    zone = reading.choice.zone
+    first = max(1, sum(start <= row.start for start in starts))
+    last = max(first + 1, 1 + sum(start < row.end for start in starts[:-1]))
+    who = row.team or "another team"
+    span = formats.span_text(row.start, row.end, zone)
+    return BookingBar(
+        row=row,
+        label=f"{who} +{gpus_text(row.gpus)}",
+        href=href("request", pk=str(row.id)) or "" if row.id else "",
+        first=first,
+        last=last,
+        title=f"{who}: {gpus_text(row.gpus)} GPUs, {span}, {row.state}",
+    )
+
+
+def _table(found: TierBookings, reading: QuerySession) -> Table:
+    return Table(
+        id="bookings",
+        title="Bookings",
+        columns=[
+            # On a phone the first columns are seen at once.
+            Column("team", "Team"),
+            Column("gpus", "Raise", Format.NUMBER, "GPUs"),
+            Column("start", "Starts", Format.TIME),
+            Column("end", "Ends", Format.TIME),
+            Column("state", "State"),
+            Column("key", "Quota key", wraps=True),
+        ],
+        rows=[
+            TableRow(
+                {
+                    "team": row.team or "another team",
+                    "key": row.key,
+                    "gpus": row.gpus,
+                    "start": row.start,
+                    "end": row.end,
+                    "state": row.state,
+                },
+                links={"team": href("request", pk=str(row.id)) or ""} if row.id else {},
+            )
+            for row in found.rows
+        ],
+        zone=reading.choice.zone,
+        empty="No raise with an end in these weeks.",
+        ordered=True,
+    )
