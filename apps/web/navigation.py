@@ -28,7 +28,7 @@ class NavPage:
 GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
     ("Home", (NavPage("Home", "home", "h", ("home",)),)),
     ("Pending", (NavPage("Pending", "pending", "p", ("pending", "pending_detail")),)),
-    ("Preflight", (NavPage("Preflight", "preflight", "v", ("preflight",)),)),
+    ("Preflight", (NavPage("Preflight", "preflight", "j", ("preflight",)),)),
     ("Workloads", (NavPage("Workloads", "workloads", "w", ("workloads", "workload", "pod")),)),
     (
         "Quotas",

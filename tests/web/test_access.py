@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from apps.accounts.models import User
 from apps.api import urls as api_urls
-from apps.web import urls
+from apps.web import navigation, urls
 from tests.factories import Portal
 from tests.quota_requests.requests import make_request
 from tests.web.appearances import is_exhaustive
@@ -424,3 +424,8 @@ def test_an_address_that_names_another_host_is_refused_on_a_page(
     assert response.status_code == 400
     assert "cannot read the address of this request" in response.content.decode()
     assert "no-store" in response["Cache-Control"]
+
+
+def test_each_key_of_the_navigation_leads_to_one_page() -> None:
+    keys = [page.key for _, pages in navigation.GROUPS for page in pages]
+    assert len(keys) == len(set(keys))
