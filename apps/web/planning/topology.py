@@ -87,7 +87,7 @@ def topology(request: PageRequest) -> HttpResponseBase:
         plans = planning_services.drain_plans(
             _NODE_GPUS, now=reading.now, visibility=reading.visibility
         )
-        plans = [one for one in plans if _is_asked(one, filters)]
+        plans = [one for one in plans if _is_requested(one, filters)]
         tables = [_moves_table(plans, reading)]
     return respond(
         request,
@@ -133,7 +133,7 @@ def _links(
     return option_links(path_of(request), query, key, values, picked)
 
 
-def _is_asked(plan: TierDrainPlan, filters: TierFilters) -> bool:
+def _is_requested(plan: TierDrainPlan, filters: TierFilters) -> bool:
     in_cluster = not filters.cluster or plan.cluster in filters.cluster
     return in_cluster and (not filters.tier or plan.tier in filters.tier)
 

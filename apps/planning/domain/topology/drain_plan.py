@@ -69,7 +69,7 @@ class OpenedSlot:
 class DrainPlan:
     """The slots to open, each with the fewest GPUs to move after those before it.
 
-    `slots` there are already. `is_complete`: the search found everything; else it gave up.
+    `slots` there are already. `is_complete`: the search found everything; else it was cut short.
     """
 
     size: int
