@@ -402,7 +402,7 @@ def _of(clusters: Collection[str]) -> Q:
 def _hour_counts(
     window: Window, figures: tuple[DerivedFigure, ...], clusters: tuple[str, ...], now: datetime
 ) -> QuerySet[CollectionWindow, Any]:
-    """Return the query of one row: hours asked for, waiting, collected, when last tried, …"""
+    """Return the query of one row: hours asked for, open, collected, when last tried, …"""
     with_facts = Q(collected_at__isnull=False)
     lately = with_facts & Q(collected_at__gte=now - _RECENT)
     counts: dict[str, Any] = {

@@ -240,7 +240,7 @@ def _spent_between(
     return rows.values_list("team_id").annotate(**parts)
 
 
-def _spent_lately(
+def _recently_spent(
     end: datetime, clusters: _Ids, teams: _Ids | None
 ) -> QuerySet[TeamHour, tuple[int, int, int, int]]:
     """Return by team and cluster what was allocated in the last week and on its last day."""
@@ -253,7 +253,7 @@ def _spent_lately(
 
 
 _SPENT = BatchQuery(_spent_between)
-_LAST_WEEK = BatchQuery(_spent_lately)
+_LAST_WEEK = BatchQuery(_recently_spent)
 
 
 def _day_used_up(one: Allowance, days: DaySpending, zone: ZoneInfo) -> tuple[date, float] | None:
