@@ -286,6 +286,7 @@ CELERY_BEAT_SCHEDULE = {
     "note-cost-alerts": _every("costs.note_money_alerts", minutes=10),
     "recommend": _every("costs.recommend", minutes=10),
     "prune-costs": _every("costs.prune", hours=24),
+    "backtest": _every("planning.backtest", hours=1),
     "tend-exports": _every("costs.tend_exports", minutes=1),
     "keep-closed-files": _every("costs.keep_closed_files", hours=1),
     "send-monthly-reports": _every("operations.send_monthly_reports", minutes=30),

@@ -1,4 +1,4 @@
-"""What planning works out once and pages show: the outlook of each tier."""
+"""What planning works out once and pages show: outlooks of tiers, backtests of clusters."""
 
 from django.db import models
 
@@ -20,3 +20,31 @@ class CapacityPlan(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tier_id} through {self.through}"
+
+
+class Backtest(models.Model):
+    """How near a replay of a cluster's last weeks, with nothing changed, came to what happened.
+
+    `rows` have the fields of `BacktestRow`, `left_out` how much could not be replayed by reason,
+    `packing` how nodes were chosen. `error` says why the newest try gave nothing; the rows are then
+    those of the last that did. The process that computes holds `lease_until`.
+    """
+
+    cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)
+    start = models.DateTimeField(null=True)
+    end = models.DateTimeField(null=True)
+    computed_at = models.DateTimeField(null=True)
+    tried_at = models.DateTimeField(null=True)
+    works = models.PositiveIntegerField(default=0)
+    packing = models.CharField(max_length=16, blank=True, default="", db_default="")
+    rows = models.JSONField(default=list)
+    left_out = models.JSONField(default=dict)
+    assumptions = models.JSONField(default=list)
+    error = models.TextField(blank=True, default="", db_default="")
+    lease_until = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["cluster"]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} to {self.end}"

@@ -9,3 +9,8 @@ from apps.planning import services
 @shared_task(name="planning.plan_capacity")
 def plan_capacity(**_: object) -> int:
     return services.plan_capacity(now=timezone.now())
+
+
+@shared_task(name="planning.backtest")
+def backtest(**_: object) -> int:
+    return services.backtest_clusters(now=timezone.now())

@@ -12,7 +12,7 @@ from apps.web.explain import breakdown, figure_page
 from apps.web.fairness import overview, statement, tier, what_if
 from apps.web.home import home
 from apps.web.pending import pending_pages
-from apps.web.planning import capacity_plan, preflight_pages, topology
+from apps.web.planning import backtest, capacity_plan, preflight_pages, topology
 from apps.web.quota_requests import request_pages
 from apps.web.quotas import budget_pages, key_page, proposals, quota_pages
 from apps.web.usage import pods, team, teams, workload_list, workloads
@@ -59,6 +59,7 @@ urlpatterns: list[URLPattern] = [
     path("quotas/approvals/", request_pages.approvals, name="approvals"),
     path("capacity/fairness/", overview.fairness_list, name="fairness"),
     path("capacity/fairness/<str:name>/", tier.tier_fairness, name="tier-fairness"),
+    path("capacity/backtest/", backtest.backtest, name="backtest"),
     path("capacity/fairness/<str:name>/what-if/", what_if.what_if_page, name="what-if"),
     path("capacity/plan/", capacity_plan.plan_list, name="plan"),
     path("capacity/plan/<str:name>/", capacity_plan.tier_plan, name="tier-plan"),

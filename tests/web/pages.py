@@ -40,6 +40,7 @@ STANDING = {
     "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/": 20,
     "/capacity/teams/vision/statement/": 12,
     "/capacity/fairness/gold/what-if/": 8,
+    "/capacity/backtest/": 8,
     "/capacity/plan/": 9,
     "/capacity/plan/gold/": 10,
     "/costs/": 17,

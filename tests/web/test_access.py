@@ -56,6 +56,7 @@ ADDRESSES = {
     "approvals": "/quotas/approvals/",
     "fairness": "/capacity/fairness/",
     "tier-fairness": "/capacity/fairness/gold/",
+    "backtest": "/capacity/backtest/",
     "what-if": "/capacity/fairness/gold/what-if/",
     "plan": "/capacity/plan/",
     "tier-plan": "/capacity/plan/gold/",

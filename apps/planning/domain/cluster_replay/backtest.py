@@ -1,11 +1,20 @@
 """How near a replay with nothing changed comes to what happened, tier by tier."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from apps.pending.domain.day_sums import nearest_rank
+from apps.planning.domain.cluster_replay.engine import replay_cluster
+from apps.planning.domain.cluster_replay.inputs import (
+    ClusterReplay,
+    Packing,
+    RecordedWork,
+    ReplayAssumption,
+    ReplayCluster,
+    ReplayPolicy,
+)
 
 ALL_TIERS = ""
 """The key of the sums over all tiers."""
@@ -58,3 +67,72 @@ def tier_times(works: Iterable[WorkTimes], *, start: float, end: float) -> Mappi
                 if work.started_at is not None and work.started_at < end:
                     own.waits[work.started_at - work.asked_at] += 1
     return dict(found)
+
+
+@dataclass(frozen=True, slots=True)
+class TimesRow:
+    """What is compared of a tier: queue times in seconds (None where none started), GPU-hours."""
+
+    p50_seconds: float | None
+    p95_seconds: float | None
+    unmet_gpu_hours: float
+    allocated_gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestRow:
+    """A tier as it was and as it is replayed; ALL_TIERS has the sums."""
+
+    tier: str
+    happened: TimesRow
+    replayed: TimesRow
+
+
+@dataclass(frozen=True, slots=True)
+class Backtested:
+    """The rows, sums first; how nodes were chosen; and what is taken for granted."""
+
+    rows: tuple[BacktestRow, ...]
+    packing: Packing
+    assumptions: tuple[ReplayAssumption, ...]
+
+
+def backtest(
+    works: Sequence[RecordedWork],
+    happened: Sequence[WorkTimes],
+    cluster: ReplayCluster,
+    *,
+    start: float,
+    end: float,
+) -> Backtested:
+    """Replay recorded works with nothing changed, beside what happened, in the same order.
+
+    How the scheduler chooses nodes is not recorded: of packing and spreading the one is taken that
+    comes nearer to the GPU-hours that were allocated.
+    """
+    real = tier_times(happened, start=start, end=end)
+    tried = []
+    for packing in Packing:
+        policy = ReplayPolicy(packing=packing)
+        found = replay_cluster(works, cluster, policy, start=start, end=end)
+        played = tier_times(_played(found, happened), start=start, end=end)
+        off = abs(_sums(played).allocated_gpu_hours - _sums(real).allocated_gpu_hours)
+        tried.append((off, packing, played, found.assumptions))
+    _, chosen, played, assumptions = min(tried, key=lambda one: one[0])
+    rows = (BacktestRow(tier, _row(real[tier]), _row(played[tier])) for tier in sorted(real))
+    return Backtested(tuple(rows), chosen, assumptions)
+
+
+def _sums(found: Mapping[str, TierTimes]) -> TierTimes:
+    return found.get(ALL_TIERS, TierTimes())
+
+
+def _played(found: ClusterReplay, happened: Sequence[WorkTimes]) -> Iterable[WorkTimes]:
+    for one, was in zip(found.played, happened, strict=True):
+        # The recorded size of both: what a unit weighs may differ between nodes of a tier.
+        yield was._replace(started_at=one.started_at, ended_at=one.ended_at)
+
+
+def _row(times: TierTimes) -> TimesRow:
+    p50, p95 = times.percentiles()
+    return TimesRow(p50, p95, times.unmet_gpu_hours, times.allocated_gpu_hours)

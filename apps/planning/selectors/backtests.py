@@ -1,0 +1,56 @@
+"""The newest backtest of each cluster, as a page shows it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from apps.accounts.permissions import Visibility
+from apps.planning.domain.cluster_replay.backtest import BacktestRow
+from apps.planning.domain.cluster_replay.inputs import ReplayAssumption
+from apps.planning.domain.cluster_replay.wording import assumption_text
+from apps.planning.models import Backtest
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestReport:
+    """The backtest of a cluster: None for times and no rows where none was computed yet.
+
+    `error` is a sentence that says why the newest try gave nothing. `left_out` counts by reason
+    what could not be replayed.
+    """
+
+    cluster: str
+    start: datetime | None
+    end: datetime | None
+    computed_at: datetime | None
+    works: int
+    packing: str
+    rows: tuple[BacktestRow, ...]
+    left_out: Mapping[str, int]
+    assumptions: tuple[str, ...]
+    error: str
+
+
+def backtests(*, visibility: Visibility) -> list[BacktestReport]:
+    """Return the newest backtest of each active cluster, by name. One query.
+
+    Sums of tiers, which everybody may see: `visibility` narrows nothing.
+    """
+    rows = Backtest.objects.filter(cluster__active=True).select_related("cluster")
+    return [
+        BacktestReport(
+            cluster=row.cluster.name,
+            start=row.start,
+            end=row.end,
+            computed_at=row.computed_at,
+            works=row.works,
+            packing=row.packing,
+            rows=tuple(msgspec.convert(row.rows, list[BacktestRow])),
+            left_out=row.left_out,
+            assumptions=tuple(assumption_text(ReplayAssumption(one)) for one in row.assumptions),
+            error=row.error,
+        )
+        for row in rows.order_by("cluster__name", "pk")
+    ]

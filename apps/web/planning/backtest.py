@@ -1,0 +1,94 @@
+"""The backtest of replays: the last weeks replayed with nothing changed, beside what happened."""
+
+from collections.abc import Iterator, Sequence
+
+from django.http import HttpResponseBase
+
+from apps.planning.domain.cluster_replay.backtest import BacktestRow, TimesRow
+from apps.planning.selectors import BacktestReport, backtests
+from apps.usage.domain.amounts import nano
+from apps.web.components.formats import Format, Value, shown
+from apps.web.components.tables import Column, Table, TableRow
+from apps.web.pages import page, respond
+from apps.web.query_session import PageRequest, QuerySession, query_session
+
+_ALL = "All tiers"
+_COLUMNS = (
+    Column("tier", "Tier"),
+    Column("cluster", "Cluster"),
+    Column("p50_seconds", "p50 queue time", Format.SECONDS),
+    Column("p50_replayed_seconds", "p50 replayed", Format.SECONDS),
+    Column("p95_seconds", "p95 queue time", Format.SECONDS),
+    Column("p95_replayed_seconds", "p95 replayed", Format.SECONDS),
+    Column("unmet_gpu_hours", "Unmet", Format.GPU_HOURS, "GPU-h"),
+    Column("unmet_replayed_gpu_hours", "Unmet replayed", Format.GPU_HOURS, "GPU-h"),
+    Column("allocated_gpu_hours", "Allocated", Format.GPU_HOURS, "GPU-h"),
+    Column("allocated_replayed_gpu_hours", "Allocated replayed", Format.GPU_HOURS, "GPU-h"),
+    Column("unmet_change", "Unmet error", Format.CHANGE),
+    Column("allocated_change", "Allocated error", Format.CHANGE),
+)
+
+
+@page
+def backtest(request: PageRequest) -> HttpResponseBase:
+    """Show the newest backtest of each cluster."""
+    reading = query_session(request)
+    found = backtests(visibility=reading.visibility)
+    return respond(
+        request,
+        reading,
+        "backtest",
+        tables=[_table(found, reading)],
+        notes=[note for one in found for note in _notes(one, reading)],
+        assumptions=list(dict.fromkeys(text for one in found for text in one.assumptions)),
+    )
+
+
+def _table(found: Sequence[BacktestReport], reading: QuerySession) -> Table:
+    return Table(
+        id="backtest",
+        title="Replayed and recorded",
+        columns=list(_COLUMNS),
+        rows=[TableRow(_line(one.cluster, row)) for one in found for row in one.rows],
+        zone=reading.choice.zone,
+        empty="Not computed yet. A worker replays the last 14 days once a day.",
+        on_phone=("tier", "unmet_change", "allocated_change"),
+    )
+
+
+def _line(cluster: str, row: BacktestRow) -> dict[str, Value]:
+    was, now = row.happened, row.replayed
+    return {
+        "cluster": cluster,
+        "tier": row.tier or _ALL,
+        **_values(was, ""),
+        **_values(now, "_replayed"),
+        "unmet_change": _change(was.unmet_gpu_hours, now.unmet_gpu_hours),
+        "allocated_change": _change(was.allocated_gpu_hours, now.allocated_gpu_hours),
+    }
+
+
+def _change(was: float, now: float) -> float | None:
+    return now / was - 1 if was else None
+
+
+def _values(row: TimesRow, suffix: str) -> dict[str, Value]:
+    return {
+        f"p50{suffix}_seconds": row.p50_seconds,
+        f"p95{suffix}_seconds": row.p95_seconds,
+        f"unmet{suffix}_gpu_hours": nano(row.unmet_gpu_hours),
+        f"allocated{suffix}_gpu_hours": nano(row.allocated_gpu_hours),
+    }
+
+
+def _notes(one: BacktestReport, reading: QuerySession) -> Iterator[str]:
+    """Yield what is to be known of a cluster's backtest, in sentences."""
+    if one.error:
+        yield f"{one.cluster}: {one.error}"
+    if one.start is None or one.end is None:
+        return
+    first, last = (shown(at, Format.TIME, reading.choice.zone) for at in (one.start, one.end))
+    yield f"{one.cluster}: {one.works:,} workloads from {first} to {last}."
+    yield f"{one.cluster}: of the ways to choose nodes, “{one.packing}” comes nearest."
+    for reason, number in sorted(one.left_out.items()):
+        yield f"{one.cluster}: {number:,} pods are left out ({reason})."

@@ -1,0 +1,58 @@
+"""The daily backtest: computed once, kept, and shown without computing."""
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.models import Cluster, NodeInterval
+from apps.planning.models import Backtest
+from apps.planning.selectors import backtests
+from apps.planning.services import backtest_clusters
+from tests.factories import make_user
+from tests.planning.test_recorded_demand import HOUR, START, cluster
+
+__all__ = ["cluster"]
+READER = Visibility(everything=False)
+NOW = START + 25 * HOUR
+DAY = timedelta(days=1)
+
+
+def test_a_cluster_is_replayed_once_a_day(cluster: Cluster) -> None:
+    assert [backtest_clusters(now=NOW + hours * HOUR) for hours in (0, 1, 24)] == [1, 0, 1]
+    (found,) = backtests(visibility=READER)
+    assert (found.cluster, found.end, found.works) == ("west", START + 2 * DAY, 4)
+    sums = found.rows[0]
+    assert (sums.tier, sums.happened.allocated_gpu_hours > 0) == ("", True)
+    assert any("same work" in text for text in found.assumptions)
+
+
+def test_who_computes_holds_a_lease(cluster: Cluster) -> None:
+    Backtest.objects.create(cluster=cluster, lease_until=NOW + HOUR)
+    assert backtest_clusters(now=NOW) == 0
+    assert backtest_clusters(now=NOW + 2 * HOUR) == 1
+
+
+def test_the_last_figures_stay_where_nothing_is_recorded(cluster: Cluster) -> None:
+    backtest_clusters(now=NOW)
+    NodeInterval.objects.all().delete()
+    assert backtest_clusters(now=NOW + DAY) == 0
+    (found,) = backtests(visibility=READER)
+    assert found.rows
+    assert found.error.startswith("No watch has seen nodes")
+
+
+def test_the_page_says_not_computed_yet_or_shows_the_figures(
+    cluster: Cluster, client: Client
+) -> None:
+    client.force_login(make_user("ada"))
+    assert "Not computed yet" in client.get("/capacity/backtest/").content.decode()
+    backtest_clusters(now=NOW)
+    shown = client.get("/capacity/backtest/").content.decode()
+    assert "All tiers" in shown
+    assert "4 workloads from" in shown
+    assert "The same work is requested" in shown
+
+
+pytestmark = pytest.mark.django_db
