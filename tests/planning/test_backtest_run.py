@@ -8,7 +8,7 @@ from django.test import Client
 from apps.accounts.permissions import Visibility
 from apps.clusters.models import Cluster, NodeInterval
 from apps.planning.models import Backtest
-from apps.planning.selectors import backtests
+from apps.planning.selectors import backtest_reports
 from apps.planning.services import backtest_clusters
 from tests.factories import make_user
 from tests.planning.test_recorded_demand import HOUR, START, cluster
@@ -21,7 +21,7 @@ DAY = timedelta(days=1)
 
 def test_a_cluster_is_replayed_once_a_day(cluster: Cluster) -> None:
     assert [backtest_clusters(now=NOW + hours * HOUR) for hours in (0, 1, 24)] == [1, 0, 1]
-    (found,) = backtests(visibility=READER)
+    (found,) = backtest_reports(visibility=READER)
     assert (found.cluster, found.end, found.works) == ("west", START + 2 * DAY, 4)
     sums = found.rows[0]
     assert (sums.tier, sums.happened.allocated_gpu_hours > 0) == ("", True)
@@ -38,7 +38,7 @@ def test_the_last_figures_stay_where_nothing_is_recorded(cluster: Cluster) -> No
     backtest_clusters(now=NOW)
     NodeInterval.objects.all().delete()
     assert backtest_clusters(now=NOW + DAY) == 0
-    (found,) = backtests(visibility=READER)
+    (found,) = backtest_reports(visibility=READER)
     assert found.rows
     assert found.error.startswith("No watch has seen nodes")
 

@@ -3,7 +3,7 @@
 What is replayed is GPUs of teams, which everybody may see; money and namespaces never appear.
 """
 
-from apps.planning.selectors.backtests import BacktestReport, backtests
+from apps.planning.selectors.backtests import BacktestReport, backtest_reports
 from apps.planning.selectors.capacity_plans import (
     CapacityPlanRow,
     TierCapacityPlan,

@@ -33,7 +33,7 @@ class BacktestReport:
     error: str
 
 
-def backtests(*, visibility: Visibility) -> list[BacktestReport]:
+def backtest_reports(*, visibility: Visibility) -> list[BacktestReport]:
     """Return the newest backtest of each active cluster, by name. One query.
 
     Sums of tiers, which everybody may see: `visibility` narrows nothing.

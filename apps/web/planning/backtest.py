@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from django.http import HttpResponseBase
 
 from apps.planning.domain.cluster_replay.backtest import BacktestRow, TimesRow
-from apps.planning.selectors import BacktestReport, backtests
+from apps.planning.selectors import BacktestReport, backtest_reports
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, Value, shown
 from apps.web.components.tables import Column, Table, TableRow
@@ -33,7 +33,7 @@ _COLUMNS = (
 def backtest(request: PageRequest) -> HttpResponseBase:
     """Show the newest backtest of each cluster."""
     reading = query_session(request)
-    found = backtests(visibility=reading.visibility)
+    found = backtest_reports(visibility=reading.visibility)
     return respond(
         request,
         reading,
