@@ -12,6 +12,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.services import snapshot_cluster
 from apps.operations.services import load_catalog
 from apps.planning.domain.topology.drain_plan import OpenedSlot
+from apps.planning.selectors import TierFilters
 from apps.planning.services import TierDrainPlan, drain_plans
 from simulator.catalog import catalog_yaml
 from simulator.scenarios.campus.pools import WHOLE
@@ -43,7 +44,7 @@ def trial() -> tuple[TierDrainPlan, Store]:
                 store.create("pods", dict(pod))
         finally:
             source.close()
-    (plan,) = drain_plans(SIZE, now=NOW, visibility=EVERYTHING, tier=WHOLE)
+    (plan,) = drain_plans(SIZE, now=NOW, visibility=EVERYTHING, filters=TierFilters(tier=(WHOLE,)))
     return plan, store
 
 

@@ -50,6 +50,17 @@ def test_pods_of_eight_gpus_need_whole_hosts(portal: Portal) -> None:
     assert found["zone"][4:6] == ["1", "0"]
 
 
+def test_the_map_has_racks_with_what_is_free_and_names_for_who_sees_all(portal: Portal) -> None:
+    page = text_of(reader(portal, "cleo"), f"{PAGE}?tab=map")
+    assert "hall-1 / r1 <small>3 nodes · 14 of 24 GPUs free</small>" in page
+    assert "hall-1 / r2 <small>2 nodes · 3 of 16 GPUs free</small>" in page
+    assert "n1: 6 allocated, 2 free (gold)" in page
+    assert "n5: 8 takes no pods (gold)" in page
+    others = text_of(reader(portal), f"{PAGE}?tab=map")
+    assert "gold: 6 allocated, 2 free (gold)" in others
+    assert "n1" not in others
+
+
 def test_fragmentation_is_told_by_tier_and_day(portal: Portal) -> None:
     found = tables_of(text_of(reader(portal), f"{PAGE}?tab=fragmentation"))
     assert [line[1].text for line in found["fragmentation"].rows[1:]] == ["gold"]

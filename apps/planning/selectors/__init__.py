@@ -15,8 +15,13 @@ from apps.planning.selectors.gang_rows import GangRow, gang_rows
 from apps.planning.selectors.priorities import priority_values
 from apps.planning.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.planning.selectors.tier_nodes import TierFilters
-from apps.planning.selectors.topology import fragmentation_rows, slot_rows, slot_series
-from apps.planning.selectors.topology_rows import FragmentationRow, SlotRow, SlotSeries
+from apps.planning.selectors.topology import (
+    fragmentation_rows,
+    node_rooms,
+    slot_rows,
+    slot_series,
+)
+from apps.planning.selectors.topology_rows import FragmentationRow, NodeRoom, SlotRow, SlotSeries
 from apps.planning.selectors.what_if import (
     WHAT_IF,
     CapacityUnknown,

@@ -5,9 +5,10 @@ Computed from node intervals and the pod ledger, not stored: see docs/definition
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, NamedTuple
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
@@ -45,6 +46,8 @@ _INTERVAL_COLUMNS = (
 )
 _POD_COLUMNS = ("cluster_id", "node_name", "resource", "units", "bound", "ended")
 _CLAIM_COLUMNS = ("cluster_id", "node_name", "allocated", "released", "devices")
+INSTANT = timedelta(seconds=1)
+"""The longest window that is read as one moment."""
 Place = tuple[int, str, str]
 """A cluster's id, a node, and a resource or device class that it offers."""
 
@@ -58,13 +61,17 @@ class TierFilters(NamedTuple):
 
 @dataclass(slots=True)
 class TierNodes:
-    """The nodes of a tier in a cluster; spans name them by their number here."""
+    """The nodes of a tier in a cluster; spans name them by their number here.
+
+    `gpus` are those that a node has by its newest interval, whether it takes pods or not.
+    """
 
     cluster: str
     tier: str
     levels: Levels
     nodes: list[str] = field(default_factory=list)
     labels: list[Mapping[str, str]] = field(default_factory=list)
+    gpus: list[float] = field(default_factory=list)
     offered: list[GpuSpan] = field(default_factory=list)
     held: list[GpuSpan] = field(default_factory=list)
 
@@ -145,6 +152,7 @@ class _TierReader:
             if tier == UNMATCHED or (self._filters.tier and tier not in self._filters.tier):
                 continue
             of_tier, number = self._node(cluster, tier, node, labels)
+            of_tier.gpus[number] = units
             self.places[cluster, node, resource] = of_tier, number
             if is_open:
                 span = GpuSpan(number, start, float("inf") if end is None else end, units)
@@ -174,6 +182,7 @@ class _TierReader:
             number = self._numbers[cluster, tier, node] = len(known.nodes)
             known.nodes.append(node)
             known.labels.append(labels)
+            known.gpus.append(0.0)
         # Intervals come oldest first: where a node stands is what was last said of it.
         known.labels[number] = labels
         return known, number
@@ -231,7 +240,6 @@ def _held(
         resource__in={place[2] for place in places},
         bound_at__lt=window.end,
     ).exclude(workload__kind=CLAIM_KIND)
-    timed = pods.annotate(bound=UnixSeconds("bound_at"), ended=UnixSeconds("ended_at"))
     of_claims = set()
     claims = ClaimInterval.objects.filter(
         Q(released_at__isnull=True) | Q(released_at__gt=window.start),
@@ -244,11 +252,25 @@ def _held(
             of_claims.add(place)
             if place in places and not one["profile"]:
                 yield place, start, _end(end), one["share"]
-    for cluster, node, resource, units, bound, ended in timed.order_by().values_list(*_POD_COLUMNS):
-        place = (cluster, node, resource)
+    for place, start, end, units in _held_by_pods(pods, window):
         # Several pods may share what a claim was given: the claim holds it once.
         if place in places and place not in of_claims:
-            yield place, bound, _end(ended), units
+            yield place, start, end, units
+
+
+def _held_by_pods(
+    pods: QuerySet[Pod], window: Window
+) -> Iterator[tuple[Place, float, float, float]]:
+    """Yield what pods hold where; of an instant their sum on each node, for they are thousands."""
+    rows = pods.order_by()
+    if window.end - window.start <= INSTANT:
+        sums = rows.values_list("cluster_id", "node_name", "resource").annotate(Sum("units"))
+        for cluster, node, resource, units in sums:
+            yield (cluster, node, resource), window.start_seconds, float("inf"), units
+        return
+    timed = rows.annotate(bound=UnixSeconds("bound_at"), ended=UnixSeconds("ended_at"))
+    for cluster, node, resource, units, bound, ended in timed.values_list(*_POD_COLUMNS):
+        yield (cluster, node, resource), bound, _end(ended), units
 
 
 def _end(at: float | None) -> float:

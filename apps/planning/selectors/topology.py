@@ -15,13 +15,13 @@ from apps.clusters.models import Pod
 from apps.clusters.selectors import report
 from apps.planning.domain.topology.fragmentation import fragmentation_index, unusable_gpus
 from apps.planning.domain.topology.slots import GANG_SIZES, possible_slots, slots
-from apps.planning.selectors.tier_nodes import TierFilters, TierNodes, tier_nodes
-from apps.planning.selectors.topology_rows import FragmentationRow, SlotRow, SlotSeries
+from apps.planning.selectors.tier_nodes import INSTANT, TierFilters, TierNodes, tier_nodes
+from apps.planning.selectors.topology_rows import FragmentationRow, NodeRoom, SlotRow, SlotSeries
 from apps.usage.domain.usage_query import Periods, TimeStep
 
-_INSTANT = timedelta(seconds=1)
 _HOUR = timedelta(hours=1)
 ALL_TIERS = TierFilters()
+_PLACES = (TopologyLevel.ZONE, TopologyLevel.BLOCK, TopologyLevel.RACK)
 TierKey = tuple[str, str]
 """A cluster's name and a tier's."""
 
@@ -37,7 +37,7 @@ def slot_rows(
 
     Everybody may see them. Seven queries at most.
     """
-    found = tier_nodes(Window(now, now + _INSTANT), visibility=visibility, filters=filters)
+    found = tier_nodes(Window(now, now + INSTANT), visibility=visibility, filters=filters)
     return [row for one in found for row in _slots_now(one, now, pod_gpus)]
 
 
@@ -65,6 +65,35 @@ def _slots_now(one: TierNodes, now: datetime, pod_gpus: int) -> list[SlotRow]:
             for size in GANG_SIZES
         ]
     return rows
+
+
+def node_rooms(
+    now: datetime, *, visibility: Visibility, filters: TierFilters = ALL_TIERS
+) -> list[NodeRoom]:
+    """Return the nodes of tiers of whole GPUs with what is free on each, by place and name.
+
+    Who does not see everything gets them without their names. Seven queries at most.
+    """
+    rooms = []
+    for one in tier_nodes(Window(now, now + INSTANT), visibility=visibility, filters=filters):
+        times = [now.timestamp()]
+        free, capacity = one.free(times)[:, 0].tolist(), one.capacity(times)[:, 0].tolist()
+        levels = [level for level in one.known_levels() if level in _PLACES]
+        places = one.domains(levels[-1]) if levels else [None] * len(one.nodes)
+        rooms += [
+            NodeRoom(
+                cluster=one.cluster,
+                tier=one.tier,
+                node=node if visibility.everything else "",
+                place=place or (),
+                gpus=int(gpus),
+                free=free[n],
+                is_open=capacity[n] > 0,
+            )
+            for n, (node, place, gpus) in enumerate(zip(one.nodes, places, one.gpus, strict=True))
+            if gpus >= 1
+        ]
+    return sorted(rooms, key=lambda room: (room.cluster, room.place, room.tier, room.node))
 
 
 def slot_series(

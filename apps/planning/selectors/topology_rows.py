@@ -98,3 +98,19 @@ class SlotSeries:
     level: TopologyLevel
     at: Sequence[datetime]
     slots: dict[int, Sequence[int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRoom:
+    """A node of a tier: the domains around it, its whole GPUs, and how many of them are free.
+
+    `node` is empty for who may not see it; one that is not `is_open` takes no pods.
+    """
+
+    cluster: str
+    tier: str
+    node: str
+    place: tuple[str, ...]
+    gpus: int
+    free: int
+    is_open: bool

@@ -4,7 +4,7 @@ The portal never moves a pod. Who runs the cluster sees the plan, and carries it
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -33,7 +33,9 @@ from apps.planning.domain.topology.drain_plan import (
     MovablePod,
     drain_plan,
 )
+from apps.planning.selectors import TierFilters
 
+EVERY_TIER = TierFilters()
 UNCHECKED = (
     "Affinity between pods and topology spread are not checked.",
     "CPU and memory of the gang are not checked, nor those of pods whose template was not seen.",
@@ -67,7 +69,7 @@ class TierDrainPlan:
 
 
 def drain_plans(
-    size: int, *, now: datetime, visibility: Visibility, cluster: str = "", tier: str = ""
+    size: int, *, now: datetime, visibility: Visibility, filters: TierFilters = EVERY_TIER
 ) -> list[TierDrainPlan]:
     """Return a plan for each tier of whole GPUs of watched clusters, by cluster and tier.
 
@@ -79,11 +81,13 @@ def drain_plans(
     found = []
     for one in active_clusters():
         # Metrics alone tell neither controllers nor what is free on a node.
-        if one.kubernetes is None or one.watched_until is None or cluster not in ("", one.name):
+        if one.kubernetes is None or one.watched_until is None:
+            continue
+        if filters.cluster and one.name not in filters.cluster:
             continue
         state = pending_services.current_state(one.pk, now=now, catalog=catalog)
         reader = _DrainReader(state, catalog.at(now.timestamp()), _own_settings(one.pk))
-        for name, hosts, fixed in reader.tiers(tier):
+        for name, hosts, fixed in reader.tiers(filters.tier):
             movable = sum(map(len, hosts.pods.values()))
             plan = drain_plan(hosts, size)
             at = min(now, one.watched_until)
@@ -112,14 +116,14 @@ class _DrainReader:
         self._nodes = Nodes(state.of(ObservedKind.NODE), state.is_gpu)
         self._controllers = self._by_owner()
 
-    def tiers(self, only: str) -> Iterator[tuple[str, DrainHosts, int]]:
+    def tiers(self, only: Sequence[str]) -> Iterator[tuple[str, DrainHosts, int]]:
         """Yield the name, the hosts and the number of pods that cannot move of each tier."""
         masks: dict[tuple[str, str], int] = defaultdict(int)
         for at, node in enumerate(self._nodes.seen):
             for tier, resource in self._offered(node):
                 masks[tier, resource] |= 1 << at
         for (tier, resource), mask in sorted(masks.items()):
-            if only in ("", tier):
+            if not only or tier in only:
                 hosts, fixed = self._hosts(resource, mask)
                 yield tier, hosts, fixed
 

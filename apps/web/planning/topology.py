@@ -1,8 +1,9 @@
 """The page of the topology: slots for gangs, fragmentation, and the drain plan."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from django.http import HttpResponseBase
 
@@ -21,6 +22,7 @@ from apps.planning.selectors import (
 from apps.planning.services import TierDrainPlan
 from apps.usage.domain.amounts import nano
 from apps.usage.domain.usage_query import TimeStep
+from apps.web.components.drawings.fleet import Fleet
 from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_data
 from apps.web.components.formats import Format, Value, shown
 from apps.web.components.page_query import href, option_links, path_of, workload_href
@@ -35,6 +37,7 @@ from apps.web.components.tables import (
 from apps.web.components.tabs import Tab, tab_bar
 from apps.web.components.window_picker import PLACE_KEYS, remaining_query
 from apps.web.pages import page, respond
+from apps.web.planning.rack_map import map_figures, rack_map
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
 HOST = TopologyLevel.HOST.value
@@ -43,68 +46,87 @@ LEVEL_NAMES: Mapping[str, str] = {
     TopologyLevel.NVLINK.value: "NVLink domain",
 }
 _TAKES = ("tier",)
-_TABS = (Tab("slots", "Slots"), Tab("fragmentation", "Fragmentation"), Tab("gangs", "Gangs"))
+_TABS = (
+    Tab("slots", "Slots"),
+    Tab("map", "Map"),
+    Tab("fragmentation", "Fragmentation"),
+    Tab("gangs", "Gangs"),
+)
 _DRAIN = Tab("drain", "Drain plan")
 _POD_SIZES = (1, 2, 4, 8)
 _NODE_GPUS = 8
 """The gang of the figures, of the plots and of the drain plan: one host of eight GPUs."""
-_MOST_PLOTS = 6
+_MOST_PLOTS, _MOST_ROWS = 6, 25
+_WITH_FRAGMENTATION = frozenset({"slots", "fragmentation"})
 _HOUR = timedelta(hours=1)
 _NO_NODES = "No node with whole GPUs is known in this window."
+
+
+@dataclass(frozen=True, slots=True)
+class _TabContent:
+    """What the open tab shows."""
+
+    tables: Sequence[Table] = ()
+    plots: Sequence[Plot] = ()
+    map: Fleet | None = None
+    plans: Sequence[TierDrainPlan] = ()
 
 
 @page
 def topology(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request, takes=_TAKES)
-    filters = TierFilters(tuple(reading.filters.cluster), tuple(reading.filters.tier))
+    own: dict[str, Any] = {
+        "visibility": reading.visibility,
+        "filters": TierFilters(tuple(reading.filters.cluster), tuple(reading.filters.tier)),
+    }
     pod_gpus, level = _pod_gpus(request), _level(request)
-    sees_drain = reading.visibility.operations
-    tabs = tab_bar(request, (*_TABS, *((_DRAIN,) if sees_drain else ())), name="Topology")
-    rows = planning.slot_rows(
-        reading.now, visibility=reading.visibility, filters=filters, pod_gpus=pod_gpus
+    with_drain = (_DRAIN,) if reading.visibility.operations else ()
+    tabs = tab_bar(request, (*_TABS, *with_drain), name="Topology")
+    # The map has a thousand nodes to draw: its own rows give its figures.
+    rows = [] if tabs.chosen == "map" else planning.slot_rows(reading.now, pod_gpus=pod_gpus, **own)
+    figures = None
+    total = (
+        planning.fragmentation_rows(reading.window, now=reading.now, **own)
+        if tabs.chosen in _WITH_FRAGMENTATION
+        else None
     )
-    total = planning.fragmentation_rows(
-        reading.window, now=reading.now, visibility=reading.visibility, filters=filters
-    )
-    tables: list[Table] = []
-    plots: Sequence[Plot] = ()
-    plans: Sequence[TierDrainPlan] = ()
+    shown = _TabContent()
     if tabs.chosen == "slots":
-        tables = [_slots_table(rows, reading)]
-        series = planning.slot_series(
-            *(reading.window, level),
-            now=reading.now,
-            visibility=reading.visibility,
-            filters=filters,
-        )
+        series = planning.slot_series(reading.window, level, now=reading.now, **own)
         plots = [_plot(one, reading, n) for n, one in enumerate(_largest(series), start=1)]
+        shown = _TabContent([_slots_table(rows, reading), *(one.table for one in plots)], plots)
+    elif tabs.chosen == "map":
+        rooms = planning.node_rooms(reading.now, **own)
+        figures, shown = map_figures(rooms), _TabContent(map=rack_map(rooms, reading))
     elif tabs.chosen == "fragmentation":
-        tables = [_fragmentation_table(total, reading), _days_table(filters, reading)]
-    elif tabs.chosen == "gangs":
-        gangs = planning.gang_rows(reading.window, visibility=reading.visibility, filters=filters)
-        tables = [_spread_table(gangs, reading), _gangs_table(gangs, reading)]
-    else:
-        plans = planning_services.drain_plans(
-            _NODE_GPUS, now=reading.now, visibility=reading.visibility
+        days = planning.fragmentation_rows(
+            reading.window, now=reading.now, interval=TimeStep.DAY, **own
         )
-        plans = [one for one in plans if _is_requested(one, filters)]
-        tables = [_moves_table(plans, reading)]
+        shown = _TabContent(
+            [_fragmentation_table(total or (), reading), _days_table(days, reading)]
+        )
+    elif tabs.chosen == "gangs":
+        gangs = planning.gang_rows(reading.window, **own)
+        shown = _TabContent([_spread_table(gangs, reading), _gangs_table(gangs, reading)])
+    elif tabs.chosen == _DRAIN.key:
+        plans = planning_services.drain_plans(_NODE_GPUS, now=reading.now, **own)
+        shown = _TabContent([_moves_table(plans, reading)], plans=plans)
     return respond(
         request,
         reading,
         "topology",
-        tables=[*tables, *(plot.table for plot in plots)],
-        figures=_figures(rows, total, reading),
+        tables=shown.tables,
+        drawings=[shown.map] if shown.map else (),
+        figures=figures or _figures(rows, total, reading),
         tabs=tabs,
-        plots=plots,
-        plans=plans,
+        plots=shown.plots,
+        plans=shown.plans,
         unchecked=planning_services.DRAIN_UNCHECKED,
         pod_links=_links(request, "pods", {str(n): str(n) for n in _POD_SIZES}, str(pod_gpus), "1"),
         level_links=_links(
             *(request, "level", {LEVEL_NAMES[one]: one for one in _known(rows)}),
             *(level.value, HOST),
         ),
-        map_href=href("gpus", [*reading.query, ("group", "rack")]),
     )
 
 
@@ -123,6 +145,10 @@ def _known(rows: Sequence[SlotRow]) -> list[str]:
     return [level.value for level in reversed(LEVELS) if level in there]
 
 
+def _of_many(lines: int) -> str:
+    return f"The first {_MOST_ROWS} of {lines:,}; the file has all." if lines > _MOST_ROWS else ""
+
+
 def _links(
     request: PageRequest, key: str, options: Mapping[str, str], chosen: str, usual: str
 ) -> list[tuple[str, str, bool]]:
@@ -133,16 +159,11 @@ def _links(
     return option_links(path_of(request), query, key, values, picked)
 
 
-def _is_requested(plan: TierDrainPlan, filters: TierFilters) -> bool:
-    in_cluster = not filters.cluster or plan.cluster in filters.cluster
-    return in_cluster and (not filters.tier or plan.tier in filters.tier)
-
-
 # ---------------------------------------------------------------- figures
 
 
 def _figures(
-    rows: Sequence[SlotRow], total: Sequence[FragmentationRow], reading: QuerySession
+    rows: Sequence[SlotRow], total: Sequence[FragmentationRow] | None, reading: QuerySession
 ) -> FigureRow:
     of_host = [row for row in rows if row.level == HOST]
     ones = [row for row in of_host if row.gang_gpus == 1]
@@ -150,9 +171,6 @@ def _figures(
     if not ones:
         return figure_row(no_data("Free GPUs", _NO_NODES))
     largest = max((row.gang_gpus for row in of_host if row.slots), default=0)
-    free = sum(row.free_gpu_hours for row in total if row.unusable_gpu_hours is not None)
-    lost = sum(row.unusable_gpu_hours or 0.0 for row in total)
-    zone = reading.choice.zone
     return figure_row(
         KeyFigure(
             "Free GPUs",
@@ -167,14 +185,20 @@ def _figures(
             basis="now",
         ),
         KeyFigure("Largest slot", f"{largest:,}", "GPUs on one host", basis="now"),
-        KeyFigure(
-            "Fragmentation",
-            shown(lost / free, Format.RATIO, zone),
-            f"of {free:,.0f} free GPU-h",
-            basis="average",
-        )
-        if free
-        else no_data("Fragmentation", "Nothing was free, or nothing was requested"),
+        *(() if total is None else (_fragmentation_figure(total, reading),)),
+    )
+
+
+def _fragmentation_figure(total: Sequence[FragmentationRow], reading: QuerySession) -> KeyFigure:
+    free = sum(row.free_gpu_hours for row in total if row.unusable_gpu_hours is not None)
+    lost = sum(row.unusable_gpu_hours or 0.0 for row in total)
+    if not free:
+        return no_data("Fragmentation", "Nothing was free, or nothing was requested")
+    return KeyFigure(
+        "Fragmentation",
+        shown(lost / free, Format.RATIO, reading.choice.zone),
+        f"of {free:,.0f} free GPU-h",
+        basis="average",
     )
 
 
@@ -267,7 +291,7 @@ def _plot(one: SlotSeries, reading: QuerySession, number: int) -> Plot:
                 Column("at", "Hour", Format.TIME),
                 *(Column(f"slots_{size}", f"Gang of {size}", Format.COUNT) for size in one.slots),
             ),
-            rows=rows[-25:],
+            rows=rows[-_MOST_ROWS:],
             zone=zone,
             empty=_NO_NODES,
             ordered=True,
@@ -299,25 +323,20 @@ def _fragmentation_line(row: FragmentationRow, reading: QuerySession) -> TableRo
     return TableRow(declared_values(row), {"tier": href("tier", reading.query, name=row.tier)})
 
 
-def _days_table(filters: TierFilters, reading: QuerySession) -> Table:
-    rows = planning.fragmentation_rows(
-        reading.window,
-        now=reading.now,
-        visibility=reading.visibility,
-        interval=TimeStep.DAY,
-        filters=filters,
-    )
-    table = Table(
+def _days_table(rows: Sequence[FragmentationRow], reading: QuerySession) -> Table:
+    lines = [_fragmentation_line(row, reading) for row in reversed(rows)]
+    return Table(
         id="days",
         title="Fragmentation by day",
         columns=declared_columns(FragmentationRow),
-        rows=[_fragmentation_line(row, reading) for row in reversed(rows)],
+        rows=lines[:_MOST_ROWS],
         zone=reading.choice.zone,
         empty=_NO_NODES,
         ordered=True,
+        note=_of_many(len(lines)),
         on_phone=("period", "tier", "unusable_gpu_hours", "fragmentation_index"),
+        every=lambda: lines,
     )
-    return replace(table, rows=table.rows[:25], every=lambda: table.rows)
 
 
 # ---------------------------------------------------------------- gangs
@@ -366,18 +385,17 @@ def _gangs_table(rows: Sequence[GangRow], reading: QuerySession) -> Table:
         link = workload_href(row.cluster, row.namespace, row.workload, reading.query)
         return TableRow(values, {"workload": link})
 
-    shown = [line(row) for row in rows[:25]]
-    more = f"The first 25 of {len(rows)}; the file has all." if len(rows) > 25 else ""
+    lines = [line(row) for row in rows]
     return Table(
         id="gangs",
         title="Gangs",
         columns=declared_columns(GangRow),
-        rows=shown,
+        rows=lines[:_MOST_ROWS],
         zone=reading.choice.zone,
         empty=_NO_GANGS,
-        note=more,
+        note=_of_many(len(lines)),
         on_phone=("workload", "gpus", "domains", "utilization_ratio"),
-        every=lambda: [line(row) for row in rows],
+        every=lambda: lines,
     )
 
 

@@ -42,7 +42,7 @@ def _topology_manager(observed: ClusterObservations) -> Iterator[Finding]:
         "topology-manager-off",
         "",
         f"On {len(off)} of {counted(len(several), 'node')} with several GPUs the kubelet's "
-        "Topology Manager has the policy none: CPUs, network cards and GPUs of a pod may be on "
+        "Topology Manager has the policy none: CPUs, network devices and GPUs of a pod may be on "
         "different NUMA nodes.",
         "# KubeletConfiguration of these nodes; it needs the static CPU Manager\n"
         "cpuManagerPolicy: static\ntopologyManagerPolicy: best-effort",

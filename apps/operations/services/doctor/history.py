@@ -54,7 +54,7 @@ from apps.usage.selectors import claims_before_the_watch
 DAY = timedelta(days=1)
 MONTH = timedelta(days=30)
 _MOMENT = timedelta(minutes=1)
-_GROUPS_KEPT = timedelta(days=2)
+_GROUP_RETENTION = timedelta(days=2)
 _CLAIM = "ResourceClaim"
 
 
@@ -111,7 +111,7 @@ def _ungrouped_gangs(cluster: Cluster, now: datetime) -> list[GangGroup]:
 
     Of two days, for which the watch keeps the groups of jobs that are over; of pods that it saw.
     """
-    since = now - _GROUPS_KEPT
+    since = now - _GROUP_RETENTION
     rows = Pod.objects.filter(
         *(Q(cluster=cluster), Q(created_at__gte=since), Q(gang="", queue="")),
         workload__kind__in=GANG_KINDS,

@@ -78,7 +78,7 @@ class DrainPlan:
     is_complete: bool = True
 
 
-class _GaveUp(Exception):
+class _BoundReached(Exception):
     """The bound of the search is reached."""
 
 
@@ -96,7 +96,7 @@ def drain_plan(
     try:
         while len(opened) < most_slots and (found := search.next_slot()) is not None:
             opened.append(found)
-    except _GaveUp:
+    except _BoundReached:
         return DrainPlan(size, slots, tuple(opened), is_complete=False)
     return DrainPlan(size, slots, tuple(opened))
 
@@ -205,7 +205,7 @@ class _Search:
         for at in bits(mask):
             self.tries -= 1
             if self.tries < 0:
-                raise _GaveUp
+                raise _BoundReached
             if at not in self.opened and self._has_room(pod, at):
                 found.append((self._free(at, self.hosts.resource), at))
         return [at for _, at in sorted(found)]

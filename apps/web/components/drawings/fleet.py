@@ -71,21 +71,26 @@ class FleetGpu:
 
 @dataclass(frozen=True, slots=True)
 class FleetNode:
-    """A node and its GPUs."""
+    """A node and its GPUs; `text` tells them in place of their counted states."""
 
     label: str
     gpus: Sequence[FleetGpu]
     href: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetGroup:
-    """Nodes of one tier, rack or cluster; with an `open_href` they are folded."""
+    """Nodes of one tier, rack or cluster; with an `open_href` they are folded.
+
+    `note` stands beside the number of nodes.
+    """
 
     label: str
     nodes: Sequence[FleetNode]
     href: str = ""
     open_href: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +253,7 @@ def _strip(node: FleetNode, *, dense: bool) -> NodeStrip:
         cells,
         width=max(1, min(len(node.gpus), line)) * pitch,
         height=max(1, -(-len(node.gpus) // line)) * pitch,
-        text=f"{node.label}: {_words(counts) or 'no GPUs'}",
+        text=f"{node.label}: {node.text or _words(counts) or 'no GPUs'}",
         rank=_rank(counts),
     )
 
