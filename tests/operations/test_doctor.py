@@ -281,7 +281,10 @@ def test_a_source_that_takes_no_questions_leaves_these_out_and_says_so(world: Wo
     clients = ClusterClients(metrics=lambda _: plain, kubernetes=lambda _: FakeCluster())
     found = run_doctor(NOW, cluster="west", clients=clients)
     assert found.findings == ()
-    assert found.clusters[0].unasked == ("taints, clocks, copies and room on nodes",)
+    assert found.clusters[0].unasked == (
+        "taints, clocks, copies and room on nodes",
+        "Topology Manager of 1 multi-GPU node (no NodeResourceTopology names its policy)",
+    )
 
 
 def test_without_kube_state_metrics_quotas_are_those_that_the_watch_lists(world: World) -> None:
