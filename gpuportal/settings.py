@@ -287,6 +287,7 @@ CELERY_BEAT_SCHEDULE = {
     "recommend": _every("costs.recommend", minutes=10),
     "prune-costs": _every("costs.prune", hours=24),
     "backtest": _every("planning.backtest", hours=1),
+    "forecast-queue-times": _every("planning.forecast_queue_times", minutes=15),
     "tend-exports": _every("costs.tend_exports", minutes=1),
     "keep-closed-files": _every("costs.keep_closed_files", hours=1),
     "send-monthly-reports": _every("operations.send_monthly_reports", minutes=30),

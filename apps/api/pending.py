@@ -172,11 +172,18 @@ class PreflightBody(Body):
 
 
 class QueueTimeSerializer(serializers.Serializer[Any]):
-    """The queue times within which a share of pods of like size started, in seconds."""
+    """Queue times in seconds: 10, 50 and 90 % are no longer."""
 
     p10 = serializers.FloatField()
     p50 = serializers.FloatField()
     p90 = serializers.FloatField()
+    basis = serializers.ChoiceField(
+        ["replay", "history"],
+        help_text="replay of what runs and is pending; history of pods of like size.",
+    )
+    starts_now = serializers.FloatField(
+        allow_null=True, help_text="How likely it starts within a minute, 0..1; null by history."
+    )
 
 
 class TouchedQuotaSerializer(serializers.Serializer[Any]):
@@ -379,8 +386,8 @@ def _preflight_result(one: PreflightResult) -> dict[str, Any]:
     }
 
 
-def _wait(one: QueueTimeRange | None) -> dict[str, float] | None:
-    return None if one is None else {"p10": one.p10, "p50": one.p50, "p90": one.p90}
+def _wait(one: QueueTimeRange | None) -> dict[str, Any] | None:
+    return None if one is None else asdict(one)
 
 
 def _change(one: SuggestionRow | None) -> dict[str, Any] | None:

@@ -48,3 +48,25 @@ class Backtest(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cluster_id} to {self.end}"
+
+
+class QueueForecast(models.Model):
+    """Expected queue times of a cluster, computed ahead by replays of what runs and is pending.
+
+    `past` has what replays said of earlier work and how long it took ([tier, median, waited]), as
+    of `trained_at`. `rows` have the fields of `ForecastRow`, as of `at`. The process that computes
+    holds `lease_until`.
+    """
+
+    cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)
+    trained_at = models.DateTimeField(null=True)
+    past = models.JSONField(default=list)
+    at = models.DateTimeField(null=True)
+    rows = models.JSONField(default=list)
+    lease_until = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["cluster"]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} at {self.at}"

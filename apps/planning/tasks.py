@@ -14,3 +14,8 @@ def plan_capacity(**_: object) -> int:
 @shared_task(name="planning.backtest")
 def backtest(**_: object) -> int:
     return services.backtest_clusters(now=timezone.now())
+
+
+@shared_task(name="planning.forecast_queue_times")
+def forecast_queue_times(**_: object) -> int:
+    return services.forecast_queue_times(now=timezone.now())

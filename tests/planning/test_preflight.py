@@ -17,6 +17,7 @@ from apps.clusters.services import TierHistory
 from apps.costs.models import Price
 from apps.pending.services import current_state
 from apps.pending.services.cluster_state import holders, ledger_pods
+from apps.planning.models import QueueForecast
 from apps.usage.models import WorkloadDay
 from tests.api.conftest import client_of
 from tests.factories import (
@@ -62,7 +63,13 @@ def test_what_fits_starts_with_its_tier_quota_price_and_queue_time(watched: Port
     assert (found["tier"], found["gpu_equivalents"]) == ("gold", 2.0)
     assert found["cost_per_hour"] == "5.00"
     assert found["currency"] == "USD"
-    assert found["expected_wait_seconds"] == {"p10": 60.0, "p50": 300.0, "p90": 540.0}
+    assert found["expected_wait_seconds"] == {
+        "p10": 60.0,
+        "p50": 300.0,
+        "p90": 540.0,
+        "basis": "history",
+        "starts_now": None,
+    }
     (quota,) = found["quotas"]
     assert (quota["hard"], quota["used"], quota["left"], quota["needs"]) == (20.0, 4.0, 16.0, 2.0)
     assert (found["change"], found["alternatives"]) == (None, [])
@@ -263,3 +270,16 @@ def test_an_answer_takes_few_queries_whatever_the_manifest(watched: Portal) -> N
     many = "---\n".join(job(gpus, pods) for gpus in (1, 2, 4) for pods in (1, 2))
     with at_most(45):
         assert len(asked(client, many)["results"]) == 6
+
+
+def test_a_fresh_forecast_takes_the_place_of_history(watched: Portal) -> None:
+    times = {"queued": [60, 600, 6000], "any": [0, 0, 600], "starts_now": 0.8}
+    QueueForecast.objects.create(
+        cluster=watched.clusters[0],
+        at=timezone.now(),
+        rows=[{"tier": "gold", "queue": "", "units": 4.0, **times}],
+    )
+    expected = {"basis": "replay", "starts_now": 0.8}
+    starts = result(watched, job(2))
+    assert starts["verdict"] == "starts"
+    assert starts["expected_wait_seconds"] == {"p10": 0, "p50": 0, "p90": 600, **expected}

@@ -11,6 +11,7 @@ from apps.planning.selectors.capacity_plans import (
 )
 from apps.planning.selectors.demand import NothingRecorded, RecordedDemand, recorded_demand
 from apps.planning.selectors.families import family_history
+from apps.planning.selectors.forecasts import queue_forecasts
 from apps.planning.selectors.gang_rows import GangRow, gang_rows
 from apps.planning.selectors.priorities import priority_values
 from apps.planning.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport

@@ -12,3 +12,4 @@ from apps.planning.services.preflight_rows import (
     PreflightResult,
     QueueTimeRange,
 )
+from apps.planning.services.queue_forecasts import forecast_queue_times

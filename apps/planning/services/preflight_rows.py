@@ -14,11 +14,17 @@ from apps.planning.domain.verdicts import QuotaTouched
 
 @dataclass(frozen=True, slots=True)
 class QueueTimeRange:
-    """The queue times within which 10, 50 and 90 % of pods of like size started, in seconds."""
+    """Queue times in seconds, of which 10, 50 and 90 % are no longer.
+
+    `basis`: `history` of pods of like size, or a `replay` of what runs and is pending; only that
+    tells how likely the work starts now.
+    """
 
     p10: float
     p50: float
     p90: float
+    basis: str = "history"
+    starts_now: float | None = None
 
 
 class AlternativeBasis(StrEnum):

@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import cached_property
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind
+from apps.clusters.domain.observed.objects import LocalQueueSnapshot, NodeSnapshot, ObservedKind
 from apps.clusters.domain.pods.kube_objects import main_resource
 from apps.clusters.domain.tiers import (
     NodeOffer,
@@ -23,7 +23,7 @@ from apps.pending.domain.diagnosis import ClusterState
 from apps.pending.domain.placement.fits import bits
 from apps.pending.domain.placement.flavor_nodes import FlavorNodes
 from apps.pending.domain.pods import selector
-from apps.pending.domain.submission import PlannedPods, SubmissionDiagnoser
+from apps.pending.domain.submission import PlannedPods, PlannedWork, SubmissionDiagnoser
 from apps.planning.domain.planned import gpus_of
 from apps.planning.services.preflight_rows import QueueTimeRange
 
@@ -107,6 +107,14 @@ class SubmissionSizes:
         found = self._prices.of(self._cluster, model, paid, tier=size.tier)
         return (None, "") if found is None else (found.per_gpu_hour, found.currency)
 
+    def cluster_queue(self, work: PlannedWork) -> str:
+        """Return the ClusterQueue that work goes through; empty where it goes through none."""
+        for one in self.state.of(ObservedKind.LOCAL_QUEUE):
+            named = (one.namespace, one.name) == (work.namespace, work.queue)
+            if named and isinstance(one.body, LocalQueueSnapshot):
+                return one.body.cluster_queue
+        return ""
+
     def wait(self, tier: str, each: float) -> QueueTimeRange | None:
         """Return the queue times of pods of like size in a tier; None where too few started."""
         key = (tier, each)
@@ -114,7 +122,8 @@ class SubmissionSizes:
             found = pending.queue_time_quantiles(
                 tier, each, self._now, cluster=self._cluster, fractions=_RANGE
             )
-            self._waits[key] = None if found is None else QueueTimeRange(*found)
+            p10, p50, p90 = found or (0.0, 0.0, 0.0)
+            self._waits[key] = QueueTimeRange(p10, p50, p90) if found else None
         return self._waits[key]
 
 

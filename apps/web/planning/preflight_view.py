@@ -175,7 +175,10 @@ def _no_run(one: PreflightResult) -> str:
 
 
 def _assumptions(one: PreflightResult) -> Iterable[str]:
-    if one.expected_wait is not None:
+    if one.expected_wait is not None and one.expected_wait.basis == "replay":
+        yield "Queue time: what runs and is pending is replayed with durations from history."
+        yield "Queue time: demand is drawn from earlier days; CPU and memory are never short."
+    elif one.expected_wait is not None:
         yield (
             f"Queue time: pods of half to twice the size on {one.tier} that started in the last 30 "
             "days."

@@ -108,7 +108,7 @@ def backtest(
     """Replay recorded works with nothing changed, beside what happened, in the same order.
 
     How the scheduler chooses nodes is not recorded: of packing and spreading the one is taken that
-    comes nearer to the GPU-hours that were allocated.
+    comes nearer to the GPU-hours that were allocated and unmet.
     """
     real = tier_times(happened, start=start, end=end)
     tried = []
@@ -116,11 +116,16 @@ def backtest(
         policy = ReplayPolicy(packing=packing)
         found = replay_cluster(works, cluster, policy, start=start, end=end)
         played = tier_times(_played(found, happened), start=start, end=end)
-        off = abs(_sums(played).allocated_gpu_hours - _sums(real).allocated_gpu_hours)
-        tried.append((off, packing, played, found.assumptions))
+        tried.append((_error(_sums(real), _sums(played)), packing, played, found.assumptions))
     _, chosen, played, assumptions = min(tried, key=lambda one: one[0])
     rows = (BacktestRow(tier, _row(real[tier]), _row(played[tier])) for tier in sorted(real))
     return Backtested(tuple(rows), chosen, assumptions)
+
+
+def _error(real: TierTimes, played: TierTimes) -> float:
+    return abs(played.allocated_gpu_hours - real.allocated_gpu_hours) + abs(
+        played.unmet_gpu_hours - real.unmet_gpu_hours
+    )
 
 
 def _sums(found: Mapping[str, TierTimes]) -> TierTimes:

@@ -70,17 +70,19 @@ def replay_cluster(
     *,
     start: float,
     end: float,
+    until_started: int | None = None,
 ) -> ClusterReplay:
     """Return what becomes of each work from `start` to `end` on the cluster under the policy.
 
     Work for a tier that no node offers, or that is too large for all nodes, stays pending. The same
-    input gives the same result. Raises ValueError for a work without units or pods.
+    input gives the same result. With `until_started` nothing is replayed after the work of that
+    place has started. Raises ValueError for a work without units or pods.
     """
     for work in works:
         if work.units <= 0 or work.pods < 1:
             raise ValueError(f"work of {work.team} requests nothing: {work.units} × {work.pods}")
     run = _ClusterRun([work for work in works if work.asked_at < end], cluster, policy, start)
-    run.until(end)
+    run.until(end, until_started)
     return ClusterReplay(run.played(), _assumed(works, cluster, policy))
 
 
@@ -158,9 +160,10 @@ class _ClusterRun:
         self._events: list[tuple[float, int, int, int]] = []
         self._prepare(start)
 
-    def until(self, end: float) -> None:
-        """Let everything happen that happens before `end`."""
-        while self._events and self._events[0][0] < end:
+    def until(self, end: float, until_started: int | None = None) -> None:
+        """Let everything happen that happens before `end`, or until one work has started."""
+        probe = None if until_started is None else self._states[until_started].played
+        while self._events and self._events[0][0] < end and not (probe and probe.runs):
             at = self._events[0][0]
             while self._events and self._events[0][0] == at:
                 _, kind, number, attempt = heappop(self._events)

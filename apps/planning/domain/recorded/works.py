@@ -69,13 +69,14 @@ class WorkLife(NamedTuple):
     """How a recorded work went: `uid` of its first pod or of what was blocked, and its times.
 
     `family` is what its controller's name has in common with others like it. `guessed`: it never
-    ran, and is taken to run as long as half of what ran in its tier.
+    ran, and is taken to run as long as half of what ran in its tier. `nodes` are where it ran.
     """
 
     uid: str
     family: str
     times: WorkTimes
     guessed: bool = False
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -244,7 +245,8 @@ def _of_pods(
     )
     gpus = sum(pod.gpus for pod in pods)
     times = WorkTimes(first.tier, gpus, asked, bound, ended, running)
-    return work, WorkLife(first.uid, family_of(first.owner), times, bound is None)
+    nodes = tuple(pod.node for pod in pods if pod.node)
+    return work, WorkLife(first.uid, family_of(first.owner), times, bound is None, nodes)
 
 
 def _of_blocked(

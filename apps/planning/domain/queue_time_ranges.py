@@ -1,0 +1,96 @@
+"""Ranges of queue times: what replays forward said before, held against how long it took.
+
+Replays know the queue and what runs, but not all that holds work up. So the range is what they
+tell times the ratios of real waits to what was told, of work that was told alike.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, exp, floor, log
+from typing import NamedTuple
+
+STARTS_NOW_SECONDS = 60.0
+"""What starts within a minute starts now."""
+_FRACTIONS = (0.1, 0.5, 0.9)
+_NEAREST = 60
+_OTHER_TIER = 1.0
+"""Another tier is as far as 2.7 times as long a wait."""
+_ENOUGH = 30
+
+
+class PastForecast(NamedTuple):
+    """What was told of work that was pending for more than a minute, and its wait, in seconds."""
+
+    tier: str
+    expected: float
+    waited: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTimeForecast:
+    """Queue times in seconds: p10, p50, p90 of work that has to queue, and of any; and how likely
+    it starts now.
+    """
+
+    queued: tuple[float, float, float]
+    any: tuple[float, float, float]
+    starts_now: float
+
+
+def forecast(
+    tier: str, expected: float, starts_now: float, past: Sequence[PastForecast]
+) -> QueueTimeForecast | None:
+    """Return the range for work of which such a wait is expected.
+
+    None where too little is known of earlier forecasts to tell how wide it is.
+    """
+    if len(past) < _ENOUGH:
+        return None
+    near = sorted(
+        past,
+        key=lambda one: (abs(log(one.expected / expected)) + _OTHER_TIER * (one.tier != tier), one),
+    )[:_NEAREST]
+    ratios = sorted(log(one.waited / one.expected) for one in near)
+
+    def queued(fraction: float) -> float:
+        return max(STARTS_NOW_SECONDS, expected * exp(_rank(ratios, fraction)))
+
+    def whole(fraction: float) -> float:
+        if fraction <= starts_now:
+            return 0.0
+        return queued((fraction - starts_now) / (1.0 - starts_now))
+
+    low, middle, high = _FRACTIONS
+    return QueueTimeForecast(
+        queued=(queued(low), queued(middle), queued(high)),
+        any=(whole(low), whole(middle), whole(high)),
+        starts_now=starts_now,
+    )
+
+
+def _rank(values: Sequence[float], fraction: float) -> float:
+    # Ranks of n + 1, outwards: the next wait is one more of them (split conformal prediction).
+    place = fraction * (len(values) + 1)
+    rank = floor(place) if fraction < 0.5 else ceil(place)
+    return values[min(len(values), max(1, rank)) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastRow:
+    """The forecast for work of a tier, a ClusterQueue (or none) and a size in units."""
+
+    tier: str
+    queue: str
+    units: float
+    queued: tuple[float, float, float]
+    any: tuple[float, float, float]
+    starts_now: float
+
+
+def row_for(rows: Sequence[ForecastRow], tier: str, queue: str, units: float) -> ForecastRow | None:
+    """Return the row of the size that is least of those at least as large, else of the largest.
+
+    None where no work of the tier and queue was asked for lately.
+    """
+    own = [one for one in rows if (one.tier, one.queue) == (tier, queue)]
+    return min(own, key=lambda one: (one.units < units, abs(one.units - units)), default=None)

@@ -1,0 +1,117 @@
+"""Expected queue times, computed ahead: a preflight has no time to replay a cluster."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+from apps.accounts.permissions import EVERYTHING
+from apps.accounts.services import leases
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import active_clusters
+from apps.planning.domain.cluster_replay.inputs import Packing, ReplayPolicy
+from apps.planning.domain.expected_starts import PastWork, TierForecaster, of_tier
+from apps.planning.domain.queue_time_ranges import (
+    STARTS_NOW_SECONDS,
+    ForecastRow,
+    PastForecast,
+    forecast,
+)
+from apps.planning.models import Backtest, QueueForecast
+from apps.planning.selectors import NothingRecorded, RecordedDemand, recorded_demand
+
+HISTORY = timedelta(days=21)
+_BEFORE = timedelta(days=8)
+"""Replays forward draw from the eight days before."""
+_EVERY = timedelta(minutes=15)
+_TRAINED_FOR = timedelta(days=1)
+_LEASE = timedelta(minutes=15)
+_MOST_PAST = 300
+_MOST_ROWS = 120
+"""Bounds of what a worker replays: some seconds a day, and some every quarter of an hour."""
+
+
+def forecast_queue_times(*, now: datetime) -> int:
+    """Compute the expected queue times of each cluster that is due; return how many rows there are.
+
+    Due every 15 minutes; how far replays were off is learnt once a day. Where nothing is recorded
+    there are no rows, and a preflight answers from plain history.
+    """
+    return sum(_forecast(one.pk, one.name, now) for one in active_clusters())
+
+
+def _forecast(cluster_id: int, name: str, now: datetime) -> int:
+    QueueForecast.objects.bulk_create([QueueForecast(cluster_id=cluster_id)], ignore_conflicts=True)
+    due = QueueForecast.objects.filter(cluster_id=cluster_id).exclude(at__gt=now - _EVERY)
+    held = leases.take(due.order_by("pk"), now, lease_until=now + _LEASE)
+    if held is None:
+        return 0
+    values: dict[str, Any] = {"at": now, "rows": [], "lease_until": None}
+    try:
+        demand = recorded_demand(name, Window(now - HISTORY, now), visibility=EVERYTHING)
+    except NothingRecorded:
+        QueueForecast.objects.filter(pk=held.pk).update(**values)
+        return 0
+    tiers = _forecasters(demand, _packing(cluster_id))
+    past = [PastForecast(*one) for one in held.past]
+    if held.trained_at is None or held.trained_at <= now - _TRAINED_FOR:
+        past = list(_past_forecasts(tiers, demand.window))
+        values |= {"past": [list(one) for one in past], "trained_at": now}
+    values["rows"] = [asdict(row) for row in _rows(tiers, past, now.timestamp())]
+    QueueForecast.objects.filter(pk=held.pk).update(**values)
+    return len(values["rows"])
+
+
+def _packing(cluster_id: int) -> Packing:
+    """Return how the scheduler chooses nodes, as the newest backtest found."""
+    known = Backtest.objects.filter(cluster_id=cluster_id).values_list("packing", flat=True)
+    return Packing(next(iter(known), "") or Packing.SPREAD.value)
+
+
+def _forecasters(demand: RecordedDemand, packing: Packing) -> Mapping[str, TierForecaster]:
+    past: dict[str, list[PastWork]] = defaultdict(list)
+    for work, life in zip(demand.works, demand.lives, strict=True):
+        past[work.tier].append(PastWork(work, life))
+    policy = ReplayPolicy(packing=packing)
+    return {
+        tier: TierForecaster(of_tier(demand.cluster, tier), own, policy)
+        for tier, own in sorted(past.items())
+    }
+
+
+def _past_forecasts(tiers: Mapping[str, TierForecaster], window: Window) -> Iterator[PastForecast]:
+    """Yield what replays would have said of earlier work that had to queue, and its wait."""
+    first = (window.start + _BEFORE).timestamp()
+    queued = [
+        (one, times.asked_at, times.started_at - times.asked_at)
+        for own in tiers.values()
+        for one in own.past
+        if (times := one.life.times).started_at is not None
+        and times.asked_at >= first
+        and times.started_at - times.asked_at > STARTS_NOW_SECONDS
+    ]
+    # The same sample for the same work, so that a forecast can be computed again.
+    chosen = Random(len(queued)).sample(queued, min(_MOST_PAST, len(queued)))  # noqa: S311
+    for one, asked_at, waited in chosen:
+        told = tiers[one.work.tier].told(one.work, asked_at)
+        yield PastForecast(one.work.tier, told.expected, waited)
+
+
+def _rows(
+    tiers: Mapping[str, TierForecaster], past: Sequence[PastForecast], at: float
+) -> Iterator[ForecastRow]:
+    """Yield the forecast of each queue and size that was asked for lately, the commonest first."""
+    newest: dict[tuple[str, str, float], PastWork] = {}
+    asked: Counter[tuple[str, str, float]] = Counter()
+    for tier, own in tiers.items():
+        for one in own.past:
+            key = (tier, one.work.queue, one.work.total_units)
+            newest[key] = one
+            asked[key] += 1
+    for key, _ in asked.most_common(_MOST_ROWS):
+        tier, queue, units = key
+        found = forecast(tier, *tiers[tier].told(newest[key].work, at), past)
+        if found is not None:
+            yield ForecastRow(tier, queue, units, found.queued, found.any, found.starts_now)
