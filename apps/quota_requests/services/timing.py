@@ -47,7 +47,7 @@ def start_due(*, now: datetime) -> int:
     """Begin to apply bookings whose start has come; return how many were begun.
 
     After the portal was away they begin late, as long as their end lies ahead. One that meets
-    another change of its key that is being carried out waits for it. One that the portal may not
+    another change of its key that is being carried out begins after it. One that the portal may not
     write is handed over to people.
     """
     due = ChangeRequest.objects.filter(

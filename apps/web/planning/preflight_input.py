@@ -21,7 +21,7 @@ class InputRefused(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NamespaceRef:
     """A namespace of a cluster."""
 
     cluster: str
@@ -32,12 +32,12 @@ class Place:
         return f"{self.cluster}/{self.namespace}"
 
 
-def place_in(written: str) -> Place:
+def place_in(written: str) -> NamespaceRef:
     """Return the place that is written as `cluster/namespace`. Raises InputRefused."""
     cluster, _, namespace = written.strip()[: 2 * _LONGEST].partition("/")
     if not cluster or not namespace or "\0" in written:
         raise InputRefused("Choose a namespace, written as cluster/namespace.")
-    return Place(cluster, namespace)
+    return NamespaceRef(cluster, namespace)
 
 
 def manifest_in(given: QueryDict, file: bytes | None) -> str:

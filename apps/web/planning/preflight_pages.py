@@ -17,7 +17,7 @@ from apps.web.components.page_query import path_of
 from apps.web.pages import change, page, respond
 from apps.web.planning.preflight_input import (
     InputRefused,
-    Place,
+    NamespaceRef,
     RequestFields,
     manifest_in,
     place_in,
@@ -37,7 +37,7 @@ _MOST_NAMED = 300  # names to choose from in a form; others can be written
 class Check:
     """What came of a check: a report of a place, or the problem and its status."""
 
-    place: Place | None = None
+    place: NamespaceRef | None = None
     report: PreflightReport | None = None
     problem: str = ""
     status: HTTPStatus = HTTPStatus.OK
@@ -146,4 +146,4 @@ def _places(reading: QuerySession) -> list[str]:
         if row.watched_until is not None
     }
     seen = seen_namespaces(reading.now, reading.visibility)
-    return sorted(Place(*key).text for key in seen if key[0] in watched)
+    return sorted(NamespaceRef(*key).text for key in seen if key[0] in watched)
