@@ -88,9 +88,9 @@ def test_waits_are_until_something_ends_and_repeat() -> None:
 def test_what_is_told_is_between_replays_and_what_was_usual() -> None:
     cluster, asked = pool(8), work(NOW, 8)
     queued = past(NOW - 2 * DAY, NOW - 2 * DAY + HOUR, NOW - DAY)
-    free = TierForecaster(cluster, HISTORY, ReplayPolicy()).told(asked, NOW)
+    free = TierForecaster(cluster, HISTORY, ReplayPolicy()).estimate(asked, NOW)
     assert free == (30.0, 1.0)
-    usual = TierForecaster(cluster, [*HISTORY, queued], ReplayPolicy()).told(asked, NOW)
+    usual = TierForecaster(cluster, [*HISTORY, queued], ReplayPolicy()).estimate(asked, NOW)
     assert usual.expected == pytest.approx((30.0 * HOUR) ** 0.5)
 
 

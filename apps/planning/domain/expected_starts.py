@@ -1,8 +1,8 @@
-"""When work would start that is asked for now: the cluster replayed forward with drawn durations.
+"""When work would start that is requested now: the cluster replayed forward with drawn durations.
 
 Everything that runs ends at a time drawn from how long its family ran before, given how long it
 has run by now. What comes meanwhile is what came at the same time of an earlier day. The same
-input and seed give the same waits.
+input and seed give the same queue times.
 """
 
 from bisect import bisect_right
@@ -21,7 +21,7 @@ from apps.planning.domain.recorded.works import WorkLife
 
 DAY = 86_400.0
 HORIZON = DAY
-"""So far ahead is looked: what does not start by then counts as waiting so long."""
+"""So far ahead is looked: what does not start by then counts as pending so long."""
 _ENOUGH = 5
 """Runs of a family that are enough to draw from; else those of its tier are taken."""
 _DAYS_BACK = 7
@@ -97,7 +97,7 @@ def of_tier(cluster: ReplayCluster, tier: str) -> ReplayCluster:
     return replace(cluster, nodes=nodes)
 
 
-class ToldWait(NamedTuple):
+class QueueTimeEstimate(NamedTuple):
     """A queue time in seconds, and in how many of the replays (0..1) the work started at once."""
 
     expected: float
@@ -124,13 +124,13 @@ class TierForecaster:
             for number in range(self.samples)
         )
 
-    def told(self, asked: RecordedWork, at: float, *, seed: int = 0) -> ToldWait:
+    def estimate(self, asked: RecordedWork, at: float, *, seed: int = 0) -> QueueTimeEstimate:
         """Return what replays and history say together of the queue time of `asked`."""
         waits = self.waits(asked, at, seed=seed)
         mean = max(_LEAST_SECONDS, sum(waits) / len(waits))
         starts_now = sum(wait <= STARTS_NOW_SECONDS for wait in waits) / len(waits)
         usual = self._usual(asked.units, at)
-        return ToldWait(mean if usual is None else sqrt(mean * usual), starts_now)
+        return QueueTimeEstimate(mean if usual is None else sqrt(mean * usual), starts_now)
 
     def _usual(self, units: float, at: float) -> float | None:
         """Return how long half of the work of like size queued that had to, and started by then."""

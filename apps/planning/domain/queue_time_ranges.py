@@ -1,7 +1,7 @@
 """Ranges of queue times: what replays forward said before, held against how long it took.
 
 Replays know the queue and what runs, but not all that holds work up. So the range is what they
-tell times the ratios of real waits to what was told, of work that was told alike.
+tell times the ratios of real queue times to it, of work with like estimates.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ STARTS_NOW_SECONDS = 60.0
 _FRACTIONS = (0.1, 0.5, 0.9)
 _NEAREST = 60
 _OTHER_TIER = 1.0
-"""Another tier is as far as 2.7 times as long a wait."""
+"""Another tier is as far as 2.7 times as long a queue time."""
 _ENOUGH = 30
 
 
 class PastForecast(NamedTuple):
-    """What was told of work that was pending for more than a minute, and its wait, in seconds."""
+    """The estimate, and the queue time, of work that had to queue; in seconds."""
 
     tier: str
     expected: float
@@ -40,7 +40,7 @@ class QueueTimeForecast:
 def forecast(
     tier: str, expected: float, starts_now: float, past: Sequence[PastForecast]
 ) -> QueueTimeForecast | None:
-    """Return the range for work of which such a wait is expected.
+    """Return the range for work of which such a queue time is expected.
 
     None where too little is known of earlier forecasts to tell how wide it is.
     """
@@ -69,7 +69,7 @@ def forecast(
 
 
 def _rank(values: Sequence[float], fraction: float) -> float:
-    # Ranks of n + 1, outwards: the next wait is one more of them (split conformal prediction).
+    # Ranks of n + 1, outwards: the next one is one more of them (split conformal prediction).
     place = fraction * (len(values) + 1)
     rank = floor(place) if fraction < 0.5 else ceil(place)
     return values[min(len(values), max(1, rank)) - 1]
@@ -90,7 +90,7 @@ class ForecastRow:
 def row_for(rows: Sequence[ForecastRow], tier: str, queue: str, units: float) -> ForecastRow | None:
     """Return the row of the size that is least of those at least as large, else of the largest.
 
-    None where no work of the tier and queue was asked for lately.
+    None where no work of the tier and queue was requested recently.
     """
     own = [one for one in rows if (one.tier, one.queue) == (tier, queue)]
     return min(own, key=lambda one: (one.units < units, abs(one.units - units)), default=None)

@@ -82,7 +82,7 @@ def _forecasters(demand: RecordedDemand, packing: Packing) -> Mapping[str, TierF
 
 
 def _past_forecasts(tiers: Mapping[str, TierForecaster], window: Window) -> Iterator[PastForecast]:
-    """Yield what replays would have said of earlier work that had to queue, and its wait."""
+    """Yield what replays would have said of earlier work that had to queue, and its queue time."""
     first = (window.start + _BEFORE).timestamp()
     queued = [
         (one, times.asked_at, times.started_at - times.asked_at)
@@ -95,14 +95,14 @@ def _past_forecasts(tiers: Mapping[str, TierForecaster], window: Window) -> Iter
     # The same sample for the same work, so that a forecast can be computed again.
     chosen = Random(len(queued)).sample(queued, min(_MOST_PAST, len(queued)))  # noqa: S311
     for one, asked_at, waited in chosen:
-        told = tiers[one.work.tier].told(one.work, asked_at)
-        yield PastForecast(one.work.tier, told.expected, waited)
+        found = tiers[one.work.tier].estimate(one.work, asked_at)
+        yield PastForecast(one.work.tier, found.expected, waited)
 
 
 def _rows(
     tiers: Mapping[str, TierForecaster], past: Sequence[PastForecast], at: float
 ) -> Iterator[ForecastRow]:
-    """Yield the forecast of each queue and size that was asked for lately, the commonest first."""
+    """Yield the forecast of each queue and size requested recently, the commonest first."""
     newest: dict[tuple[str, str, float], PastWork] = {}
     asked: Counter[tuple[str, str, float]] = Counter()
     for tier, own in tiers.items():
@@ -112,6 +112,6 @@ def _rows(
             asked[key] += 1
     for key, _ in asked.most_common(_MOST_ROWS):
         tier, queue, units = key
-        found = forecast(tier, *tiers[tier].told(newest[key].work, at), past)
+        found = forecast(tier, *tiers[tier].estimate(newest[key].work, at), past)
         if found is not None:
             yield ForecastRow(tier, queue, units, found.queued, found.any, found.starts_now)
