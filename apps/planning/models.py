@@ -53,7 +53,7 @@ class Backtest(models.Model):
 class QueueForecast(models.Model):
     """Expected queue times of a cluster, computed ahead by replays of what runs and is pending.
 
-    `past` has what replays said of earlier work and how long it took ([tier, median, waited]), as
+    `past` has what replays said of earlier work and how long it took ([tier, median, actual]), as
     of `trained_at`. `rows` have the fields of `ForecastRow`, as of `at`. The process that computes
     holds `lease_until`.
     """
