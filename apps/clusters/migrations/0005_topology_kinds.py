@@ -9,35 +9,40 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        migrations.AlterField(
-            model_name="observedobject",
-            name="kind",
-            field=models.CharField(
-                choices=[
-                    ("Pod", "Pod"),
-                    ("Node", "Node"),
-                    ("Event", "Event"),
-                    ("ReplicaSet", "ReplicaSet"),
-                    ("StatefulSet", "StatefulSet"),
-                    ("Job", "Job"),
-                    ("ResourceQuota", "ResourceQuota"),
-                    ("ResourceClaim", "ResourceClaim"),
-                    ("Workload.kueue.x-k8s.io", "Workload.kueue.x-k8s.io"),
-                    ("ClusterQueue.kueue.x-k8s.io", "ClusterQueue.kueue.x-k8s.io"),
-                    ("LocalQueue.kueue.x-k8s.io", "LocalQueue.kueue.x-k8s.io"),
-                    ("Cohort.kueue.x-k8s.io", "Cohort.kueue.x-k8s.io"),
-                    ("ResourceFlavor.kueue.x-k8s.io", "ResourceFlavor.kueue.x-k8s.io"),
-                    ("Topology.kueue.x-k8s.io", "Topology.kueue.x-k8s.io"),
-                    (
-                        "NodeResourceTopology.topology.node.k8s.io",
-                        "NodeResourceTopology.topology.node.k8s.io",
+        # Choices are of the code alone: the database has no part in them.
+        migrations.SeparateDatabaseAndState(
+            state_operations=[
+                migrations.AlterField(
+                    model_name="observedobject",
+                    name="kind",
+                    field=models.CharField(
+                        choices=[
+                            ("Pod", "Pod"),
+                            ("Node", "Node"),
+                            ("Event", "Event"),
+                            ("ReplicaSet", "ReplicaSet"),
+                            ("StatefulSet", "StatefulSet"),
+                            ("Job", "Job"),
+                            ("ResourceQuota", "ResourceQuota"),
+                            ("ResourceClaim", "ResourceClaim"),
+                            ("Workload.kueue.x-k8s.io", "Workload.kueue.x-k8s.io"),
+                            ("ClusterQueue.kueue.x-k8s.io", "ClusterQueue.kueue.x-k8s.io"),
+                            ("LocalQueue.kueue.x-k8s.io", "LocalQueue.kueue.x-k8s.io"),
+                            ("Cohort.kueue.x-k8s.io", "Cohort.kueue.x-k8s.io"),
+                            ("ResourceFlavor.kueue.x-k8s.io", "ResourceFlavor.kueue.x-k8s.io"),
+                            ("Topology.kueue.x-k8s.io", "Topology.kueue.x-k8s.io"),
+                            (
+                                "NodeResourceTopology.topology.node.k8s.io",
+                                "NodeResourceTopology.topology.node.k8s.io",
+                            ),
+                            ("PodGroup.scheduling.volcano.sh", "PodGroup.scheduling.volcano.sh"),
+                            ("Queue.scheduling.volcano.sh", "Queue.scheduling.volcano.sh"),
+                            ("PodGroup.scheduling.x-k8s.io", "PodGroup.scheduling.x-k8s.io"),
+                            ("PodGroup.scheduling.k8s.io", "PodGroup.scheduling.k8s.io"),
+                        ],
+                        max_length=63,
                     ),
-                    ("PodGroup.scheduling.volcano.sh", "PodGroup.scheduling.volcano.sh"),
-                    ("Queue.scheduling.volcano.sh", "Queue.scheduling.volcano.sh"),
-                    ("PodGroup.scheduling.x-k8s.io", "PodGroup.scheduling.x-k8s.io"),
-                    ("PodGroup.scheduling.k8s.io", "PodGroup.scheduling.k8s.io"),
-                ],
-                max_length=63,
-            ),
+                ),
+            ]
         ),
     ]
