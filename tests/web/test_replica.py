@@ -20,7 +20,7 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from apps.accounts.domain.identity import Role
-from apps.accounts.models import User
+from apps.accounts.models import Team, User
 from apps.clusters.models import Cluster
 from apps.operations.models import Heartbeat
 from apps.operations.services.doctor.replica import replica_findings
@@ -103,6 +103,17 @@ def test_a_get_shows_the_facts_of_the_replica_until_the_reader_changes_something
     assert clusters(other) == []
     # As in tasks and commands.
     assert Cluster.objects.count() == 1
+
+
+def test_filters_offer_the_teams_of_the_primary_beside_facts_of_the_replica(
+    replica: None, signed_in: Callable[[User], Client]
+) -> None:
+    Team.objects.create(name="newcomers")
+    client = signed_in(make_user("ada", role=Role.ADMIN))
+    assert clusters(client) == []
+    response = client.get("/", {"team": "newcomers"})
+    assert response.context["reading"].filters.team == ("newcomers",)
+    assert response.context["reading"].problems == ()
 
 
 def test_pages_go_on_with_the_primary_while_the_replica_is_away(

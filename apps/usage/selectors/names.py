@@ -109,14 +109,17 @@ def _whole_names() -> Mapping[Grouping, Mapping[object, str]]:
 
 
 def _every_name() -> QuerySet[Any, tuple[str, int, str]]:
-    """Return (grouping, id, name) of everything in the small tables."""
+    """Return (grouping, id, name) of everything in the small tables.
+
+    All of them are read where teams are written: a union is of one database.
+    """
     parts: list[QuerySet[Any, tuple[str, int, str]]] = [
         _WHOLE[grouping]
         .objects.order_by()
         .values_list(Value(grouping.value, output_field=CharField()), "pk", "name")
         for grouping in sorted(_WHOLE)
     ]
-    return reduce(lambda one, two: one.union(two, all=True), parts)
+    return reduce(lambda one, two: one.union(two, all=True), parts).using(Team.objects.db)
 
 
 WHOLE_NAMES = BatchQuery(_every_name)
