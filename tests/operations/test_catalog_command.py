@@ -31,11 +31,12 @@ class _Terminal(io.StringIO):
 def test_it_prints_one_line_for_each_change_and_then_that_there_is_none() -> None:
     told = run(str(DESIGN), "--dry-run").splitlines()
     assert told[0].startswith("added cluster west: prometheus {url: http://127.0.0.1:9090, ")
-    assert told[-1] == "Dry run, nothing written: 11 added"
+    assert told[-1] == "Dry run, nothing written: 12 added"
+    assert sum(line.endswith(": p95_seconds 1800, days 28") for line in told) == 1
     assert not TierRule.objects.exists()
     loaded = run(str(DESIGN)).splitlines()
     assert loaded[:-1] == told[:-1]
-    assert loaded[-1] == "Loaded: 11 added"
+    assert loaded[-1] == "Loaded: 12 added"
     assert run(str(DESIGN)) == "The catalog is loaded already; nothing changes.\n"
 
 
@@ -54,7 +55,7 @@ def test_a_terminal_gets_a_table() -> None:
     assert "what" in told
     assert "┃" in told
     assert "exclusive-a100" in told
-    assert told.endswith("Dry run, nothing written: 11 added\n")
+    assert told.endswith("Dry run, nothing written: 12 added\n")
 
 
 @pytest.mark.django_db

@@ -47,8 +47,9 @@ pytestmark = pytest.mark.django_db
 QUERIES = 11
 
 
-# How its exporters were, and what the database has; with an API also its nodes, pods and quotas.
-QUERIES_OF_A_CLUSTER, WITH_API = 11, 5
+# How its exporters were, and what the database has; with an API also its nodes, pods, quotas with
+# topologies, and the jobs whose pods came without a group.
+QUERIES_OF_A_CLUSTER, WITH_API = 11, 6
 VIEWER = Visibility(everything=False)
 
 
@@ -215,11 +216,17 @@ def test_examining_a_cluster_takes_a_known_number_of_queries(
         examined(world, cluster="west")
 
 
-def test_open_findings_take_one_query(world: World, django_assert_num_queries: object) -> None:
+def test_open_findings_take_one_query_and_the_heartbeat_another(
+    world: World, django_assert_num_queries: object
+) -> None:
     plant(world, findings={"stuck_counter": 1}, scrape_interval_seconds=60.0)
     examined(world)
     assert callable(django_assert_num_queries)
     with django_assert_num_queries(1):
+        open_findings(visibility=VIEWER)
+    # Who runs the portal reads whether beat stands still: of another table, by the database's
+    # clock, and also where there is no finding to join it to.
+    with django_assert_num_queries(2):
         assert len(open_findings(visibility=EVERYTHING)) == 2
 
 

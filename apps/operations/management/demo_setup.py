@@ -258,6 +258,7 @@ _DEMO_REQUESTS = (
     _DemoRequest(
         "speech-apps", _GPU, 4, "Fine-tune the voices of three more languages.", "in_review"
     ),
+    _DemoRequest("speech-dev", _MIG, 4, "Exercises of the winter course, for a week.", "scheduled"),
     _DemoRequest("vision-dev", _SHARED, 8, "Label the images of the new cameras.", "changes_asked"),
     _DemoRequest("vision", _GPU, 4, "The conference deadline is on 5 December.", "submitted"),
 )
@@ -349,6 +350,7 @@ class Story:
             after=f"{row.hard + wish.more:g}",
             reason=wish.reason,
             until=_UNTIL[wish.became](self._clock()) if wish.became in _UNTIL else None,
+            starts_at=_booked_start(self._clock()) if wish.became == "scheduled" else None,
         )
         return services.create(asked, by=self._ada, now=self._when(wish))
 
@@ -435,6 +437,8 @@ _BECAME: Mapping[str, Callable[[Story, int], int]] = {
     "in_review": Story._in_review,
     "changes_asked": Story._changes_asked,
     "approved": Story._approved,
+    # An approved booking is scheduled until its start.
+    "scheduled": Story._approved,
     "rejected": Story._rejected,
     "withdrawn": Story._withdrawn,
     "expired": Story._expired,
@@ -444,9 +448,17 @@ _BECAME: Mapping[str, Callable[[Story, int], int]] = {
     "reverting": Story._reverting,
     "reverted": Story._reverted,
 }
+
+
+def _booked_start(now: datetime) -> datetime:
+    """Return the start of the booking: a whole hour five days ahead."""
+    return now.replace(minute=0, second=0, microsecond=0) + timedelta(days=5)
+
+
 _UNTIL: Mapping[str, Callable[[datetime], datetime]] = {
     "applied": lambda now: now + timedelta(days=21),
     "expired": lambda now: now - timedelta(days=2),
+    "scheduled": lambda now: _booked_start(now) + timedelta(days=7),
 }
 """When some are to end by themselves."""
 

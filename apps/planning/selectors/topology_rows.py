@@ -46,7 +46,8 @@ class FragmentationRow:
         datetime | None,
         Column(
             "Period",
-            help="Start of the period with the report zone's offset; null for a total.",
+            help="Start of the period.",
+            api_note="With the report zone's offset; null for a total.",
             keep_offset=True,
             shown_as="day",
         ),

@@ -13,6 +13,7 @@ from apps.clusters.domain.observed.objects import (
     POD_GROUPS,
     NodeResourceTopologySnapshot,
     ObservedKind,
+    ObservedObject,
     PodGroupSnapshot,
     QuotaSnapshot,
     WorkloadSnapshot,
@@ -67,13 +68,14 @@ def history_of(
 ) -> ClusterHistory:
     """Return what is known of a cluster from the database.
 
-    Eighteen queries, one more where namespaces belong to no team, two where a tier is of claims.
+    Sixteen queries, fewer without API. One more where namespaces belong to no team, and where jobs
+    of several pods came without a group; two where a tier is of claims.
 
     `shown` and `shown_nodes` are what kube-state-metrics shows: of a cluster without API they say
     who holds GPUs, for pods known from series alone are not known to be there still.
     """
     since = (now - MONTH).date()
-    groups = _groups(cluster, now)
+    groups, listed = _groups(cluster, now), _listed(cluster)
     if cluster.kubernetes:
         tenants = _tenants(cluster)
     else:
@@ -90,27 +92,38 @@ def history_of(
             for row in _sums(TeamDay, cluster, since, ("team__name", "tier__name"), "allocated")
         ],
         unassigned=_unassigned(cluster, now, groups),
-        quotas=_quotas(cluster, now),
+        quotas=_quotas(cluster, listed, now),
         hours=_hours(cluster, now),
         gangs=_ungrouped_gangs(cluster, now),
-        topology_policies=_topology_policies(cluster),
+        topology_policies=_topology_policies(listed),
     )
 
 
-def _topology_policies(cluster: Cluster) -> dict[str, str]:
-    """Return node → policy of its Topology Manager, of nodes that publish it. One query."""
+def _listed(cluster: Cluster) -> list[ObservedObject]:
+    """Return what the watch lists of quotas and topologies. One query, none without API."""
+    if not cluster.kubernetes:
+        return []
+    kinds = (ObservedKind.RESOURCE_QUOTA, ObservedKind.NODE_RESOURCE_TOPOLOGY)
+    return observed_objects(cluster.pk, kinds)
+
+
+def _topology_policies(listed: Sequence[ObservedObject]) -> dict[str, str]:
+    """Return node → policy of its Topology Manager, of nodes that publish it."""
     return {
         one.name: one.body.policy
-        for one in observed_objects(cluster.pk, [ObservedKind.NODE_RESOURCE_TOPOLOGY])
+        for one in listed
         if isinstance(one.body, NodeResourceTopologySnapshot) and one.body.policy
     }
 
 
 def _ungrouped_gangs(cluster: Cluster, now: datetime) -> list[GangGroup]:
-    """Return the jobs whose pods work together and came without a group. Two queries.
+    """Return the jobs whose pods work together and came without a group. Two queries at most.
 
-    Of two days, for which the watch keeps the groups of jobs that are over; of pods that it saw.
+    Of two days, for which the watch keeps the groups of jobs that are over; of pods that it saw,
+    so that of a cluster without API there are none.
     """
+    if not cluster.kubernetes:
+        return []
     since = now - _GROUP_RETENTION
     rows = Pod.objects.filter(
         *(Q(cluster=cluster), Q(created_at__gte=since), Q(gang="", queue="")),
@@ -132,10 +145,12 @@ def _ungrouped_gangs(cluster: Cluster, now: datetime) -> list[GangGroup]:
     return [GangGroup(*key, jobs=len(own), pods=sum(own)) for key, own in sorted(groups.items())]
 
 
-def _quotas(cluster: Cluster, now: datetime) -> list[QuotaRow] | None:
+def _quotas(
+    cluster: Cluster, listed: Sequence[ObservedObject], now: datetime
+) -> list[QuotaRow] | None:
     """Return the keys of ResourceQuotas that the watch lists; None where it does not, or is gone.
 
-    Three queries, none for a cluster without API.
+    Two queries, none for a cluster without API.
     """
     if not cluster.kubernetes:
         return None
@@ -144,7 +159,7 @@ def _quotas(cluster: Cluster, now: datetime) -> list[QuotaRow] | None:
         return None
     return [
         QuotaRow(one.namespace, one.name, key, hard)
-        for one in observed_objects(cluster.pk, [ObservedKind.RESOURCE_QUOTA])
+        for one in listed
         if isinstance(one.body, QuotaSnapshot)
         for key, hard in sorted(one.body.hard.items())
     ]
