@@ -38,7 +38,9 @@ class CapacityPlanRow:
             values=CaseAction,
         ),
     ]
-    action_gpus: Annotated[float, Column("GPUs", "GPUs", "GPUs that the action is about.")]
+    action_gpus: Annotated[
+        int | None, Column("Amount", "GPUs", "GPUs to buy, return, move or share.")
+    ]
     to_tier: Annotated[
         str, Column("To tier", help="The tier that GPUs move to.", empty_is_null=True)
     ]
@@ -178,7 +180,7 @@ class TierCapacityPlan:
         return CapacityPlanRow(
             tier=one.tier,
             action=case.action if case else None,
-            action_gpus=case.gpus if case else 0,
+            action_gpus=case.gpus if case else None,
             to_tier=case.to_tier if case else "",
             cost_per_month=cost,
             currency=self.price.currency if self.price and cost is not None else "",

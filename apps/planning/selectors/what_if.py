@@ -140,7 +140,8 @@ def replayed_sizes(
     plan, works = layout[tier], with_typical_runs(works)
     return tuple(
         replay_size(works, plan, gpus, start=edges[0], end=edges[-1])
-        for gpus in sizes_to_replay(plan.capacity)
+        # A mean over hours is whole GPUs but for the last digits.
+        for gpus in sizes_to_replay(round(plan.capacity, 6))
     )
 
 

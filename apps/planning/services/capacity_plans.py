@@ -37,13 +37,17 @@ _WEEK_HOURS = 7 * 24
 def plan_capacity(*, now: datetime) -> int:
     """Work out the outlook of each tier that has newer days, or more of them; return how many.
 
-    A tier without any summed day has none. While past days are still being collected an outlook is
-    made anew every half hour.
+    A tier without a known day with capacity has none. While past days are still being collected
+    an outlook is made anew every half hour.
     """
     zone = report().zone
     today = day_of(now, zone)
     window = Window(day_start(today - timedelta(days=HISTORY_DAYS), zone), day_start(today, zone))
-    by_tier = tier_days(window, visibility=EVERYTHING)
+    by_tier = {
+        tier: days
+        for tier, days in tier_days(window, visibility=EVERYTHING).items()
+        if any(day.hours >= _FEWEST_HOURS and day.capacity_gpu_hours for day in days.values())
+    }
     known = {
         one.tier_id: one
         for one in CapacityPlan.objects.only("tier", "through", "days", "computed_at")
@@ -124,7 +128,7 @@ class _OutlookReader:
             for at, day in zip(dates, known, strict=True)
         )
         capacity = tuple(
-            None if day is None else day.capacity_gpu_hours / day.hours for day in known
+            None if day is None else round(day.capacity_gpu_hours / day.hours, 6) for day in known
         )
         unused, utilization = _activity(self.recent.get(tier), known[-RECENT_DAYS:])
         found = TierOutlook(

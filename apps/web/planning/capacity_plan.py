@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -81,7 +82,7 @@ def _sum_of(
     if not any(row.action for row in rows):
         return no_data(label, NOT_COMPUTED if not rows else _FEW_DAYS)
     own = [row for row in rows if row.action is action]
-    gpus = sum(row.action_gpus for row in own)
+    gpus = sum(row.action_gpus or 0 for row in own)
     tiers = f"{len(own)} tier{'' if len(own) == 1 else 's'}"
     return KeyFigure(
         label,
@@ -110,7 +111,7 @@ def _plan_table(rows: Sequence[CapacityPlanRow], reading: QuerySession) -> Table
         columns=declared_columns(CapacityPlanRow),
         rows=[
             TableRow(
-                declared_values(row),
+                {**declared_values(row), "cost_per_month": _number(row.cost_per_month)},
                 {
                     "tier": href("tier-plan", name=row.tier),
                     "to_tier": href("tier-plan", name=row.to_tier) if row.to_tier else None,
@@ -122,6 +123,10 @@ def _plan_table(rows: Sequence[CapacityPlanRow], reading: QuerySession) -> Table
         zone=reading.choice.zone,
         empty=NOT_COMPUTED,
     )
+
+
+def _number(cost: Decimal | None) -> float | None:
+    return None if cost is None else float(cost)
 
 
 # ---------------------------------------------------------------- one tier
@@ -193,8 +198,8 @@ def case_text(case: CapacityCase, plan: TierCapacityPlan) -> CaseText:
         unused = gpus_text(plan.outlook.unused)
         return CaseText(
             f"Share {gpus}",
-            f"{unused} allocated GPUs are not active. Smaller requests or a shared tier free them "
-            "before any are bought.",
+            f"{unused} allocated GPUs are not active. Smaller requests or a shared tier can free "
+            f"{gpus} in place of a purchase.",
         )
     return CaseText("Keep", "Capacity meets the forecast and the replayed demand.")
 
@@ -387,7 +392,7 @@ def _size_table(plan: TierCapacityPlan, reading: QuerySession) -> Table:
     def values(size: SizePoint) -> dict[str, float | str | None]:
         found: dict[str, float | str | None] = {
             "gpus": size.gpus,
-            "change_gpus": size.gpus - one.capacity_now,
+            "change_gpus": round(size.gpus - one.capacity_now, 3),
             "unmet_gpu_hours": size.unmet_gpu_hours,
             "wait_p95_seconds": size.p95_seconds,
             "allocation_ratio": size.allocated_gpu_hours / (24 * days * size.gpus),
