@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 TOLERANCE = 0.1
 HELD: Mapping[str, tuple[str, ...]] = {
     "openb": ("allocated_gpu_hours",),
-    # Its p95 is about a quarter too short: pods queue for checks that neither quota nor room tells.
-    "campus": ("allocated_gpu_hours", "unmet_gpu_hours", "p50_seconds"),
+    # p95 is missed: 17,280 s where it was 22,140. Pods also queue for checks that neither quota nor
+    # room explains.
+    "campus": ("allocated_gpu_hours", "unmet_gpu_hours", "p50_seconds", "p95_seconds"),
 }
 """What of each scenario is held to the tolerance."""
 _DAYS = 14
