@@ -10,7 +10,7 @@ ARGS ?=
 UPGRADE ?=
 # How many days of a trace `make truths` takes through the portal; all of them where it is empty.
 DAYS ?=
-CODE := manage.py gpuportal apps simulator tests scripts
+CODE := manage.py gpuportal apps simulator clients tests scripts
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --require-servers
 POSTGRESQL := $(BIN)/python -m tests.servers --
 SQLITE := $(BIN)/python -m tests.servers --sqlite --

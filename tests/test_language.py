@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LANGUAGE: Mapping[str, Any] = tomllib.loads(
     (ROOT / "tests" / "language.toml").read_text(encoding="utf-8")
 )
-CODE = ("apps", "gpuportal", "simulator")
+CODE = ("apps", "gpuportal", "simulator", "clients")
 LABEL_WORDS = 3
 DOCUMENT_COLUMNS = 120
 NAMES = r"`[^`\n]*`"  # of fields, values and commands

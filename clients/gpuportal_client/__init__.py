@@ -1,0 +1,1 @@
+"""A command-line client and an MCP server for the HTTP API of gpuportal."""

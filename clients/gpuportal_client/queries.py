@@ -1,0 +1,160 @@
+"""What a question asks of the API: its scope, its window, and the lists that answer it."""
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from gpuportal_client.connection import Params, Portal, PortalError, Row
+
+_WINDOW_DAYS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where rows are looked for; empty texts do not narrow."""
+
+    cluster: str = ""
+    namespace: str = ""
+
+    def params(self) -> dict[str, str]:
+        """Return the parameters of it."""
+        return {"cluster": self.cluster, "namespace": self.namespace}
+
+    def __str__(self) -> str:
+        where = f"namespace {self.namespace}" if self.namespace else "all namespaces that you see"
+        return f"{where} of {self.cluster}" if self.cluster else where
+
+
+def find_cluster(portal: Portal, wanted: str, kube_name: str) -> str:
+    """Return the portal's name of the cluster; empty where none is told.
+
+    `wanted` is what the person wrote, `kube_name` that of the kubeconfig, which the catalog may
+    call otherwise. The only cluster of a portal needs no name.
+    """
+    if wanted:
+        return wanted
+    known = [row["name"] for row in portal.rows("clusters", {})]
+    if kube_name in known:
+        return kube_name
+    return known[0] if len(known) == 1 else ""
+
+
+def window(start: str, end: str) -> dict[str, str]:
+    """Return the window of a ledger: seven days up to midnight unless told otherwise."""
+    try:
+        last = end or datetime.now().astimezone().date().isoformat()
+        first = start or (date.fromisoformat(last[:10]) - timedelta(_WINDOW_DAYS)).isoformat()
+    except ValueError as error:
+        raise PortalError(f"“{end}” is no date: write 2026-03-28.") from error
+    return {"start": first, "end": last}
+
+
+def pending(
+    portal: Portal, scope: Scope, *, limit: int | None = None, order: str = ""
+) -> list[Row]:
+    """Return pending workloads, longest first unless `order` is `most`."""
+    return portal.rows("pending", {**scope.params(), "order": order}, limit=limit)
+
+
+def why_pending(portal: Portal, scope: Scope, name: str) -> list[Row]:
+    """Return the pending rows of an object, pod or workload by its name; all of an empty name.
+
+    Raises PortalError where nothing of that name is pending.
+    """
+    rows = pending(portal, scope)
+    if not name:
+        return rows
+    wanted = name.lower()
+    found = [row for row in rows if wanted in _names(row)]
+    if found:
+        return found
+    raise PortalError(
+        f"“{name}” is not pending in {scope}: it runs, it has ended, or you do not see its team. "
+        "`gpuportal queue` lists what is pending."
+    )
+
+
+def _names(row: Row) -> set[str]:
+    kind, name, workload = row["kind"], row["name"], row["workload"] or ""
+    return {text.lower() for text in (name, f"{kind}/{name}", workload, workload.partition("/")[2])}
+
+
+def usage(
+    portal: Portal, scope: Scope, group_by: str, times: Params, limit: int | None
+) -> list[Row]:
+    """Return the ledger of a window by group, one row each, most allocated first."""
+    params = {**scope.params(), **times, "interval": "total", "group_by": group_by}
+    rows = portal.rows("usage", params)
+    return sorted(rows, key=lambda row: -(row["allocated_gpu_hours"] or 0.0))[:limit]
+
+
+def waste(
+    portal: Portal, scope: Scope, group_by: str, times: Params, limit: int | None
+) -> list[Row]:
+    """Return the priced capacity that was not active, by group and cause, dearest first."""
+    params = {**scope.params(), **times, "interval": "total", "group_by": group_by}
+    rows = portal.rows("waste", params)
+    return sorted(rows, key=lambda row: -float(row["cost"] or 0.0))[:limit]
+
+
+def quotas(portal: Portal, scope: Scope, limit: int | None = None) -> list[Row]:
+    """Return quota keys of a namespace, or of a cluster with its queues."""
+    return portal.rows("quotas", scope.params(), limit=limit)
+
+
+def preflight(portal: Portal, scope: Scope, manifest: str) -> Row:
+    """Return whether the pods of a manifest would start. Raises PortalError."""
+    if not scope.cluster or not scope.namespace:
+        if scope.cluster:
+            raise PortalError("For which namespace? Name it with --namespace.")
+        known = ", ".join(row["name"] for row in portal.rows("clusters", {}))
+        raise PortalError(f"For which cluster? Name it with --cluster: {known}")
+    return portal.post("preflight", {**scope.params(), "manifest": manifest})
+
+
+def find_quota(portal: Portal, scope: Scope, key: str, name: str) -> Row:
+    """Return the one quota row of a key, in the namespace or among the queues of the cluster.
+
+    Raises PortalError where there is none, or several.
+    """
+    rows = quotas(portal, scope) if scope.namespace else []
+    found = _matching(rows, key, name)
+    if not found:
+        queues: Params = {"cluster": scope.cluster, "source": ("ClusterQueue", "Queue")}
+        found = _matching(portal.rows("quotas", queues), key, name)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise PortalError(f"No quota of {scope} has the key {key}. `gpuportal quotas` lists them.")
+    several = ", ".join(f"{row['cluster']}/{row['namespace']}/{row['name']}" for row in found[:5])
+    raise PortalError(
+        f"Several quotas have {key}: {several}. Choose one with --cluster and --quota."
+    )
+
+
+def _matching(rows: list[Row], key: str, name: str) -> list[Row]:
+    return [row for row in rows if row["key"] == key and name in ("", row["name"])]
+
+
+def _written(amount: float) -> str:
+    """Return an amount as the API writes those of requests: 8, 0.5."""
+    return f"{Decimal(str(amount)).normalize():f}"
+
+
+def request_change(portal: Portal, quota: Row, body: dict[str, Any], *, submit: bool) -> Row:
+    """Write a request to change a quota, and submit it. Raises PortalError.
+
+    `body` has `to` and `reason`, and may have `until`, `needed_by` and `team`.
+    """
+    place = {name: quota[name] for name in ("cluster", "namespace", "source", "name", "key")}
+    draft = portal.post("quota-requests", {**place, "from": _written(quota["hard"]), **body})
+    if not submit:
+        return draft
+    try:
+        path = f"quota-requests/{draft['id']}/submit"
+        return portal.post(path, {"version": draft["version"]})
+    except PortalError as error:
+        raise PortalError(
+            f"{error} The request is kept as a draft: {portal.url}/quotas/requests/{draft['id']}/"
+        ) from error

@@ -1,0 +1,100 @@
+"""Which portal, which token, and the cluster and namespace of the kubeconfig."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import typer
+import yaml
+
+from gpuportal_client.connection import Portal, PortalError
+
+
+def account_file() -> Path:
+    """Return where `login` keeps address and token."""
+    return Path(typer.get_app_dir("gpuportal")) / "account.yaml"
+
+
+def checked_url(url: str) -> str:
+    """Return the address without its last slash. Raises PortalError where it is none."""
+    try:
+        parts = urlsplit(url.strip())
+        port_is_valid = parts.port is None or parts.port > 0
+    except ValueError:
+        port_is_valid = False
+    if not port_is_valid or parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise PortalError(f"“{url}” is no address of a portal: write https://portal.example")
+    return url.strip().rstrip("/")
+
+
+def save_account(portal: Portal) -> Path:
+    """Keep address and token in a file that only its owner reads; return the file."""
+    path = account_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        yaml.safe_dump({"url": portal.url, "token": portal.token}, file)
+    return path
+
+
+def portal_from(url: str | None) -> Portal:
+    """Return the portal of `url`, of the environment, or of `login`. Raises PortalError."""
+    account = _mapping(account_file())
+    kept = account.get("url")
+    address = url or os.environ.get("GPUPORTAL_URL") or kept
+    if not address:
+        raise PortalError(
+            "No portal is known. Sign in once: gpuportal login https://portal.example"
+        )
+    address = checked_url(str(address))
+    # The kept token belongs to the kept address: another server must not see it.
+    token = os.environ.get("GPUPORTAL_TOKEN") or (account.get("token") if address == kept else None)
+    if not token:
+        raise PortalError(f"No token for {address}. Sign in once: gpuportal login {address}")
+    return Portal(address, str(token).strip())
+
+
+@dataclass(frozen=True, slots=True)
+class KubeScope:
+    """The current context of the kubeconfig; empty texts where there is none."""
+
+    cluster: str = ""
+    namespace: str = ""
+
+
+def kube_scope() -> KubeScope:
+    """Return cluster and namespace of the current context, as kubectl would take them."""
+    named = os.environ.get("KUBECONFIG", "")
+    files = [Path(name) for name in named.split(os.pathsep) if name]
+    configs = [_mapping(file) for file in files or [Path.home() / ".kube" / "config"]]
+    current = next((c["current-context"] for c in configs if c.get("current-context")), None)
+    for config in configs:
+        for entry in config.get("contexts") or []:
+            if current and entry.get("name") == current:
+                context = entry.get("context") or {}
+                return KubeScope(
+                    str(context.get("cluster") or ""), str(context.get("namespace") or "default")
+                )
+    return KubeScope()
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    """Return the YAML mapping of a file; empty where there is no file. Raises PortalError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeError) as error:
+        raise PortalError(f"{path} cannot be read: {error}") from error
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise PortalError(f"{path} is no YAML: {error}") from error
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise PortalError(f"{path} holds something else than settings.")
+    return found

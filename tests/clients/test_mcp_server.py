@@ -1,0 +1,74 @@
+"""The tools for assistants, asked by a client of the protocol."""
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+from gpuportal_client.connection import Portal
+from gpuportal_client.mcp_server import make_server
+from mcp import Client, StdioServerParameters
+
+from tests.clients.conftest import Running
+from tests.clients.test_commands import JOB, documented
+
+TOOLS = {"why_pending", "usage", "waste", "quotas", "preflight", "explain"}
+
+
+async def _asked(server: Any, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
+    """Return the tools, and the answer to each call: its object, or the text of its error."""
+    async with Client(server) as client:
+        listed = (await client.list_tools()).tools
+        assert all(tool.annotations and tool.annotations.read_only_hint for tool in listed)
+        answers: list[Any] = [{tool.name for tool in listed}]
+        for name, arguments in calls:
+            result = await client.call_tool(name, arguments)
+            text = getattr(result.content[0], "text", "")
+            answers.append(text if result.is_error else result.structured_content)
+        return answers
+
+
+def test_each_tool_answers_for_the_person_of_the_token(running: Running) -> None:
+    stocked = running.stocked
+    calls: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("why_pending", {}),
+        ("usage", {"group_by": "team"}),
+        ("waste", {}),
+        ("quotas", {}),
+        ("explain", {"figure": "idle_gpu_hours"}),
+    )
+    lead, outsider = (
+        asyncio.run(_asked(make_server(Portal(running.url, stocked.tokens[role])), *calls))
+        for role in ("lead", "outsider")
+    )
+    assert lead[0] == TOOLS
+    for answer in lead[1:5]:
+        assert 0 < len(answer["rows"]) <= answer["rows_in_all"]
+    assert lead[5]["holds"]
+    teams = {row["team"] for row in outsider[1]["rows"]}
+    assert teams.isdisjoint(row["team"] for row in lead[1]["rows"])
+    documented(running)
+
+
+def test_faults_are_sentences(running: Running) -> None:
+    wrong = make_server(Portal(running.url, "0" * 40))
+    _, refused = asyncio.run(_asked(wrong, ("usage", {})))
+    assert "does not accept the token" in refused
+    server = make_server(Portal(running.url, running.stocked.tokens["lead"]))
+    body = {"cluster": "nowhere", "namespace": "x", "manifest": JOB % 1}
+    _, foreign, unknown = asyncio.run(
+        _asked(server, ("preflight", body), ("usage", {"group_by": "colour"}))
+    )
+    assert "nowhere" in foreign
+    assert "'colour' is not known" in unknown
+
+
+def test_it_is_served_on_standard_input(running: Running) -> None:
+    command = StdioServerParameters(
+        command=sys.executable,
+        args=["-c", "from gpuportal_client.commands import main; main()", "mcp"],
+        env={**os.environ, "PYTHONPATH": "clients"},
+    )
+    tools, answer = asyncio.run(_asked(command, ("quotas", {})))
+    assert tools == TOOLS
+    assert answer["rows"]
