@@ -32,7 +32,7 @@ Run = Callable[..., Ran]
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     """Return a function that runs the command line as a shell would, with a home of its own."""
-    for name in ("GPUPORTAL_URL", "GPUPORTAL_TOKEN", "KUBECONFIG", "XDG_CONFIG_HOME"):
+    for name in ("GPUPORTAL_URL", "GPUPORTAL_TOKEN", "KUBECONFIG", "XDG_CONFIG_HOME", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
 
