@@ -9,7 +9,7 @@ from django.core.exceptions import PermissionDenied
 
 from apps.accounts.domain.identity import Role
 from apps.accounts.models import Membership, User
-from gpuportal.read_once import read_once
+from gpuportal.queries import read_once
 
 
 class NotAllowed(PermissionDenied):

@@ -16,8 +16,7 @@ from apps.accounts.domain.identity import Role, TokenScope, is_reserved, unpacke
 from apps.accounts.domain.rows import row_from
 from apps.accounts.models import ApiToken, Membership, SavedView, Team, User
 from apps.accounts.permissions import can_administer, places_of
-from gpuportal.batch_reads import BatchQuery
-from gpuportal.read_once import read_once
+from gpuportal.queries import BatchQuery, read_once
 
 # Written out: every request to the API begins with it, and the mapper takes as long to write it
 # as the database to answer.

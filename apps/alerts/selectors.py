@@ -21,7 +21,7 @@ from apps.alerts.models import (
     SourceCursor,
 )
 from apps.alerts.permissions import seen_alerts, seen_channels
-from gpuportal.batch_reads import BatchQuery
+from gpuportal.queries import BatchQuery
 
 
 @dataclass(frozen=True, slots=True)

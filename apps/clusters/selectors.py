@@ -26,8 +26,7 @@ from apps.clusters.models import (
     TierRule,
     WatchIssue,
 )
-from gpuportal.batch_reads import BatchQuery
-from gpuportal.read_once import read_once
+from gpuportal.queries import BatchQuery, read_once
 
 DEFAULT_SCRAPE_INTERVAL_SECONDS = 30.0
 

@@ -31,8 +31,7 @@ from apps.web.components.table_rendering import csv_response
 from apps.web.components.tables import Table
 from apps.web.components.window_picker import PLACE_KEYS, before, picker_of, remaining_query
 from apps.web.query_session import PageRequest, QuerySession, query_session
-from gpuportal.batch_reads import BoundQuery
-from gpuportal.read_once import reading_once
+from gpuportal.queries import BoundQuery, reading_once
 
 # Named one by one: a password or the address of a channel is shown to nobody again.
 _TYPED = {

@@ -39,7 +39,7 @@ from apps.web.components.tables import (
     TableRow,
 )
 from apps.web.quota_requests.turns import TURNS
-from gpuportal.batch_reads import BatchQuery, BoundQuery, read_batch
+from gpuportal.queries import BatchQuery, BoundQuery, read_batch
 
 if TYPE_CHECKING:
     from django_htmx.middleware import HtmxDetails

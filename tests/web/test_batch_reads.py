@@ -19,8 +19,7 @@ from apps.clusters.selectors import (
     active_clusters,
 )
 from apps.usage.selectors import WHOLE_NAMES
-from gpuportal.batch_reads import BatchQuery, read_batch
-from gpuportal.read_once import reading_once
+from gpuportal.queries import BatchQuery, read_batch, reading_once
 from tests.factories import Portal, make_user
 
 SMALL = (TEAMS, LEADS, ACTIVE_CLUSTERS, NAMESPACE_TEAMS, REPORT_SETTINGS, TIERS, WHOLE_NAMES)

@@ -47,8 +47,7 @@ from apps.usage.selectors import (
     source_of,
     with_days,
 )
-from gpuportal.compiled import Compiled
-from gpuportal.read_once import read_once
+from gpuportal.queries import Compiled, read_once
 
 _PART = 10**9
 """What two parts of a sum are told apart by: neither comes near 2^63 then."""

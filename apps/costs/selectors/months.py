@@ -23,7 +23,7 @@ from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, charging, coverage_ratio, unpriced
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, day_start
 from apps.usage.models import HAS_FACTS, CollectionWindow
-from gpuportal.read_once import read_once
+from gpuportal.queries import read_once
 
 _HOUR = timedelta(hours=1)
 

@@ -19,7 +19,7 @@ from apps.costs.domain.costing import FREE, HELD, money
 from apps.costs.domain.prices import PriceBook, PriceEntry, PriceKind, places
 from apps.costs.models import PoolCostDay, Price
 from apps.usage.domain.amounts import NANO
-from gpuportal.read_once import read_once
+from gpuportal.queries import read_once
 
 _EVER = datetime.min.replace(tzinfo=UTC)
 

@@ -26,7 +26,7 @@ from apps.fairness.selectors.queue_times import dark_tiers, ended_queue_times, p
 from apps.fairness.selectors.rows import ObjectiveRow, RisingQueueTime
 from apps.pending.domain.diagnosis import Counts, Outcome
 from apps.pending.models import Episode
-from gpuportal.read_once import read_once
+from gpuportal.queries import read_once
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _LONGEST = timedelta(days=31)

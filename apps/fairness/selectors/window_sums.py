@@ -32,8 +32,7 @@ from apps.fairness.models import (
 from apps.fairness.selectors.rows import HourCounts
 from apps.usage.domain.amounts import hours
 from apps.usage.selectors import day_runs, in_days, in_hours, rest_of
-from gpuportal.batch_reads import BatchQuery
-from gpuportal.read_once import read_once
+from gpuportal.queries import BatchQuery, read_once
 
 _HOUR = timedelta(hours=1)
 _MOST_NAMED = 1000

@@ -24,8 +24,7 @@ from apps.quotas.models import QuotaHour
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import HAS_FACTS, CollectionWindow
 from apps.usage.selectors import node_tiers
-from gpuportal.batch_reads import BatchQuery, BoundQuery
-from gpuportal.read_once import read_once
+from gpuportal.queries import BatchQuery, BoundQuery, read_once
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from apps.accounts.models import ProcessLease
 from apps.operations.domain.findings import Finding
 from apps.operations.models import Heartbeat
-from gpuportal.read_once import read_once
+from gpuportal.queries import read_once
 
 BEAT = "beat"
 """The lease of the beat that sends."""

@@ -13,8 +13,7 @@ from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.clusters.selectors import active_clusters
 from apps.pending.selectors.rows import RefreshRow
 from apps.usage.models import HAS_FACTS, CollectionWindow, QueueHour, TierDay
-from gpuportal.batch_reads import BatchQuery
-from gpuportal.read_once import read_once
+from gpuportal.queries import BatchQuery, read_once
 
 _HOUR = timedelta(hours=1)
 _RECENT = timedelta(days=7)

@@ -14,7 +14,7 @@ from apps.clusters.models import Namespace
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.pending.selectors.freshness import Freshness, freshness
 from apps.pending.selectors.rows import PendingFilters
-from gpuportal.batch_reads import BatchQuery
+from gpuportal.queries import BatchQuery
 
 INSTANT = timedelta(seconds=1)
 ALL_PENDING = PendingFilters()

@@ -36,8 +36,7 @@ from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Grouping
 from apps.usage.models import HAS_FACTS, CollectionWindow, TeamDay, TeamHour
 from apps.usage.selectors import NameLookup
-from gpuportal.batch_reads import BatchQuery, BoundQuery, read_batch
-from gpuportal.read_once import read_once
+from gpuportal.queries import BatchQuery, BoundQuery, read_batch, read_once
 
 
 def entitled_over(

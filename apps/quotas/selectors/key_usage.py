@@ -41,7 +41,7 @@ from apps.quotas.selectors.demand import (
 )
 from apps.quotas.selectors.observed_quotas import local_queues, named_by_tiers, settings_in
 from apps.quotas.selectors.rows import QuotaPoint, QuotaRow, saturation_ratio
-from gpuportal.read_once import read_once
+from gpuportal.queries import read_once
 
 _MOST_BLOCKED = 500
 _SECOND = timedelta(seconds=1)

@@ -39,7 +39,7 @@ from apps.quotas.models import QuotaHour, QuotaKeyHour
 from apps.quotas.selectors.rows import QuotaOrder, saturation_ratio
 from apps.usage.domain.usage_query import decode_cursor, encode_cursor
 from apps.usage.selectors import CursorRefused
-from gpuportal.batch_reads import BatchQuery
+from gpuportal.queries import BatchQuery
 
 LocalQueues = Mapping[tuple[str, str], str]
 """(namespace, LocalQueue) → ClusterQueue."""

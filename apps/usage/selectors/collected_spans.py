@@ -24,8 +24,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import HAS_FACTS, CollectionWindow, TierHour
-from gpuportal.compiled import QueryOfTimes
-from gpuportal.read_once import read_once
+from gpuportal.queries import QueryOfTimes, read_once
 
 
 class CollectedSpan(NamedTuple):

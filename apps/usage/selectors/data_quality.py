@@ -40,7 +40,7 @@ from apps.usage.domain.usage_query import (
 from apps.usage.models import HAS_FACTS, CollectionWindow, ExporterSetUp, TierDay, TierHour
 from apps.usage.selectors.collected_spans import CollectedSpan, collected_spans
 from apps.usage.selectors.names import NameLookup
-from gpuportal.read_once import read_once
+from gpuportal.queries import read_once
 
 _HOUR = timedelta(seconds=HOUR_SECONDS)
 

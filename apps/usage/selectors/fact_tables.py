@@ -45,8 +45,7 @@ from apps.usage.models import (
     TierHour,
     WorkloadDay,
 )
-from gpuportal.batch_reads import BatchQuery
-from gpuportal.read_once import read_once
+from gpuportal.queries import BatchQuery, read_once
 
 HourTable = type[PodHour] | type[TeamHour] | type[NodeHour] | type[TierHour]
 DayTable = type[WorkloadDay] | type[TeamDay] | type[TierDay]

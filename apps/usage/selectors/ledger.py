@@ -48,7 +48,7 @@ from apps.usage.selectors.fact_tables import (
     with_days,
 )
 from apps.usage.selectors.names import NameLookup, check_known
-from gpuportal.compiled import GroupedQuery, rows_of_both
+from gpuportal.queries import GroupedQuery, rows_of_both
 
 _PODS = FactTables(PodHour, None, detailed=True)
 _STATES = HELD_FIELDS.index("busy") + 1

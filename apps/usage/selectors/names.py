@@ -15,8 +15,7 @@ from apps.clusters.models import Cluster, GpuModel, Namespace, Node, Tier, Workl
 from apps.clusters.selectors import team_spans
 from apps.usage.domain.usage_query import Filters, Grouping, NamesUnknown
 from apps.usage.selectors.fact_tables import filtered
-from gpuportal.batch_reads import BatchQuery
-from gpuportal.read_once import read_once
+from gpuportal.queries import BatchQuery, read_once
 
 CHECKED = (Grouping.CLUSTER, Grouping.TIER, Grouping.TEAM)
 """Dimensions whose names anybody may know, so that a mistaken one can be told."""

@@ -38,7 +38,7 @@ from apps.usage.selectors.fact_tables import (
     sums_of,
     workloads_named,
 )
-from gpuportal.read_once import read_once
+from gpuportal.queries import read_once
 
 _KIND = "pods"
 _COLUMNS = (

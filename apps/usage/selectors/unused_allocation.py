@@ -27,7 +27,7 @@ from apps.usage.selectors.fact_tables import (
     with_days,
 )
 from apps.usage.selectors.names import NameLookup
-from gpuportal.compiled import GroupedQuery
+from gpuportal.queries import GroupedQuery
 
 _GROUPS = (
     Grouping.CLUSTER,

@@ -62,7 +62,7 @@ from apps.web.query_session import (
 from apps.web.usage import glance
 from apps.web.usage.comparison import Comparison, change_of, compared, freshness_compared
 from apps.web.usage.team_tables import longest_pending
-from gpuportal.batch_reads import read_batch
+from gpuportal.queries import read_batch
 
 _TAKES = tuple(key for key in EVERY if key != "tier")
 _MODELS = (Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)

@@ -26,7 +26,7 @@ from apps.web.planning.preflight_view import answers_of, summary_of
 from apps.web.query_session import PageRequest, QuerySession, query_session
 from apps.web.quota_requests.request_input import may_ask
 from apps.web.uploads import at_most
-from gpuportal.read_once import reading_once
+from gpuportal.queries import reading_once
 
 _MOST_BYTES = 4 * MOST_CHARACTERS
 """A character has four bytes of UTF-8 at most."""

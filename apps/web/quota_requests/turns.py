@@ -6,7 +6,7 @@ from apps.accounts.permissions import EVERYTHING, NotAllowed, can_administer
 from apps.operations.selectors import undecided_proposals
 from apps.quota_requests.permissions import actor_of
 from apps.quota_requests.selectors import Turns, turn_counts, turns_in
-from gpuportal.batch_reads import BatchQuery
+from gpuportal.queries import BatchQuery
 
 if TYPE_CHECKING:
     from apps.accounts.models import User

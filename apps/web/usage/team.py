@@ -60,7 +60,7 @@ from apps.web.usage.team_tables import (
     workload_table,
 )
 from apps.web.usage.unused_workloads import unused_actions, unused_workloads
-from gpuportal.batch_reads import read_batch
+from gpuportal.queries import read_batch
 
 _TAKES = tuple(key for key in EVERY if key != "team")
 _READS = (

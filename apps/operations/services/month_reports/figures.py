@@ -32,7 +32,7 @@ from apps.usage.domain.amounts import NANO, Amounts, nano
 from apps.usage.domain.explained import FigureUnit
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery
 from apps.usage.selectors import Freshness, TierQueueTimes
-from gpuportal.read_once import read_once
+from gpuportal.queries import read_once
 
 ALL = ""
 UNUSED = (Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING)

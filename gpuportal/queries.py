@@ -1,4 +1,12 @@
-"""Small queries of one page are sent as one statement.
+"""Queries of pages: each is read once a page, small ones together, and SQL is written once.
+
+Clusters, names and report settings are small and are asked for by each selector of its own. Within
+`reading_once` the second one gets what the first one read. Outside of it, as in tasks, services and
+files that are still being sent, every call reads: nothing is kept from one request to the next.
+
+`Compiled` keeps the SQL of a query by database and its kind, and what differs from call to call is
+put in: times, or the condition on the rows. Django takes longer to write it than the database to
+answer.
 
 A page goes by a dozen of small tables: settings, clusters, teams, what its frame counts. Each query
 costs a round trip and more of Django's time than of the database's. `read_batch` reads several of
@@ -7,18 +15,158 @@ them at once within `reading_once`; each `BatchQuery` then has its rows without 
 
 import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import copy
 from datetime import UTC, date, datetime
+from functools import wraps
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from django.core.exceptions import EmptyResultSet
 from django.db import connections, models
-from django.db.models import QuerySet
+from django.db.models import Model, Q, QuerySet
 
-from gpuportal.compiled import Compiled
-from gpuportal.read_once import read_here
+_Parts = ParamSpec("_Parts")
+_Value = TypeVar("_Value")
+_READ: ContextVar[dict[Hashable, Any] | None] = ContextVar("read_once", default=None)
+
+
+@contextmanager
+def reading_once() -> Iterator[None]:
+    """Keep what functions of `read_once` return until the end of the block."""
+    token = _READ.set({})
+    try:
+        yield
+    finally:
+        _READ.reset(token)
+
+
+def read_here() -> dict[Hashable, Any] | None:
+    """Return what was read so far within `reading_once`, to be added to; None outside of it."""
+    return _READ.get()
+
+
+def read_once(function: Callable[_Parts, _Value]) -> Callable[_Parts, _Value]:
+    """Return a function that reads once for the same arguments within `reading_once`.
+
+    Its arguments are hashable, and nobody changes what it returns.
+    """
+
+    @wraps(function)
+    def reader(*args: _Parts.args, **kwargs: _Parts.kwargs) -> _Value:
+        known = read_here()
+        if known is None:
+            return function(*args, **kwargs)
+        key = (function, args, tuple(sorted(kwargs.items())))
+        if key not in known:
+            known[key] = function(*args, **kwargs)
+        found: _Value = known[key]
+        return found
+
+    return reader
+
+
+_GROUPED = " GROUP BY "
+Rows = QuerySet[Any, Any]
+
+
+class Compiled(NamedTuple):
+    """A query's SQL and values, and what makes rows of Python's types of the driver's."""
+
+    sql: str
+    values: tuple[Any, ...]
+    compiler: Any
+
+    @classmethod
+    def of(cls, rows: Rows, alias: str) -> "Compiled":
+        compiler: Any = rows.query.get_compiler(alias)
+        sql, values = compiler.as_sql()
+        return cls(sql, values, compiler)
+
+    def rows(self, alias: str, sql: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        """Return the rows of `sql`, which has the columns of this query.
+
+        One query; none where the page has asked the same before.
+        """
+        connection = connections[alias]
+        found = _fetched(alias, sql, tuple(values))
+        # The connection of the thread that compiled it is not ours.
+        compiler = copy(self.compiler)
+        compiler.connection = connection
+        rows: Iterator[tuple[Any, ...]] = compiler.results_iter([found], tuple_expected=True)
+        return rows
+
+
+@read_once
+def _fetched(alias: str, sql: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(sql, values)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
+
+
+class QueryOfTimes:
+    """A query of a table, beside others, whose only values that differ are `count` times."""
+
+    def __init__(self, model: type[Model], make: Callable[..., Rows], count: int) -> None:
+        self._model, self._make = model, make
+        self._marks = [datetime(9999, 1, 1, 0, 0, n, tzinfo=UTC) for n in range(count)]
+        self._known: dict[tuple[str, str], Compiled] = {}
+
+    def rows(self, *times: datetime) -> Iterator[tuple[Any, ...]]:
+        """Return the rows for these times. One query."""
+        alias = self._model._default_manager.all().db
+        place = alias, connections[alias].vendor
+        if place not in self._known:
+            self._known[place] = Compiled.of(self._make(*self._marks).using(alias), alias)
+        known, written = self._known[place], connections[alias].ops.adapt_datetimefield_value
+        given = dict(zip(map(written, self._marks), map(written, times), strict=True))
+        return known.rows(alias, known.sql, [given.get(value, value) for value in known.values])
+
+
+class GroupedQuery:
+    """Rows of one table in groups, to be narrowed by a condition on its own columns."""
+
+    def __init__(self, grouped: Rows) -> None:
+        self._grouped = grouped
+        self._known: dict[tuple[str, str], Compiled] = {}
+
+    def rows(self, where: Q) -> Iterator[tuple[Any, ...]]:
+        """Return the groups of the rows that meet `where`, which is not empty. One query."""
+        return rows_of_both((self, where))
+
+    def narrowed(self, where: Q) -> tuple[str, Compiled] | None:
+        """Return the database and the query of the rows that meet `where`; None for no rows."""
+        model = self._grouped.model
+        narrowed = model._default_manager.order_by().filter(where)
+        alias = narrowed.db
+        place = alias, connections[alias].vendor
+        if place not in self._known:
+            self._known[place] = Compiled.of(self._grouped.using(alias), alias)
+        known, query = self._known[place], narrowed.query
+        try:
+            condition, values = query.get_compiler(alias).compile(query.where)
+        except EmptyResultSet:
+            return None
+        head, grouped, groups = known.sql.rpartition(_GROUPED)
+        sql = f"{head} WHERE {condition}{grouped}{groups}"
+        return alias, known._replace(sql=sql, values=(*known.values, *values))
+
+
+def rows_of_both(*parts: tuple[GroupedQuery, Q]) -> Iterator[tuple[Any, ...]]:
+    """Return the rows of queries whose columns have the same types, one after another. One query.
+
+    Each is narrowed by its own condition.
+    """
+    found = [one for one in (query.narrowed(where) for query, where in parts) if one is not None]
+    if not found:
+        return iter(())
+    alias, first = found[0]
+    sql = " UNION ALL ".join(query.sql for _, query in found)
+    return first.rows(alias, sql, [value for _, query in found for value in query.values])
+
 
 Parts = ParamSpec("Parts")
-Rows = QuerySet[Any, Any]
 _Found = Sequence[tuple[Any, ...]]
 
 # Of rows as JSON, and of many of them: the same order as the query has.
