@@ -16,7 +16,7 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from apps.accounts.services.process_leases import ProcessLeases
 from apps.operations.models import ScheduledRun
-from apps.operations.selectors.workers import BEAT as LEASE
+from apps.operations.selectors.running import BEAT as LEASE
 from gpuportal.telemetry.metrics import BEAT_TICK
 
 CHECK_SECONDS = 10.0

@@ -44,7 +44,7 @@ def rows(url: str) -> Means:
 def means(url: str) -> Means:
     """Return the means by the adapter's queries, transport and decoding, and nothing else."""
     from apps.clusters.adapters.prometheus.client import PrometheusApi
-    from apps.clusters.adapters.prometheus.dcgm.series_parts import series_parts
+    from apps.clusters.adapters.prometheus.dcgm.exporters import series_parts
     from apps.clusters.adapters.prometheus.http_api import by, over
     from apps.clusters.adapters.prometheus.window_reader import (
         SlotQuery,

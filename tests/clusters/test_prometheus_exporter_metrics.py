@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import (
+from apps.clusters.adapters.prometheus.dcgm.exporters import (
     AMD,
     AMD_OLD,
     AMD_PREFIXED,
@@ -15,10 +15,11 @@ from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import (
     INTEL,
     INTEL_GROUPS,
     KNOWN_EXPORTERS,
+    ExportedHolder,
     ExporterMetrics,
+    HolderLabels,
     exporters_with,
 )
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import ExportedHolder, HolderLabels
 from apps.clusters.adapters.prometheus.dcgm.vendors import AmdLabels, IntelLabels, device_matchers
 from apps.clusters.adapters.prometheus.http_api import Matcher, over
 

@@ -12,7 +12,7 @@ from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     share_energy,
     without_repeats,
 )
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
+from apps.clusters.adapters.prometheus.dcgm.exporters import (
     EXPORTED,
     PLAIN,
     DeviceLabels,

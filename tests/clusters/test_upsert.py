@@ -8,7 +8,7 @@ from django.db import DataError, connection, transaction
 
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster, Namespace, Pod, Workload
-from apps.clusters.services.pods.upsert import upsert
+from apps.clusters.services.pods.ledger_rows import upsert
 
 pytestmark = pytest.mark.django_db
 KEY = ("cluster_id", "uid")

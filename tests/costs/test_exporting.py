@@ -24,7 +24,7 @@ from apps.costs.domain.costing import Basis, Policy
 from apps.costs.domain.exports import ExportScope, ExportState, counted, covers, progress
 from apps.costs.domain.files import FileFormat, TooManyRows
 from apps.costs.models import Export, WorkloadCostDay
-from apps.costs.selectors import name_cache
+from apps.costs.selectors import cost_files
 from apps.costs.selectors.cost_files import month_rows_expected, period_file
 from apps.costs.selectors.exported_files import (
     Download,
@@ -479,8 +479,8 @@ def test_a_file_that_holds_few_names_has_the_right_ones(
     priced: Priced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = list(period_file(OCTOBER, FileFormat.CSV, visibility=EVERYTHING).rows)
-    monkeypatch.setattr(name_cache, "_MOST_HELD", 1)
-    monkeypatch.setattr(name_cache, "_AT_A_TIME", 1)
+    monkeypatch.setattr(cost_files, "_MOST_HELD", 1)
+    monkeypatch.setattr(cost_files, "_AT_A_TIME", 1)
     assert list(period_file(OCTOBER, FileFormat.CSV, visibility=EVERYTHING).rows) == usual
 
 

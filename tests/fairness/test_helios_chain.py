@@ -11,7 +11,7 @@ from apps.clusters.models import Pod, Tier
 from apps.fairness.domain.measures import FairnessSums, TierSlots, integrate, measure
 from apps.fairness.domain.shares import Array
 from apps.fairness.selectors import fairness_rows, tier_detail
-from apps.fairness.selectors.queue_times import team_queue_times
+from apps.fairness.selectors.objectives import team_queue_times
 from apps.pending.models import CauseInterval
 from simulator.catalog import catalog_yaml
 from tests.fairness.tiers import helios

@@ -14,7 +14,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.fairness.domain.queue_times import QueueTimes
 from apps.fairness.selectors import FairnessFilters, fairness_rows
-from apps.fairness.selectors.queue_times import dark_tiers, team_queue_times
+from apps.fairness.selectors.objectives import dark_tiers, team_queue_times
 from apps.fairness.services import compute_hour
 from apps.pending.models import CauseInterval
 from apps.usage.models import TierDay

@@ -15,7 +15,7 @@ from apps.accounts.services.process_leases import ProcessLeases
 from apps.operations.adapters.task_queues import QueueDepth
 from apps.operations.management.supervisor import portal_commands
 from apps.operations.selectors.portal_health import portal_health
-from apps.operations.selectors.workers import worker_lease
+from apps.operations.selectors.running import worker_lease
 from apps.operations.services.heartbeats import silent_queues
 from tests.factories import make_cluster
 from tests.portal import counted, portal

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY
 
-from apps.operations.domain.portal_rules import portal_group
+from apps.operations.domain.alert_rules import portal_group
 from apps.operations.domain.series import HEALTH, SCRAPE
 from apps.operations.selectors.portal_health import portal_health
 from apps.operations.services import note_heartbeat

@@ -9,8 +9,15 @@ from apps.clusters.domain.observed.objects import (
     Taint,
     Toleration,
 )
-from apps.pending.domain.placement.fits import Nodes, bears, bits, free, offered
-from apps.pending.domain.placement.fixes import constraints_of, steps_on
+from apps.pending.domain.placement.fits import (
+    Nodes,
+    bears,
+    bits,
+    constraints_of,
+    free,
+    offered,
+    steps_on,
+)
 from apps.pending.domain.placement.node_search import NONE_OFFERED
 from apps.pending.domain.wording import amount, listed
 from tests.pending.cluster_states import GIB, GPU, is_gpu_name, node, only, pod, world

@@ -9,7 +9,7 @@ import yaml
 from apps.clusters.domain.kube_json import request
 from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject, QuotaSnapshot
 from apps.pending.domain.diagnosis import Cause, ClusterState
-from apps.pending.domain.placement.blocked import each_pod
+from apps.pending.domain.placement.messages import each_pod
 from apps.pending.domain.submission import PlannedStart, SubmissionDiagnoser
 from apps.planning.domain.manifests.read import read_manifest
 from apps.planning.domain.planned import SubmissionReader

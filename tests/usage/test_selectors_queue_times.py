@@ -8,7 +8,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.usage.domain.usage_query import Filters
-from apps.usage.selectors.queue_times import TierQueueTimes, queue_time_counts, tier_queue_times
+from apps.usage.selectors.pending import TierQueueTimes, queue_time_counts, tier_queue_times
 from tests.factories import Cards, make_cards, make_cluster, make_pod, make_tier, make_workload
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)

@@ -100,7 +100,7 @@ def test_a_tier_without_known_hours_has_no_data_rather_than_zero(admin: Client) 
 def test_the_list_compares_as_many_hours_as_can_be_read(
     admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.web.fairness.overview_pictures.MOST_COMPARED", 7)
+    monkeypatch.setattr("apps.web.fairness.overview.MOST_COMPARED", 7)
     monkeypatch.setattr("apps.web.fairness.tier.MOST_COMPARED", 7)
     for address in (LIST, GOLD):
         page = words(text_of(admin, address))

@@ -17,17 +17,14 @@ from apps.costs.selectors.bills.reconciliation import (
     reconcile,
 )
 from apps.costs.selectors.budgets import MoneyBudgetRow, money_budget_rows
-from apps.costs.selectors.by_workload import (
-    WORKLOAD_GROUPS,
-    WorkloadCost,
-    WorkloadKey,
-    workload_costs,
-)
 from apps.costs.selectors.cost_files import cost_file, period_file
 from apps.costs.selectors.cost_reader import covers_platform
 from apps.costs.selectors.costs import (
+    WORKLOAD_GROUPS,
     Terms,
     Waterfall,
+    WorkloadCost,
+    WorkloadKey,
     WorstWorkload,
     cost_page,
     cost_rows,
@@ -36,6 +33,7 @@ from apps.costs.selectors.costs import (
     terms,
     unallocated_burst,
     waterfalls,
+    workload_costs,
     worst_workloads,
 )
 from apps.costs.selectors.explain_costs import (

@@ -1,6 +1,6 @@
 """Cost files: their content, and how many rows they will have."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date, timedelta
 from itertools import chain
@@ -29,12 +29,37 @@ from apps.costs.domain.focus_file import Charge, Issuer, focus_file, order
 from apps.costs.models import ClosedPeriod, PoolCostDay, WorkloadCostDay
 from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.months import EVERY_GROUP, closed_period, month_query, month_window
-from apps.costs.selectors.name_cache import NameCache
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow, coverage_ratio, unpriced
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, day_start, is_day_start
-from apps.usage.selectors import condition, source_of
+from apps.usage.selectors import NameLookup, condition, source_of
+
+_MANY = frozenset({Grouping.NAMESPACE, Grouping.WORKLOAD})
+_MOST_HELD = 100_000
+_AT_A_TIME = 1_000
+
+
+class NameCache(NameLookup):
+    """Looks up what it is asked for alone, and forgets what was long ago.
+
+    `Names` reads all workloads there ever were as soon as many are met: right for a page, which
+    needs them once, and too much for a file that is written row by row.
+    """
+
+    def of(self, grouping: Grouping, ids: Iterable[object]) -> Mapping[object, str]:
+        """Return id → name for at least `ids`; a query for each thousand that are not known."""
+        if grouping not in _MANY:
+            return super().of(grouping, ids)
+        wanted = set(ids)
+        known = self._known[grouping]
+        if len(known) + len(wanted) > _MOST_HELD:
+            known.clear()
+        new = list(wanted - known.keys())
+        for first in range(0, len(new), _AT_A_TIME):
+            super().of(grouping, new[first : first + _AT_A_TIME])
+        return known
+
 
 # Sources of usage, for the conditions that filters become.
 _OF_HOLDERS = source_of((Grouping.NAMESPACE,), Filters(), EVERYTHING)

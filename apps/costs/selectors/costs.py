@@ -1,10 +1,11 @@
-"""Costs and waste by period, group and cause, with the terms on which they rest."""
+"""Costs and waste by period, group, cause and workload, with the terms on which they rest."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Exists, Max, Min, OuterRef, Q, Sum
@@ -15,6 +16,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import (
     FREE,
+    HELD,
     SCALE_DIGITS,
     WASTE,
     Basis,
@@ -381,3 +383,62 @@ def terms(asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo | None = N
         unpriced_gpu_hours=hours(unpriced(rows)),
         not_priced=tuple(not_priced(asked.window, filters=asked.filters, visibility=visibility)),
     )
+
+
+WORKLOAD_GROUPS = (
+    Grouping.CLUSTER,
+    Grouping.NAMESPACE,
+    Grouping.WORKLOAD,
+    Grouping.TEAM,
+    Grouping.TIER,
+)
+
+
+class WorkloadKey(NamedTuple):
+    """A workload of a team on a tier; `workload` reads `Kind/name`."""
+
+    cluster: str
+    namespace: str
+    workload: str
+    team: str
+    tier: str
+
+
+@dataclass(slots=True)
+class WorkloadCost:
+    """Units of 1e-8 of a currency: `total` of all that was held, `unused` of its waste.
+
+    `measured` is the part of the total that has metrics.
+    """
+
+    currency: str
+    total: int = 0
+    unused: int = 0
+    measured: int = 0
+
+    @property
+    def unused_ratio(self) -> float | None:
+        """Unused ÷ allocated cost, without what has no metrics; None without any."""
+        return self.unused / self.measured if self.measured > 0 else None
+
+
+def workload_costs(
+    window: Window, *, filters: Filters, visibility: Visibility, zone: ZoneInfo | None = None
+) -> dict[WorkloadKey, list[WorkloadCost]]:
+    """Return what each workload costs in a window, by currency; none of what has no price.
+
+    Only workloads of teams that the reader sees. Queries as of `cost_rows`.
+    """
+    asked = CostQuery(window, group_by=WORKLOAD_GROUPS, filters=filters, waste=True)
+    found: dict[WorkloadKey, dict[str, WorkloadCost]] = defaultdict(dict)
+    for row in cost_rows(asked, visibility=visibility, zone=zone):
+        workload = row.groups.get(Grouping.WORKLOAD)
+        if row.cost is None or not row.currency or not workload or row.cause not in HELD:
+            continue
+        key = WorkloadKey(*(row.groups[name] for name in WORKLOAD_GROUPS))
+        cost = found[key].setdefault(row.currency, WorkloadCost(row.currency))
+        cost.total += row.cost
+        cost.measured += row.cost if row.cause is not Cause.UNMEASURED else 0
+        if row.cause in WASTE:
+            cost.unused += row.cost
+    return {key: list(costs.values()) for key, costs in found.items()}

@@ -20,7 +20,7 @@ from apps.fairness.models import (
     TierFairnessHour,
 )
 from apps.fairness.selectors.idle_hours import IDLE_MEANWHILE, explain_idle
-from apps.fairness.selectors.queue_times import team_queue_times
+from apps.fairness.selectors.objectives import team_queue_times
 from apps.fairness.selectors.rows import FairnessFilters, TierFairness
 from apps.fairness.selectors.tiers import ALL_FAIRNESS, fairness_overview, fairness_rows
 from apps.fairness.selectors.usage_factor import usage_parts

@@ -29,7 +29,7 @@ from apps.fairness.models import (
     TierFairnessDay,
     TierFairnessHour,
 )
-from apps.fairness.selectors.queue_times import dark_tiers, team_queue_times
+from apps.fairness.selectors.objectives import dark_tiers, team_queue_times
 from apps.fairness.selectors.rows import (
     BorrowMatrix,
     DominantShare,

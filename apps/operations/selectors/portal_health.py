@@ -16,7 +16,7 @@ from apps.costs.models import Export, MonthlyMail
 from apps.operations.domain.findings import SEVERITIES
 from apps.operations.domain.series import Readings, Samples
 from apps.operations.models import DoctorCheck, DoctorFinding, Heartbeat
-from apps.operations.selectors.workers import BEAT, present_workers
+from apps.operations.selectors.running import BEAT, present_workers
 from apps.pending.models import RefreshState
 from apps.quota_requests.models import AuditCheck, Execution
 from apps.usage.domain.collection import CollectionState

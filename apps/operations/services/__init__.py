@@ -33,6 +33,8 @@ from apps.operations.services.month_reports.figures import (
     month_report,
     previous_month,
 )
-from apps.operations.services.month_reports.html_file import month_report_file
-from apps.operations.services.month_reports.mail import send_monthly_reports
+from apps.operations.services.month_reports.report_file import (
+    month_report_file,
+    send_monthly_reports,
+)
 from apps.operations.services.scrape import portal_series

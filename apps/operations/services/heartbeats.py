@@ -16,7 +16,7 @@ from apps.costs.models import Export
 from apps.operations.adapters.task_queues import QueueDepth
 from apps.operations.domain.findings import Finding
 from apps.operations.models import Heartbeat
-from apps.operations.selectors.workers import WORKER, present_workers, worker_lease
+from apps.operations.selectors.running import WORKER, present_workers, worker_lease
 from apps.quota_requests.models import Execution
 from apps.usage.models import CollectionWindow
 

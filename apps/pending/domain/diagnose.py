@@ -26,8 +26,8 @@ from apps.pending.domain.diagnosis import (
     PendingItem,
     says,
 )
-from apps.pending.domain.placement.blocked import BlockedControllers
 from apps.pending.domain.placement.fits import EPSILON
+from apps.pending.domain.placement.messages import BlockedControllers
 from apps.pending.domain.placement.unschedulable import (
     NOT_ALLOCATABLE,
     PlacementDiagnoser,

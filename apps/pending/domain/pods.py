@@ -24,7 +24,7 @@ from apps.pending.domain.diagnosis import (
     Suggestion,
     says,
 )
-from apps.pending.domain.placement.fixes import all_needed, free_some
+from apps.pending.domain.placement.fits import all_needed, free_some
 from apps.pending.domain.placement.messages import LONGEST, rejection
 from apps.pending.domain.placement.unschedulable import (
     PlacementDiagnoser,

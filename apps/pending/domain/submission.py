@@ -21,8 +21,8 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.pending.domain.cluster_index import ClusterIndex, bodies
 from apps.pending.domain.diagnosis import Cause, ClusterState, Diagnosis
-from apps.pending.domain.placement.blocked import BlockedControllers, counts_all, each_pod
 from apps.pending.domain.placement.fits import EPSILON, free
+from apps.pending.domain.placement.messages import BlockedControllers, counts_all, each_pod
 from apps.pending.domain.placement.unschedulable import PlacementDiagnoser, claims_of, unmade
 from apps.pending.domain.pods import PodDiagnoser
 from apps.pending.domain.queues.gangs import CLOSED, OVER_CAPABILITY, Gang, Gangs, room_by_node

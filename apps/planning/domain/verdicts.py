@@ -11,9 +11,9 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.pending.domain.cluster_index import bodies
 from apps.pending.domain.diagnosis import Cause, ClusterState, Diagnosis
-from apps.pending.domain.placement.blocked import counts_all, each_pod
 from apps.pending.domain.placement.fits import EPSILON
 from apps.pending.domain.placement.flavor_nodes import FlavorNodes, PodShape
+from apps.pending.domain.placement.messages import counts_all, each_pod
 from apps.pending.domain.placement.node_search import NOT_READY
 from apps.pending.domain.pods import NO_SCHEDULER
 from apps.pending.domain.queues.cluster_queues import queues_of

@@ -25,8 +25,7 @@ from apps.clusters.services import TierHistory
 from apps.pending import services as pending_services
 from apps.pending.domain.cluster_index import bodies
 from apps.pending.domain.diagnosis import BoundPod, ClusterState
-from apps.pending.domain.placement.fits import Nodes
-from apps.pending.domain.placement.fixes import constraints_of
+from apps.pending.domain.placement.fits import Nodes, constraints_of
 from apps.planning.domain.topology.drain_plan import (
     DrainHosts,
     DrainPlan,

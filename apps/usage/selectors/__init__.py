@@ -64,13 +64,18 @@ from apps.usage.selectors.names import (
 )
 from apps.usage.selectors.pending import (
     PENDING_GPUS,
+    QUEUE_TIME_DAYS,
     AllocatedGpus,
     PendingGpus,
+    TierQueueTimes,
     allocated_now,
     exists_at,
     explain_pending_gpus,
     pending_by_tier,
     pending_of_teams,
+    queue_time_counts,
+    queue_time_window,
+    tier_queue_times,
 )
 from apps.usage.selectors.pods import (
     CoTenant,
@@ -79,13 +84,6 @@ from apps.usage.selectors.pods import (
     pod_page,
     pod_row,
     running_pods,
-)
-from apps.usage.selectors.queue_times import (
-    QUEUE_TIME_DAYS,
-    TierQueueTimes,
-    queue_time_counts,
-    queue_time_window,
-    tier_queue_times,
 )
 from apps.usage.selectors.search import (
     POD_DAYS,

@@ -1,19 +1,136 @@
 """Home: what a reader wants to know first, by their role."""
 
-from django.http import HttpResponseBase
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
 
 from apps.accounts.domain.identity import Role
 from apps.accounts.permissions import can_administer
 from apps.accounts.selectors import own_teams
 from apps.pending.selectors import KNOWN_CLUSTERS
-from apps.web.components.page_query import EVERY
+from apps.web.components import formats
+from apps.web.components.figure_row import KeyFigure, figure_row
+from apps.web.components.page_query import EVERY, path_of, with_query
+from apps.web.components.tabs import Tab, TabBar, tab_bar
 from apps.web.data_quality.readiness import in_place_of_charts
+from apps.web.fairness.objectives import objectives_figure
+from apps.web.home.actions import actions_of
 from apps.web.home.admin_home import admin_home, admin_now
 from apps.web.home.finance_home import finance_home
-from apps.web.home.team_home import team_home, team_now
 from apps.web.pages import page, respond
-from apps.web.query_session import PageRequest, query_session
+from apps.web.query_session import (
+    PageRequest,
+    QuerySession,
+    quality_of,
+    query_session,
+)
+from apps.web.quota_requests.request_input import Asker
+from apps.web.usage import glance, team_figures
+from apps.web.usage.comparison import freshness_compared
 from apps.web.usage.team_figures import TeamScope
+from apps.web.usage.team_tables import (
+    Budgets,
+    budget_table,
+    pending_table,
+    requestable_keys,
+    team_budgets,
+    workload_table,
+)
+from apps.web.usage.unused_workloads import unused_workloads
+
+_TABS = (
+    Tab("workloads", "Workloads"),
+    Tab("pending", "Pending"),
+    Tab("quotas", "Quotas"),
+    Tab("budgets", "Budgets"),
+)
+
+
+def tabs_of(request: HttpRequest, scope: TeamScope, budgets: Budgets) -> TabBar:
+    """Return the tabs, none of them open until one is chosen."""
+    counts = {"pending": scope.pending.count, "budgets": len(budgets)}
+    return tab_bar(request, _TABS, name="My teams in detail", closed=True).counted(counts)
+
+
+def tab_context(chosen: str, scope: TeamScope, asker: Asker, budgets: Budgets) -> dict[str, Any]:
+    """Return what the open tab shows, and nothing of the others."""
+    if chosen == "quotas":
+        return {"quotas": requestable_keys(scope, asker), "asks": asker.asks}
+    tables = {"workloads": workload_table, "pending": pending_table}
+    if chosen in tables:
+        return {"tab_table": tables[chosen](scope)}
+    return {"tab_table": budget_table(budgets, scope)} if chosen == "budgets" else {}
+
+
+_WORKLOADS = 6
+
+
+def team_home(request: PageRequest, reading: QuerySession, scope: TeamScope) -> HttpResponseBase:
+    """Answer with the home of these teams."""
+    asker = Asker.of(request.user)
+    budgets = team_budgets(scope)
+    tabs = tabs_of(request, scope, budgets)
+    freshness = freshness_compared(scope.reading)
+    bars = team_figures.tier_bars(scope)
+    over_time = team_figures.gpus_over_time(scope, freshness)
+    sums = scope.comparison.sums()
+    rows = unused_workloads(scope, _WORKLOADS)
+    context: dict[str, Any] = {
+        "leads": scope.leads,
+        "workloads": team_figures.workload_bars(scope, rows),
+        "kind": "team",
+        "teams": scope.teams,
+        "figures": figure_row(
+            *team_figures.figures_of(scope), *_objectives(scope), name="My teams"
+        ),
+        "actions": actions_of(scope, asker, budgets=budgets, workloads=rows),
+        "tabs": tabs,
+        **tab_context(tabs.chosen, scope, asker, budgets),
+        **_now_context(request, scope),
+    }
+    table = context.get("tab_table")
+    return respond(
+        request,
+        reading,
+        "home",
+        tables=[table] if table else [],
+        drawings=[bars, over_time] if scope.leads else [over_time],
+        comparison=scope.comparison,
+        gaps=scope.gaps,
+        quality=quality_of(scope.reading, freshness, sums.amounts if sums else None),
+        kept_query=scope.query,
+        **context,
+    )
+
+
+def _objectives(scope: TeamScope) -> list[KeyFigure]:
+    """Return the figure of the queue-time objectives of the tiers that the teams have a share in.
+
+    None where there is no objective of such a tier.
+    """
+    found = objectives_figure(scope.reading, {*scope.entitled, *scope.held})
+    return [found] if found else []
+
+
+def team_now(request: PageRequest, scope: TeamScope) -> HttpResponse:
+    """Answer with what changes by the minute: pending work, as a figure and by reason."""
+    context = {
+        "reading": scope.reading,
+        "figure": team_figures.pending_figure(scope),
+        "swapped": True,
+        **_now_context(request, scope),
+    }
+    return render(request, "home/_team_now.html", context)
+
+
+def _now_context(request: PageRequest, scope: TeamScope) -> dict[str, Any]:
+    return {
+        "reasons": team_figures.reasons_bar(scope),
+        "clock": formats.hour_text(scope.reading.now.astimezone(scope.reading.choice.zone)),
+        "known_earlier": glance.known_earlier(scope.known, scope.reading.now),
+        "now_href": with_query(path_of(request), [*scope.reading.query, ("part", "now")]),
+    }
 
 
 @page

@@ -31,9 +31,11 @@ from apps.web.components.formats import (
 )
 from apps.web.components.tables import Table
 from apps.web.navigation import NavGroup, groups_for
+from apps.web.quota_requests.turns import turns_for
 
 register = template.Library()
 register.filter(mebibytes)
+register.simple_tag(turns_for)
 _UTC = ZoneInfo("UTC")
 _WHOLE_HOURS_FROM = 100
 

@@ -15,8 +15,7 @@ from apps.clusters.adapters.prometheus.dcgm.devices import (
     divided_window,
     read_devices,
 )
-from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import ACTIVITY, UTILIZATION
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import EXPORTED
+from apps.clusters.adapters.prometheus.dcgm.exporters import ACTIVITY, EXPORTED, UTILIZATION
 from apps.clusters.adapters.prometheus.dcgm.samples import read_samples, slots_touched
 from apps.clusters.adapters.prometheus.http_api import (
     Envelope,

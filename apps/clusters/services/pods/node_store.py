@@ -26,8 +26,8 @@ from apps.clusters.services.pods.ledger_rows import (
     NameRegistry,
     interval_values,
     node_state_of,
+    upsert,
 )
-from apps.clusters.services.pods.upsert import upsert
 
 # The database keeps microseconds, and an interval may not be empty.
 _INSTANT = 1e-6

@@ -22,9 +22,9 @@ from apps.clusters.services.pods.ledger_rows import (
     chunks,
     pod_record_of,
     pod_values,
+    upsert,
     workload_name,
 )
-from apps.clusters.services.pods.upsert import upsert
 
 LOST = "Lost"
 

@@ -15,8 +15,7 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.pending.domain.cluster_index import ClusterIndex, Owner, bodies
 from apps.pending.domain.diagnosis import Action, Relation, Suggestion, says
-from apps.pending.domain.placement.fits import EPSILON, bits, free, offered
-from apps.pending.domain.placement.fixes import free_some
+from apps.pending.domain.placement.fits import EPSILON, bits, free, free_some, offered
 from apps.pending.domain.placement.node_search import equivalent_nodes
 from apps.pending.domain.placement.unschedulable import PlacementDiagnoser, shape_key
 

@@ -19,20 +19,18 @@ from apps.pending.domain.placement.fits import (
     LIFECYCLE_TAINTS,
     GpuUnit,
     Nodes,
-    bits,
-    free,
-    gpu_of,
-    offered,
-    untolerated,
-)
-from apps.pending.domain.placement.fixes import (
     SchedulingConstraints,
     all_needed,
     ask_less,
+    bits,
+    free,
     free_some,
+    gpu_of,
+    offered,
     steps_on,
     tolerate,
     uncordon,
+    untolerated,
 )
 
 NONE_OFFERED = "none offered"

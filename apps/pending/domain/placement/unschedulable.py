@@ -14,8 +14,15 @@ from apps.clusters.domain.observed.objects import (
     PodSnapshot,
 )
 from apps.pending.domain.cluster_index import ClusterIndex, Owner, bodies, plain
-from apps.pending.domain.diagnosis import Action, Cause, Diagnosis, Sentence, Suggestion, says
-from apps.pending.domain.placement.fixes import constraints_of
+from apps.pending.domain.diagnosis import (
+    Action,
+    Cause,
+    Diagnosis,
+    Sentence,
+    Suggestion,
+    says,
+)
+from apps.pending.domain.placement.fits import constraints_of
 from apps.pending.domain.placement.messages import (
     LATE,
     SchedulerMessage,

@@ -20,8 +20,7 @@ from apps.clusters.domain.observed.objects import (
 from apps.pending.domain.cluster_index import ClusterIndex, bodies, plain
 from apps.pending.domain.day_sums import amount
 from apps.pending.domain.diagnosis import Action, BoundPod, Cause, Diagnosis, Suggestion, says
-from apps.pending.domain.placement.fits import EPSILON, bits, free
-from apps.pending.domain.placement.fixes import all_needed
+from apps.pending.domain.placement.fits import EPSILON, all_needed, bits, free
 from apps.pending.domain.placement.unschedulable import PlacementDiagnoser
 
 CLOSED = "queue-closed"

@@ -26,8 +26,7 @@ from apps.pending.domain.diagnosis import (
     Suggestion,
     says,
 )
-from apps.pending.domain.placement.fits import EPSILON
-from apps.pending.domain.placement.fixes import all_needed
+from apps.pending.domain.placement.fits import EPSILON, all_needed
 from apps.pending.domain.placement.flavor_nodes import FlavorNodes, PodShape, Workload
 from apps.pending.domain.placement.unschedulable import PlacementDiagnoser
 from apps.pending.domain.queues.cluster_queues import (

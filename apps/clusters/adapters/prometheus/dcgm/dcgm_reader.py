@@ -15,9 +15,12 @@ from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     summed,
     unit_scale,
 )
-from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import MEMORY_COPY
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import DeviceLabels, HolderLabels
-from apps.clusters.adapters.prometheus.dcgm.series_parts import SeriesPart
+from apps.clusters.adapters.prometheus.dcgm.exporters import (
+    MEMORY_COPY,
+    DeviceLabels,
+    HolderLabels,
+    SeriesPart,
+)
 from apps.clusters.adapters.prometheus.http_api import Matcher, by, over
 from apps.clusters.adapters.prometheus.window_reader import Points, SlotQuery, WindowReader
 from apps.clusters.domain.devices.state import NO_LEVELS, ActivityLevels

@@ -23,9 +23,13 @@ from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     place_of,
     without_repeats,
 )
-from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import ACTIVITY, DCGM, UTILIZATION
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import Target
-from apps.clusters.adapters.prometheus.dcgm.series_parts import SeriesPart
+from apps.clusters.adapters.prometheus.dcgm.exporters import (
+    ACTIVITY,
+    DCGM,
+    UTILIZATION,
+    SeriesPart,
+    Target,
+)
 from apps.clusters.adapters.prometheus.http_api import Matcher, by, one_of, over, raw
 from apps.clusters.adapters.prometheus.window_reader import SlotQuery, WindowReader
 from apps.clusters.domain.window import SLOT_SECONDS

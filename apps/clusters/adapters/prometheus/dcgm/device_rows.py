@@ -14,10 +14,11 @@ from statistics import median
 
 import msgspec
 
-from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import DCGM, ExporterMetrics
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
+from apps.clusters.adapters.prometheus.dcgm.exporters import (
+    DCGM,
     PLAIN,
     DeviceLabels,
+    ExporterMetrics,
     HolderLabels,
     LabelScheme,
 )

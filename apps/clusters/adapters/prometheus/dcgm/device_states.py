@@ -20,15 +20,17 @@ from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     reads_fraction,
     reads_percent,
 )
-from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import (
+from apps.clusters.adapters.prometheus.dcgm.exporters import (
     ACTIVITY,
     DCGM_1,
     MEMORY,
     UTILIZATION,
+    DeviceLabels,
     ExporterMetrics,
+    HolderLabels,
+    SeriesPart,
+    series_parts,
 )
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import DeviceLabels, HolderLabels
-from apps.clusters.adapters.prometheus.dcgm.series_parts import SeriesPart, series_parts
 from apps.clusters.adapters.prometheus.dcgm.vendors import VendorReader
 from apps.clusters.adapters.prometheus.http_api import Instant, by, over, selector
 from apps.clusters.adapters.prometheus.window_reader import WindowReader

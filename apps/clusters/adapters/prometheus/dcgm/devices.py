@@ -24,13 +24,17 @@ from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     room_for_one,
     share_energy,
 )
-from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import (
+from apps.clusters.adapters.prometheus.dcgm.exporters import (
     DCGM,
     DCGM_1,
+    EXPORTED,
     KNOWN_EXPORTERS,
+    OLD,
     ExporterMetrics,
+    LabelScheme,
+    SeriesPart,
+    series_parts,
 )
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import EXPORTED, OLD, LabelScheme
 from apps.clusters.adapters.prometheus.dcgm.samples import (
     ActivityMetric,
     AnswerIntervals,
@@ -38,7 +42,6 @@ from apps.clusters.adapters.prometheus.dcgm.samples import (
     learn_intervals,
     samples_by_device,
 )
-from apps.clusters.adapters.prometheus.dcgm.series_parts import SeriesPart, series_parts
 from apps.clusters.adapters.prometheus.dcgm.utilization import (
     NO_VALUES,
     STUCK,

@@ -29,8 +29,9 @@ from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     unit_scale,
     usable,
 )
-from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import ACTIVITY, KNOWN_EXPORTERS
-from apps.clusters.adapters.prometheus.dcgm.series_parts import (
+from apps.clusters.adapters.prometheus.dcgm.exporters import (
+    ACTIVITY,
+    KNOWN_EXPORTERS,
     SeriesPart,
     parts_within,
     series_parts,

@@ -29,9 +29,13 @@ from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     named_devices,
     reads_fraction,
 )
-from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import ACTIVITY, DCGM, UTILIZATION
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import OLD
-from apps.clusters.adapters.prometheus.dcgm.series_parts import SeriesPart
+from apps.clusters.adapters.prometheus.dcgm.exporters import (
+    ACTIVITY,
+    DCGM,
+    OLD,
+    UTILIZATION,
+    SeriesPart,
+)
 from apps.clusters.adapters.prometheus.http_api import MAX_STEPS, by, over, selector
 from apps.clusters.adapters.prometheus.window_reader import SlotQuery, WindowReader
 from apps.clusters.domain.devices.exporter_profile import VirtualGpus

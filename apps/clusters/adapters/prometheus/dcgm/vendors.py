@@ -16,13 +16,13 @@ from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     Sample,
     reads_fraction,
 )
-from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import ExporterMetrics
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
+from apps.clusters.adapters.prometheus.dcgm.exporters import (
     DeviceLabels,
     ExportedHolder,
+    ExporterMetrics,
     HolderLabels,
+    SeriesPart,
 )
-from apps.clusters.adapters.prometheus.dcgm.series_parts import SeriesPart
 from apps.clusters.adapters.prometheus.http_api import (
     END_MARGIN_SECONDS,
     Matcher,

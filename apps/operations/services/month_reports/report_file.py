@@ -1,6 +1,7 @@
-"""The monthly report as one HTML file that opens without network, with Plotly figures."""
+"""The monthly report as one HTML file that opens without network, and its mails."""
 
 from collections.abc import Sequence
+from datetime import date, datetime
 from functools import cache
 from pathlib import Path
 
@@ -11,7 +12,11 @@ from django.contrib.staticfiles.storage import staticfiles_storage
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
+from apps.accounts.permissions import Visibility
+from apps.costs.services import ReportFile
+from apps.costs.services import send_monthly_reports as send_mails
 from apps.operations.domain.month_report import DayGpus, MonthPage, MonthReport
+from apps.operations.services.month_reports.figures import month_report
 
 _PLOTLY = "npm/plotly/plotly-basic.min.js"
 # Okabe and Ito's: they stay apart for colour-blind readers and in grey print.
@@ -87,3 +92,13 @@ def _layout() -> dict[str, object]:
         "xaxis": {"type": "category"},
         "yaxis": {"title": {"text": "Average GPUs"}, "rangemode": "tozero"},
     }
+
+
+def send_monthly_reports(*, now: datetime) -> int:
+    """Send the report of the month before to who has not got it; return how many were sent."""
+
+    def file_of(month: date, visibility: Visibility) -> ReportFile:
+        found = month_report(month, visibility=visibility, now=now)
+        return ReportFile(f"gpu-report-{month:%Y-%m}.html", month_report_file(found))
+
+    return send_mails(now=now, file_of=file_of)
