@@ -1,5 +1,6 @@
 """The commands `gpuportal` and `kubectl gpuportal`."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,13 @@ from gpuportal_client import queries, tables
 from gpuportal_client.connection import Portal, PortalError, Row
 from gpuportal_client.explained import explain as explain_figure
 from gpuportal_client.output import Output, console, printable, write_data, write_rows, write_story
-from gpuportal_client.settings import checked_url, kube_scope, portal_from, save_account
+from gpuportal_client.settings import (
+    checked_token,
+    checked_url,
+    kube_scope,
+    portal_from,
+    save_account,
+)
 
 app = typer.Typer(
     help="Ask a gpuportal: why work is pending, what GPUs are used for, and whether a job starts.",
@@ -57,8 +64,8 @@ def login(url: Annotated[str, typer.Argument(help="https://portal.example")]) ->
     """Keep the address of a portal and a token, for the commands after."""
     address = checked_url(url)
     text = f"Token, from {address}/tokens/"
-    token = typer.prompt(text, hide_input=sys.stdin.isatty(), err=True).strip()
-    portal = Portal(address, token)
+    token = typer.prompt(text, hide_input=sys.stdin.isatty(), err=True)
+    portal = Portal(address, checked_token(token))
     tiers = portal.rows("tiers", {})
     path = save_account(portal)
     console().print(f"{address} accepts the token; it has {len(tiers)} tiers. Kept in {path}")
@@ -257,13 +264,15 @@ def list_rows(
     url: Url = "",
 ) -> None:
     """Read any list of the API."""
-    params = {}
+    if not re.fullmatch(r"[a-z0-9-]+(/[a-z0-9-]+)*", path):
+        raise PortalError(f"“{path}” is no list: write a name such as quotas or pending/history.")
+    params: dict[str, tuple[str, ...]] = {}
     for text in filters or []:
         name, sign, value = text.partition("=")
         if not sign:
             raise PortalError(f"“{text}” is no filter: write name=value.")
-        params[name] = value
-    rows = portal_from(url).rows(path.strip("/"), params, limit=limit or None)
+        params[name] = (*params.get(name, ()), value)
+    rows = portal_from(url).rows(path, params, limit=limit or None)
     write_rows(rows, tables.plain_columns(rows), output, empty=f"{path} has no rows.")
 
 

@@ -97,7 +97,7 @@ def write_rows(
         write_data(rows, output)
         return
     if not rows:
-        Console(stderr=True).print(empty, markup=False, highlight=False)
+        sys.stderr.write(f"{empty}\n")
         return
     present = [column for column in columns if any(_has(row, column) for row in rows)]
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -110,6 +110,8 @@ def preflight(portal: Portal, scope: Scope, manifest: str) -> Row:
             raise PortalError("For which namespace? Name it with --namespace.")
         known = ", ".join(row["name"] for row in portal.rows("clusters", {}))
         raise PortalError(f"For which cluster? Name it with --cluster: {known}")
+    if not manifest.strip():
+        raise PortalError("The manifest is empty.")
     return portal.post("preflight", {**scope.params(), "manifest": manifest})
 
 

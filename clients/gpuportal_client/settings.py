@@ -1,6 +1,7 @@
 """Which portal, which token, and the cluster and namespace of the kubeconfig."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,15 @@ def portal_from(url: str | None) -> Portal:
     token = os.environ.get("GPUPORTAL_TOKEN") or (account.get("token") if address == kept else None)
     if not token:
         raise PortalError(f"No token for {address}. Sign in once: gpuportal login {address}")
-    return Portal(address, str(token).strip())
+    return Portal(address, checked_token(str(token)))
+
+
+def checked_token(token: str) -> str:
+    """Return the token without blanks around it. Raises PortalError where it cannot be one."""
+    found = token.strip()
+    if not re.fullmatch("[!-~]+", found):
+        raise PortalError("The token has characters that no token has: copy it again.")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +76,18 @@ class KubeScope:
 
 def kube_scope() -> KubeScope:
     """Return cluster and namespace of the current context, as kubectl would take them."""
-    named = os.environ.get("KUBECONFIG", "")
-    files = [Path(name) for name in named.split(os.pathsep) if name]
+    listed = os.environ.get("KUBECONFIG", "")
+    files = [Path(name) for name in listed.split(os.pathsep) if name]
     configs = [_mapping(file) for file in files or [Path.home() / ".kube" / "config"]]
     current = next((c["current-context"] for c in configs if c.get("current-context")), None)
     for config in configs:
-        for entry in config.get("contexts") or []:
-            if current and entry.get("name") == current:
-                context = entry.get("context") or {}
+        contexts = config.get("contexts")
+        for entry in contexts if isinstance(contexts, list) else []:
+            if current and isinstance(entry, dict) and entry.get("name") == current:
+                context = entry.get("context")
+                named = context if isinstance(context, dict) else {}
                 return KubeScope(
-                    str(context.get("cluster") or ""), str(context.get("namespace") or "default")
+                    str(named.get("cluster") or ""), str(named.get("namespace") or "default")
                 )
     return KubeScope()
 
@@ -92,7 +103,9 @@ def _mapping(path: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise PortalError(f"{path} is no YAML: {error}") from error
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise PortalError(f"{path} is no YAML{line}: {getattr(error, 'problem', error)}") from error
     if found is None:
         return {}
     if not isinstance(found, dict):

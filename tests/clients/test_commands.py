@@ -95,6 +95,13 @@ def test_the_kubeconfig_is_the_scope_unless_told(
     assert listed("-A") == everything
     assert one["message"] in run("why", one["name"]).out
     assert "is not pending in namespace elsewhere" in run("why", "x", "-n", "elsewhere").err
+    for broken, told in (("[1", "is no YAML, line 1"), ("[1, 2]", "something else than settings")):
+        config.write_text(broken)
+        assert told in run("queue").err
+    config.write_text(
+        yaml.safe_dump({"current-context": "here", "contexts": [3, {"name": "here"}]})
+    )
+    assert "Nothing is pending in namespace default" in run("queue").err
     config.write_text(yaml.safe_dump({"current-context": "there", "contexts": contexts}))
     assert "Nothing is pending in namespace default" in run("queue").err
 
@@ -122,6 +129,8 @@ def test_preflight_answers_and_scripts_see_it(running: Running, run: Run, tmp_pa
     assert (told.code, result["explanation"] in told.out) == (4, True)
     assert run("preflight", "-", *where, stdin=JOB % "[").code == 1
     assert "cannot be read" in run("preflight", f"{tmp_path}/absent", *where).err
+    assert "The manifest is empty" in run("preflight", "-", *where).err
+    assert "is no list" in run("list", "../admin").err
     documented(running)
 
 
@@ -157,6 +166,7 @@ def test_sign_in_keeps_the_token_for_its_address_alone(
     assert run("queue").code == 0
     assert "No token for http://127.0.0.1:9" in run("queue", "--url", "http://127.0.0.1:9").err
     assert "is no address" in run("queue", "--url", "portal").err
+    assert "no token has" in run("login", running.url, stdin="ключ\n").err
 
 
 @contextmanager
