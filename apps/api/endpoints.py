@@ -215,6 +215,20 @@ class ShortList(Generic[Row]):
         page = self.page(rows, **paging(query))
         return page_response(request, self.written(page.rows), page.next_cursor, window=window)
 
+    def answer(
+        self,
+        request: Request,
+        query: dict[str, Any],
+        rows: Sequence[Row],
+        file: "CsvFile",
+        *,
+        window: Window | None = None,
+    ) -> HttpResponseBase:
+        """Answer with a page of it, or with all of it as a file. Raises CursorRefused."""
+        if query.get("format") == "csv":
+            return csv_response([self.written(rows)], file)
+        return self.response(request, query, rows, window=window)
+
     def page(self, rows: Sequence[Row], *, cursor: str | None, page_size: int) -> RowPage[Row]:
         """Return the rows after a cursor. Raises CursorRefused where its row went away."""
         first = 0

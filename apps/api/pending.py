@@ -21,7 +21,6 @@ from apps.api.endpoints import (
     CsvFile,
     PortalView,
     ShortList,
-    csv_response,
     documented,
     list_response,
     problems,
@@ -155,12 +154,10 @@ class PendingHistoryView(PortalView):
         )
         groups = tuple(one.key for one in by)
         records = [record(row, groups=groups) | record(row.sums) for row in rows]
-        if query.get("format") == "csv":
-            columns = (*cells_of(HistoryRow, groups), *cells_of(QueueTimeSums))
-            file = CsvFile.of_window("pending-history", columns, window=window, zone=zone)
-            return csv_response([records], file)
+        columns = (*cells_of(HistoryRow, groups), *cells_of(QueueTimeSums))
+        file = CsvFile.of_window("pending-history", columns, window=window, zone=zone)
         shown = ShortList("pending-history", partial(_group_name, groups), list)
-        return shown.response(request, query, records, window=window)
+        return shown.answer(request, query, records, file, window=window)
 
 
 class PreflightBody(Body):

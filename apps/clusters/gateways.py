@@ -9,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 
+from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import (
     PrometheusSource,
@@ -155,10 +156,12 @@ def _kubernetes_api(entry: dict[str, Any] | None) -> ClusterSource | None:
 @lru_cache(maxsize=64)
 def _prometheus(entry: str, timeout_seconds: float, in_flight: int) -> PrometheusSource:
     return PrometheusSource(
-        PrometheusConfig.from_catalog(json.loads(entry)),
-        timeout_seconds=timeout_seconds,
-        in_flight=in_flight,
-        secret=_secret,
+        PrometheusApi(
+            PrometheusConfig.from_catalog(json.loads(entry)),
+            timeout_seconds=timeout_seconds,
+            in_flight=in_flight,
+            secret=_secret,
+        )
     )
 
 

@@ -33,9 +33,10 @@ Means = Mapping[tuple[str, int], float]
 
 def rows(url: str) -> Means:
     """Read all device rows by the portal's adapter; return the means they hold."""
+    from apps.clusters.adapters.prometheus.client import PrometheusApi
     from apps.clusters.adapters.prometheus.source import PrometheusSource
 
-    found = PrometheusSource(_config(url)).devices(HOUR).rows
+    found = PrometheusSource(PrometheusApi(_config(url))).devices(HOUR).rows
     return _means(
         ((r.uuid, r.slot), r.activity_sum, r.samples) for r in found if r.activity_sum is not None
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
+from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.window import Window, from_seconds
@@ -115,7 +116,7 @@ def recorded_answers(real: RealPrometheus) -> list[dict[str, object]]:
 
     with scripted(forward) as server:
         catalog = {"url": server.url, "matchers": {"cluster": CLUSTER}}
-        source = PrometheusSource(PrometheusConfig.from_catalog(catalog))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog(catalog)))
         ask_everything(source)
         source.close()
     return [recorded[key] for key in sorted(recorded)]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.devices.exporter_profile import (
@@ -111,7 +112,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusSource]
     file = Path(tmp_path_factory.mktemp("openmetrics")) / "small.prom"
     with RealPrometheus.loaded(write(file, small())) as server:
         entry = {"url": server.url, "matchers": {"cluster": CLUSTER}}
-        source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog(entry)))
         yield source
         source.close()
 
@@ -204,7 +205,7 @@ def test_every_method_fails_in_one_of_two_ways(
 ) -> None:
     with scripted(in_turn(Answer(b"", status))) as server:
         config = PrometheusConfig.from_catalog({"url": server.url})
-        broken = PrometheusSource(config, wait=lambda _seconds: None)
+        broken = PrometheusSource(PrometheusApi(config, wait=lambda _seconds: None))
         source: MetricsSource = replace(fake(), failure=error("no")) if kind == "fake" else broken
         for call in (
             lambda: source.devices(WINDOW),

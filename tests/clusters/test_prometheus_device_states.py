@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.devices.state import DeviceHolder, DeviceState
@@ -123,7 +124,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def states(url: str, world: str) -> list[DeviceState]:
     entry = {"url": url, "matchers": {"cluster": world}}
-    source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+    source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog(entry)))
     try:
         return list(source.device_states(AT).rows)
     finally:
@@ -294,7 +295,9 @@ def test_a_cluster_without_devices_has_none(url: str) -> None:
 def test_a_failure_is_told_and_no_empty_answer(answer: Answer, error: type[Exception]) -> None:
     with scripted(lambda _asked: answer) as server:
         source = PrometheusSource(
-            PrometheusConfig.from_catalog({"url": server.url}), wait=lambda _seconds: None
+            PrometheusApi(
+                PrometheusConfig.from_catalog({"url": server.url}), wait=lambda _seconds: None
+            )
         )
         with pytest.raises(error):
             source.device_states(AT)

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.devices.state import DeviceSlot
@@ -48,7 +49,9 @@ class Clusters:
     def __getitem__(self, name: str) -> PrometheusSource:
         if name not in self._sources:
             entry = {"url": self._url, "matchers": {"cluster": name}}
-            self._sources[name] = PrometheusSource(PrometheusConfig.from_catalog(entry))
+            self._sources[name] = PrometheusSource(
+                PrometheusApi(PrometheusConfig.from_catalog(entry))
+            )
         return self._sources[name]
 
     def close(self) -> None:
@@ -329,7 +332,7 @@ def test_where_raw_samples_are_refused_the_device_is_without_metrics(prometheus_
 
     with scripted(refuse) as server:
         entry = {"url": server.url, "matchers": {"cluster": "blank"}}
-        source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog(entry)))
         answer = source.devices(FIRST_HOUR)
         with pytest.raises(SourceRejected, match="too many samples"):
             source.activity_samples(["GPU-x3"], FIRST_HOUR)
@@ -363,7 +366,7 @@ def test_a_page_in_place_of_samples_or_quotas_is_no_refusal(
 
     with scripted(replaced) as server:
         entry = {"url": server.url, "matchers": {"cluster": world}}
-        source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog(entry)))
         # Taken for a refusal, the hour would be complete without them, and not be tried again.
         with pytest.raises(SourceUnavailable):
             source.devices(FIRST_HOUR)
@@ -376,7 +379,7 @@ def test_a_page_in_place_of_samples_or_quotas_is_no_refusal(
 
 def test_a_page_in_place_of_everything_is_no_refusal_of_raw_samples() -> None:
     with scripted(lambda _: Answer(b"<html>Sign in</html>")) as server:
-        source = PrometheusSource(PrometheusConfig.from_catalog({"url": server.url}))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": server.url})))
         with pytest.raises(SourceUnavailable):
             source.activity_samples(["GPU-x3"], FIRST_HOUR)
         source.close()
@@ -422,7 +425,7 @@ def test_an_exporter_that_was_away_is_no_slower_one(clusters: Clusters) -> None:
 def test_intervals_cost_one_raw_query_for_each_slot(prometheus_url: str) -> None:
     with scripted(lambda asked: Answer(forwarded(prometheus_url, asked))) as server:
         entry = {"url": server.url, "matchers": {"cluster": "speeds"}}
-        source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog(entry)))
         source.devices(LONG[0])
         source.close()
     assert sum(asked.form.get("query", "").endswith("]") for asked in server.asked) == 6
@@ -473,7 +476,7 @@ def test_copies_are_left_out_where_raw_samples_are_refused(prometheus_url: str) 
 
     with scripted(refuse) as server:
         entry = {"url": server.url, "matchers": {"cluster": "unmapped"}}
-        source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog(entry)))
         answer = source.devices(FIRST_HOUR)
         source.close()
     assert [(row.pod, row.samples) for row in only(answer, "GPU-o1")] == [("train-0", 60)] * 2

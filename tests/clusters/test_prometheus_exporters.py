@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.devices.exporter_profile import (
@@ -47,7 +48,7 @@ class Clusters:
 
     def source(self, name: str, url: str = "") -> PrometheusSource:
         entry = {"url": url or self._url, "matchers": {"cluster": name}}
-        return PrometheusSource(PrometheusConfig.from_catalog(entry))
+        return PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog(entry)))
 
     def devices(self, name: str, window: Window = FIRST_HOUR) -> DeviceAnswer:
         if (name, window) not in self._known:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodRecord
@@ -189,7 +190,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def sources(server: str) -> Iterator[dict[str, PrometheusSource]]:
     found = {
         name: PrometheusSource(
-            PrometheusConfig.from_catalog({"url": server, "matchers": {"cluster": name}})
+            PrometheusApi(
+                PrometheusConfig.from_catalog({"url": server, "matchers": {"cluster": name}})
+            )
         )
         for name in (
             *("kinds", "churn", "replicas", "outage", "renamed", "poor", "dead", "absurd"),
@@ -384,7 +387,7 @@ def test_where_raw_samples_are_refused_ends_are_still_estimated(server: str) -> 
 
     with scripted(refuse) as front:
         entry = {"url": front.url, "matchers": {"cluster": "kinds"}}
-        source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog(entry)))
         answer = source.ledger(ALL)
         source.close()
     assert pods_of(answer)["deleted"].deleted == pytest.approx(AT, abs=30.0)
@@ -412,7 +415,7 @@ def _ledger_of(requests: bytes) -> tuple[LedgerAnswer, list[str]]:
         return Answer(EMPTY.replace(b"vector", b"matrix") if ranged else EMPTY)
 
     with scripted(script) as front:
-        source = PrometheusSource(PrometheusConfig.from_catalog({"url": front.url}))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": front.url})))
         answer = source.ledger(HOURLY[0])
         source.close()
     return answer, [asked.form["query"] for asked in front.asked]

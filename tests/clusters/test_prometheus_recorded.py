@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.devices.state import DeviceSlot
@@ -50,7 +51,7 @@ def source(recorded: dict[str, bytes], asked: set[str]) -> Iterator[PrometheusSo
 
     with scripted(play) as server:
         entry = {"url": server.url, "matchers": {"cluster": CLUSTER}}
-        source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog(entry)))
         yield source
         source.close()
 

@@ -373,10 +373,12 @@ def test_an_answer_no_retry_can_fix_is_rejected_at_once(answer: Answer, texts: l
     waits: list[float] = []
     with scripted(in_turn(answer)) as server:
         source = PrometheusSource(
-            PrometheusConfig.from_catalog({"url": server.url, "bearer_token_env": "TOKEN"}),
-            in_flight=1,
-            secret=lambda _name: "s3cret",
-            wait=waits.append,
+            PrometheusApi(
+                PrometheusConfig.from_catalog({"url": server.url, "bearer_token_env": "TOKEN"}),
+                in_flight=1,
+                secret=lambda _name: "s3cret",
+                wait=waits.append,
+            )
         )
         with pytest.raises(SourceRejected) as caught:
             source.devices(WINDOW)
@@ -410,7 +412,7 @@ def test_secrets_in_a_url_never_show() -> None:
 def test_remarks_of_the_server_come_with_the_answer() -> None:
     body = EMPTY[:-1] + b',"warnings":["a store did not answer"],"infos":["rate of a gauge"]}'
     with scripted(in_turn(Answer(body))) as server:
-        source = PrometheusSource(PrometheusConfig.from_catalog({"url": server.url}))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": server.url})))
         answer = source.devices(WINDOW)
         ledger = source.ledger(WINDOW)
         source.close()
@@ -424,7 +426,7 @@ def test_a_cluster_that_exports_nothing_gives_an_empty_answer() -> None:
         return Answer(EMPTY.replace(b"vector", b"matrix") if matrix else EMPTY)
 
     with scripted(script) as server:
-        source = PrometheusSource(PrometheusConfig.from_catalog({"url": server.url}))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": server.url})))
         devices, ledger = source.devices(WINDOW), source.ledger(WINDOW)
         assert source.quotas(WINDOW).rows == []
         assert source.activity_samples(["GPU-1"], WINDOW).rows == []
@@ -441,7 +443,7 @@ def test_a_cluster_that_exports_nothing_gives_an_empty_answer() -> None:
 def test_health_tells_the_version() -> None:
     body = b'{"status":"success","data":{"version":"2.42.0","application":"VictoriaMetrics"}}'
     with scripted(in_turn(Answer(body))) as server:
-        source = PrometheusSource(PrometheusConfig.from_catalog({"url": server.url}))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": server.url})))
         health = source.health()
         source.close()
     assert health.version == "2.42.0"
@@ -450,7 +452,7 @@ def test_health_tells_the_version() -> None:
 
 def test_health_of_something_else_is_rejected() -> None:
     with scripted(in_turn(Answer(HTML))) as server:
-        source = PrometheusSource(PrometheusConfig.from_catalog({"url": server.url}))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": server.url})))
         with pytest.raises(SourceRejected, match="check the URL"):
             source.health()
         source.close()
@@ -459,7 +461,9 @@ def test_health_of_something_else_is_rejected() -> None:
 def test_every_query_carries_the_clusters_matchers() -> None:
     with scripted(in_turn(Answer())) as server:
         source = PrometheusSource(
-            PrometheusConfig.from_catalog({"url": server.url, "matchers": {"cluster": 'we"st'}})
+            PrometheusApi(
+                PrometheusConfig.from_catalog({"url": server.url, "matchers": {"cluster": 'we"st'}})
+            )
         )
         source.devices(WINDOW)
         source.ledger(WINDOW)

@@ -9,6 +9,7 @@ from django.apps import apps
 from django.core.management.color import no_style
 from django.db import connection, transaction
 
+from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.window import Window
@@ -285,7 +286,9 @@ def installed(
         door.begin(script)
         load_catalog(world.catalog(door.url), "catalog.yaml", now=world.start, dry_run=False)
         entry = Cluster.objects.get().prometheus
-        source = PrometheusSource(PrometheusConfig.from_catalog(entry), wait=lambda _: None)
+        source = PrometheusSource(
+            PrometheusApi(PrometheusConfig.from_catalog(entry), wait=lambda _: None)
+        )
         try:
             yield Collecting(door, served.clock, source)
         finally:

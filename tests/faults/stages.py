@@ -10,6 +10,7 @@ import pytest
 from celery import current_app
 from django.conf import settings
 
+from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.models import Cluster
@@ -36,7 +37,7 @@ def portal_at(door: Proxy, at: datetime) -> Iterator[Collecting]:
     with serving(faults_once(), START.timestamp()) as served:
         door.target = served.url
         entry = {"url": door.url, "matchers": {"cluster": "lab"}}
-        source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog(entry)))
         portal = Collecting(door, served.clock, source)
         portal.move_to(at)
         yield portal

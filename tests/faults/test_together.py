@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from django.db import connection
 
+from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.window import Window
@@ -36,7 +37,9 @@ DAY = [Window.hour(START + timedelta(hours=n)) for n in range(-2, 4)]
 
 def _source() -> PrometheusSource:
     """Return a connection of its own, as each process has."""
-    return PrometheusSource(PrometheusConfig.from_catalog(Cluster.objects.get().prometheus))
+    return PrometheusSource(
+        PrometheusApi(PrometheusConfig.from_catalog(Cluster.objects.get().prometheus))
+    )
 
 
 def _each_hour(portal: Collecting, hours: Sequence[Window], turn: threading.Barrier) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.window import Window, from_seconds
@@ -43,7 +44,7 @@ def _queued(one: Pod, reserved: int) -> Pod:
 
 def test_the_portal_reads_what_is_reserved_and_what_is_pending() -> None:
     with served_lab(scenario(), END) as url:
-        source = PrometheusSource(PrometheusConfig.from_catalog({"url": url}))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": url})))
         shown = source.queues(Window(from_seconds(ORIGIN), from_seconds(ORIGIN + 3600))).rows
         source.close()
     pending, held = shown[0], shown[1]

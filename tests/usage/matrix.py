@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from apps.clusters.adapters.kubernetes.api import KubernetesApi
+from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.devices.mig import mig_part
@@ -330,7 +331,7 @@ def api_ledger(scenario: Scenario, times: Iterable[int] = ()) -> PodLedger:
 
 def source_of(url: str, cluster: str) -> PrometheusSource:
     entry = {"url": url, "matchers": {"cluster": cluster}, "scrape_interval_seconds": 30}
-    return PrometheusSource(PrometheusConfig.from_catalog(entry))
+    return PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog(entry)))
 
 
 def metrics_ledger(source: MetricsSource) -> PodLedger:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.devices.state import Health, health_of
@@ -92,7 +93,7 @@ class World:
 
     def __init__(self, url: str, name: str) -> None:
         entry = {"url": url, "matchers": {"cluster": name}}
-        source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog(entry)))
         self.answer = source.devices(WINDOW)
         self.states = source.device_states(from_seconds(ORIGIN + HOUR - 1)).rows
         source.close()

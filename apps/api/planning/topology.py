@@ -13,13 +13,12 @@ from apps.api.endpoints import (
     CsvFile,
     PortalView,
     ShortList,
-    csv_response,
     documented,
     visibility_in,
     window_in,
 )
 from apps.api.parameters import NamesField, choices
-from apps.api.row_serializers import RowSerializer, cells_of, record, records
+from apps.api.row_serializers import RowSerializer, cells_of, records
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.topology import LEVELS
 from apps.planning import selectors as planning
@@ -94,10 +93,8 @@ class SlotsView(PortalView):
             pod_gpus=query.get("pod_gpus", 1),
         )
         rows = [row for row in rows if row.level in query.get("level", (row.level,))]
-        if query.get("format") == "csv":
-            file = CsvFile.of_instant("slots", cells_of(SlotRow), at=now)
-            return csv_response([[record(row) for row in rows]], file)
-        return _SLOTS.response(request, query, rows)
+        file = CsvFile.of_instant("slots", cells_of(SlotRow), at=now)
+        return _SLOTS.answer(request, query, rows, file)
 
 
 class FragmentationView(PortalView):
@@ -121,11 +118,9 @@ class FragmentationView(PortalView):
             interval=TimeStep(query.get("interval", TimeStep.TOTAL)),
             filters=_filters(query),
         )
-        if query.get("format") == "csv":
-            cells = cells_of(FragmentationRow)
-            file = CsvFile.of_window("fragmentation", cells, window=window, zone=zone)
-            return csv_response([[record(row) for row in rows]], file)
-        return _FRAGMENTATION.response(request, query, rows, window=window)
+        cells = cells_of(FragmentationRow)
+        file = CsvFile.of_window("fragmentation", cells, window=window, zone=zone)
+        return _FRAGMENTATION.answer(request, query, rows, file, window=window)
 
 
 def _filters(query: dict[str, Any]) -> TierFilters:

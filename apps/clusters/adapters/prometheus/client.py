@@ -195,8 +195,9 @@ def _whole(response: requests.Response) -> bytes:
 class PrometheusApi:
     """One server; safe to use from several threads.
 
-    `wait` is called with the seconds to pause before a request is repeated; `jitter` gives a
-    fraction 0..1 that spreads these pauses.
+    `secret` gives the value of an environment variable that the catalog names. `wait` is called
+    with the seconds to pause before a request is repeated; `jitter` gives a fraction 0..1 that
+    spreads these pauses.
     """
 
     def __init__(

@@ -1,9 +1,7 @@
 """The metrics source over the Prometheus HTTP API (also of Thanos, Mimir, VictoriaMetrics)."""
 
-import random
 import re
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -20,7 +18,6 @@ from apps.clusters.adapters.prometheus.dcgm.samples import read_samples, slots_t
 from apps.clusters.adapters.prometheus.http_api import (
     Envelope,
     Matcher,
-    PrometheusConfig,
     by,
     decode_instant,
     equal,
@@ -46,7 +43,6 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
     gpu_matcher,
 )
 from apps.clusters.adapters.prometheus.quotas import read_queue_pending, read_queues, read_quotas
-from apps.clusters.adapters.prometheus.sign_in import Secret
 from apps.clusters.adapters.prometheus.window_reader import WindowReader
 from apps.clusters.domain.credentials import Credential
 from apps.clusters.domain.devices.state import ActivitySample, DeviceState
@@ -171,30 +167,10 @@ def _answered(reading: WindowReader, rows: Iterable[Item]) -> Answered[Item]:
 
 
 class PrometheusSource:
-    """Implements `apps.clusters.ports.MetricsSource`; safe to use from several threads.
+    """Implements `apps.clusters.ports.MetricsSource`; safe to use from several threads."""
 
-    `secret` gives the value of an environment variable that the catalog names. `wait` and `jitter`
-    decide the pause before a request is repeated.
-    """
-
-    def __init__(
-        self,
-        config: PrometheusConfig,
-        *,
-        timeout_seconds: float = 120.0,
-        in_flight: int = 2,
-        secret: Secret = lambda _name: "",
-        wait: Callable[[float], None] = time.sleep,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
-        self._api = PrometheusApi(
-            config,
-            timeout_seconds=timeout_seconds,
-            in_flight=in_flight,
-            secret=secret,
-            wait=wait,
-            jitter=jitter,
-        )
+    def __init__(self, api: PrometheusApi) -> None:
+        self._api = api
         # What the newest window of devices was read in: raw samples are asked for hour by hour
         # right after it, and which exporters there are need not be found out for each.
         self._divided = DividedWindow()
