@@ -26,6 +26,7 @@ from simulator.fleet import DAY, FOREVER, Controller, Node, Pod, Sharing
 from simulator.kubernetes import entities, queue_entities
 from simulator.kubernetes.objects import node_object
 from simulator.kubernetes.pods import pod_object
+from tests.planning.recorded_pending import write_pending
 
 _AT_ONCE = 2000
 _SOURCES: Mapping[ObservedKind, Any] = {
@@ -41,7 +42,8 @@ _SOURCES: Mapping[ObservedKind, Any] = {
 def record_scenario(scenario: Any, *, start: int, end: int) -> Cluster:
     """Write pods, nodes, queues and quotas of a scenario from `start` to `end`; return the cluster.
 
-    Nothing pending is written: whose pods never came to be is not recorded here.
+    Pods that a queue or a gate held have pending episodes. Work whose pods never came to be is not
+    recorded here.
     """
     at = datetime.fromtimestamp(end, UTC)
     load_catalog(
@@ -124,6 +126,7 @@ def _write_pods(
     names = NameRegistry(cluster.pk)
     for first in range(0, len(tracked), _AT_ONCE):
         upsert_pods(cluster.pk, tracked[first : first + _AT_ONCE], names)
+    write_pending(cluster.pk, pods.values(), end)
 
 
 def _record(pod: Pod, catalog: TierHistory, end: int) -> PodRecord | None:

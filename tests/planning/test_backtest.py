@@ -4,8 +4,10 @@ import pytest
 
 from apps.planning.domain.cluster_replay.backtest import (
     ALL_TIERS,
+    RecordedSpan,
     WorkTimes,
     backtest,
+    nearest_packing,
     tier_times,
 )
 from apps.planning.domain.cluster_replay.inputs import Packing, ReplayAssumption
@@ -36,28 +38,28 @@ def test_a_replay_with_nothing_changed_is_compared_tier_by_tier() -> None:
         WorkTimes(TIER, 4, 50, 100, 200),
         WorkTimes("other", 9, 60, None, 500),
     ]
-    found = backtest(works, happened, pool(8), start=0, end=1000)
+    found = backtest(RecordedSpan(works, happened, pool(8), 0, 1000), Packing.PACK)
     assert [row.tier for row in found.rows] == [ALL_TIERS, TIER, "other"]
     assert all(row.happened == row.replayed for row in found.rows)
     assert found.rows[1].happened.p95_seconds == 50
     assert ReplayAssumption.SAME_DEMAND in found.assumptions
 
 
-def test_the_way_to_choose_nodes_is_that_which_comes_nearest() -> None:
+def test_packing_or_spreading_is_read_off_what_happened() -> None:
     # Packed, the large one fits beside the small ones; spread, it never does.
     works = [work(0, 1, runs=900.0), work(0, 1, runs=900.0), work(10, 8, runs=900.0)]
 
-    def times(start: float | None) -> list[WorkTimes]:
+    def found(start: float | None) -> Packing | None:
         small = WorkTimes(TIER, 1, 0, 0, 900)
-        return [small, small, WorkTimes(TIER, 8, 10, start, None if start is None else 910)]
+        large = WorkTimes(TIER, 8, 10, start, None if start is None else 910)
+        return nearest_packing(RecordedSpan(works, [small, small, large], pool(8, 8), 0, 1000))
 
-    packed = backtest(works, times(10), pool(8, 8), start=0, end=1000)
-    spread = backtest(works, times(None), pool(8, 8), start=0, end=1000)
-    assert (packed.packing, spread.packing) == (Packing.PACK, Packing.SPREAD)
+    assert (found(10), found(None)) == (Packing.PACK, Packing.SPREAD)
+    assert nearest_packing(RecordedSpan([], [], pool(8), 0, 1000)) is None
 
 
 def test_without_work_there_is_nothing_to_compare() -> None:
-    assert backtest([], [], pool(8), start=0, end=1000).rows == ()
+    assert backtest(RecordedSpan([], [], pool(8), 0, 1000), Packing.PACK).rows == ()
 
 
 @pytest.mark.django_db

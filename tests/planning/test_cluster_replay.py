@@ -127,6 +127,27 @@ def test_a_delay_may_last_until_it_is_canceled_or_all_ends() -> None:
     assert [(one.started_at, one.ended_at) for one in found.played] == [(None, 20), (None, None)]
 
 
+CHECKED: Any = {"queue": "q", "check_seconds": 50.0}
+CHECKS = [
+    pytest.param([work(0, 8, **CHECKED), work(1, 8, queue="q")], [50, 150], id="holds-its-quota"),
+    pytest.param(
+        [work(0, 8, leaves_at=20, **CHECKED), work(1, 8, queue="q")], [None, 20],
+        id="gives-it-back-where-it-is-canceled",
+    ),
+    pytest.param(
+        [work(0, 8, **CHECKED), work(10, 8, queue="q", priority=5)], [160, 10],
+        id="loses-it-to-a-higher-priority-and-is-checked-again",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("works", "expected"), CHECKS)
+def test_work_under_admission_checks(works: list[RecordedWork], expected: list[float]) -> None:
+    found = run(works, pool(8, queues=(queue("q", 8, preempts_own=True),)))
+    assert starts(found) == expected
+    assert found.played[0].runs == [] or ReplayAssumption.START_DELAYS in found.assumptions
+
+
 def test_no_more_goes_than_has_to() -> None:
     works = [work(0, 4), work(1, 4), work(5, 4, priority=1)]
     found = run(works, pool(8), ReplayPolicy(preemption=True))

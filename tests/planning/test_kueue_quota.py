@@ -1,5 +1,6 @@
 """Kueue's documented borrowing, lending and reclaim, as tables (concepts/cluster_queue)."""
 
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -7,15 +8,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.planning.domain.cluster_replay.engine import replay_cluster
 from apps.planning.domain.cluster_replay.inputs import (
     FlavorQuota,
     Reclaim,
+    RecordedWork,
     ReplayCohort,
     ReplayPolicy,
     ReplayQueue,
 )
 from apps.planning.domain.cluster_replay.quota_tree import QuotaTree
-from tests.planning.clusters import FLAVOR, KEY, TIER, pool, queue, run, run_spans, starts, work
+from tests.planning.clusters import (
+    END,
+    FLAVOR,
+    KEY,
+    TIER,
+    pool,
+    queue,
+    run,
+    run_spans,
+    starts,
+    work,
+)
+
+
+def of(name: str, asked_at: float, units: float, **more: Any) -> Any:
+    return work(asked_at, units, more.pop("runs", 100.0), queue=name, **more)
+
 
 # Two queues of a cohort with nominal quotas of 9 and 12: what the first may use while the second
 # uses nothing, or `used`.
@@ -88,11 +107,44 @@ def test_what_is_used_and_given_back_leaves_all_as_it_was(
     assert [tree.available(name, KEY) for name in "abc"] == before
 
 
+QUEUED = st.lists(
+    st.builds(
+        lambda name, at, units, runs: of(name, at, units, runs=runs),
+        st.sampled_from("ab"),
+        st.integers(0, 60).map(float),
+        st.integers(1, 6).map(float),
+        st.integers(5, 90).map(float),
+    ),
+    max_size=20,
+)
+
+
+@given(QUEUED, st.integers(0, 90), st.sampled_from([None, 0, 2]), st.booleans())
+def test_a_replay_that_goes_on_from_a_recorded_moment_changes_nothing(
+    works: list[RecordedWork], second: int, limit: float | None, strict: bool
+) -> None:
+    """What runs then takes the same quota, so what is pending is admitted as it was."""
+    limits = {"borrowing_limit": limit, "lending_limit": limit}
+    queues = (queue("a", 4, strict=strict, **limits), queue("b", 6, **limits))
+    cluster, moment = pool(10, queues=queues), second + 0.5
+    whole = run(works, cluster).played
+    left = []
+    for one in whole:
+        began, over = one.started_at, one.ended_at
+        ahead = began is None or began > moment
+        if ahead or over is None or over > moment:
+            runs = one.work.runs_seconds if ahead or over is None else over - moment
+            more = replace(one.work, runs_seconds=runs, running=not ahead)
+            left.append((one, more))
+    again = replay_cluster(
+        [more for _, more in left], cluster, ReplayPolicy(), start=moment, end=END
+    )
+    for (one, more), played in zip(left, again.played, strict=True):
+        began = moment if more.running else one.started_at
+        assert (played.started_at, played.ended_at) == (began, one.ended_at)
+
+
 # ------------------------------------------------------------ admission and reclaim
-
-
-def of(name: str, asked_at: float, units: float, **more: Any) -> Any:
-    return work(asked_at, units, more.pop("runs", 100.0), queue=name, **more)
 
 
 def test_work_within_nominal_quota_comes_before_work_that_borrows() -> None:

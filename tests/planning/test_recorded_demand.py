@@ -117,6 +117,20 @@ def test_works_join_what_ledger_and_pending_history_tell(cluster: Cluster) -> No
     assert found.left_out == {}
 
 
+def test_checks_and_gates_of_others_are_no_lack_of_quota(cluster: Cluster) -> None:
+    spans = [("waiting-for-quota", 3, 4), ("admission-checks", 4, 5), ("scheduling-gated", 5, 6)]
+    CauseInterval.objects.filter(cause="capacity").delete()
+    for detail, first, last in spans:
+        CauseInterval.objects.create(
+            episode=Episode.objects.get(uid="uid-asks"), start=START + first * HOUR, cause="queue",
+            detail=detail, counts="pending", end=START + last * HOUR, counted=1.0,
+        )  # fmt: skip
+    found = recorded_demand("west", WINDOW, visibility=READER)
+    rows = {life.uid: one for one, life in zip(found.works, found.lives, strict=True)}
+    assert rows["uid-asks"].delay_seconds == 2 * 3600.0  # the volume and the gate
+    assert rows["uid-asks"].check_seconds == 3600.0
+
+
 def test_a_replay_of_it_is_what_happened(cluster: Cluster) -> None:
     found = recorded_demand("west", WINDOW, visibility=READER)
     start, end = WINDOW.start_seconds, WINDOW.end_seconds

@@ -105,6 +105,21 @@ def test_works_have_the_times_of_their_pods() -> None:
     assert (ran.gpus, ran.started_at, ran.ended_at) == (2.0, START + 2 * HOUR, START + 5 * HOUR)
 
 
+def test_checks_are_those_of_pods_and_of_what_was_blocked_before() -> None:
+    pods = [pod("a", START + HOUR, bound=START + 3 * HOUR, checks=50.0)]
+    before = blocked("w", until=START + HOUR, started=True, checks=20.0)
+    never = blocked("x", START + 2 * HOUR, owner=("vision", "Job", "never"), checks=30.0)
+    found = recorded_works(pods, [before, never], TIERS, start=START, end=END)
+    assert [one.check_seconds for one in found.works] == [70.0, 30.0]
+
+
+def test_of_one_second_the_first_to_start_was_first_in_line() -> None:
+    started = {"a": None, "b": START + 2 * HOUR, "c": START + HOUR}
+    pods = [pod(uid, bound=at) for uid, at in started.items()]
+    found = recorded_works(pods, (), TIERS, start=START, end=END)
+    assert [life.uid for life in found.lives] == ["c", "b", "a"]
+
+
 def test_what_cannot_be_replayed_is_counted() -> None:
     pods = [pod("a", tier="undetermined"), pod("b", is_demand=False)]
     found = recorded_works(pods, [blocked("c", tier="x")], TIERS, start=START, end=END)

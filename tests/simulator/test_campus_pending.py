@@ -9,6 +9,8 @@ import pytest
 
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Action, Cause, ClusterState, PendingItem
+from apps.pending.domain.pods import GATED
+from apps.pending.domain.queues.kueue import CHECKS
 from apps.pending.services import refresh
 from simulator.clock import PinnedClock
 from simulator.fault_scenarios import site
@@ -25,6 +27,7 @@ from simulator.scheduler.amounts import quantity, requests_of
 from simulator.scheduler.filters import NOT_SELECTED, UNSCHEDULABLE, Machine, refusals
 from simulator.scheduler.kueue import GATE
 from tests.pending.watched_lab import watched_lab
+from tests.planning.recorded_pending import pending_causes
 from tests.simulator.conftest import NOW
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
@@ -326,6 +329,22 @@ def test_a_quota_refuses_a_deployment_for_some_hours_a_day(
 # ---------------------------------------------------------------- as a portal sees it
 
 
+def _recorded_details(scenario: Scenario, at: int, uids: set[str]) -> dict[str, str]:
+    """Return what the backtest's recording of the scenario has as detail at a time, by pod."""
+    pods = {pod.uid: pod for one in scenario.epochs(at, at + 1) for pod in one.pods}
+    return {
+        uid: one.detail
+        for uid in uids & pods.keys()
+        for one in pending_causes(pods[uid])
+        if one.start <= at < one.end
+    }
+
+
+def _held_up(details: dict[str, str]) -> dict[str, str]:
+    """Return what neither quota nor room holds up."""
+    return {uid: one for uid, one in details.items() if one in {CHECKS, GATED}}
+
+
 @pytest.mark.django_db
 def test_a_portal_finds_no_room_for_pending_work_and_both_causes(campus: Scenario) -> None:
     faults = faults_of(campus)
@@ -338,9 +357,12 @@ def test_a_portal_finds_no_room_for_pending_work_and_both_causes(campus: Scenari
         return waits
 
     for at in (NOW - 3 * DAY, NOW + 66 * 3600):
+        first = len(found)
         with watched_lab(campus, at) as lab:
             lab.look()
             refresh(lab.cluster.pk, now=lab.now(), diagnose=kept)
+        held = {one.uid: one.diagnosis.detail for one in found[first:] if one.kind == "Pod"}
+        assert _held_up(held) == _held_up(_recorded_details(campus, at, set(held)))
     causes = {one.diagnosis.cause for one in found}
 
     assert {Cause.CAPACITY, Cause.QUEUE, Cause.QUOTA} <= causes

@@ -162,7 +162,8 @@ class TierForecaster:
 def _fresh(work: RecordedWork, runs: float, **more: Any) -> RecordedWork:
     """Return a work without what only its own end tells."""
     values: dict[str, Any] = {"running": False, "nodes": (), "ends_at": None, "leaves_at": None}
-    return replace(work, **(values | more), runs_seconds=runs, delay_seconds=0.0)
+    values |= {"delay_seconds": 0.0, "check_seconds": 0.0}
+    return replace(work, **(values | more), runs_seconds=runs)
 
 
 def _running(one: PastWork, at: float, history: RunHistory, random: Random) -> RecordedWork:

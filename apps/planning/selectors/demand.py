@@ -25,6 +25,8 @@ from apps.clusters.services import (
     watched_spans,
 )
 from apps.pending.domain.diagnosis import OF_DEMAND, PENDING_COUNTS, Counts, Outcome
+from apps.pending.domain.pods import GATED
+from apps.pending.domain.queues.kueue import CHECKS, INACTIVE, MISCONFIGURED, STOPPED
 from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode
 from apps.planning.domain.cluster_replay.inputs import RecordedWork, ReplayCluster
@@ -52,6 +54,8 @@ _KINDS = (
 )
 _OWNER = ("workload__namespace__name", "workload__kind", "workload__name")
 _OF_DEMAND = frozenset(cause.value for cause in OF_DEMAND)
+_HELD_UP = frozenset({GATED, INACTIVE, MISCONFIGURED, STOPPED})
+"""Details of causes of demand that a replay does not know: neither quota nor room ends them."""
 
 
 class NothingRecorded(LookupError):
@@ -242,29 +246,37 @@ def _episodes(cluster_id: int, window: Window) -> list[_EpisodeRow]:
 
 
 class _Pending(msgspec.Struct):
-    """How long a pod was pending for causes that are no demand, and whether for any that is."""
+    """How long something was pending for what is neither quota nor room, and for checks of its
+    queue, in seconds; and whether for any cause that is demand.
+    """
 
     delay: float = 0.0
+    checks: float = 0.0
     demand: bool = False
 
 
+_NOT_PENDING = _Pending(demand=True)
+
+
 def _delays(cluster_id: int, window: Window) -> Mapping[str, _Pending]:
-    """Return of pods that were pending in the window for what, by uid."""
+    """Return for how long and for what pods and blocked work were pending, by uid."""
     rows = CauseInterval.objects.filter(
         Q(end__isnull=True) | Q(end__gt=window.start),
         episode__cluster_id=cluster_id,
-        episode__kind=_POD,
         start__lt=window.end,
         counts__in=PENDING_COUNTS,
     ).annotate(since=UnixSeconds("start"), until=UnixSeconds("end"))
     found: dict[str, _Pending] = defaultdict(_Pending)
-    columns = ("episode__uid", "cause", "since", "until")
-    for uid, cause, since, until in rows.order_by("pk").values_list(*columns).iterator():
+    columns = ("episode__uid", "cause", "detail", "since", "until")
+    for uid, cause, detail, since, until in rows.order_by("pk").values_list(*columns).iterator():
+        span = (since, window.end_seconds if until is None else until)
+        seconds = overlap([span], window.start_seconds, window.end_seconds)
         if cause in _OF_DEMAND:
             found[uid].demand = True
-        else:
-            span = (since, window.end_seconds if until is None else until)
-            found[uid].delay += overlap([span], window.start_seconds, window.end_seconds)
+        if detail == CHECKS:
+            found[uid].checks += seconds
+        elif cause not in _OF_DEMAND or detail in _HELD_UP:
+            found[uid].delay += seconds
     return found
 
 
@@ -303,7 +315,7 @@ class _Sources:
 
     def _pod(self, row: _PodRow, window: Window) -> LedgerPod:
         episode = self._of_pods.get(row.uid)
-        pending = self._delays.get(row.uid)
+        pending = self._delays.get(row.uid, _NOT_PENDING)
         tier, gpus, priority, queue = row.tier, row.gpus, row.priority, row.queue
         if episode is not None:
             if tier in {None, UNDETERMINED}:
@@ -327,8 +339,9 @@ class _Sources:
             queue=self._queue(row.namespace, queue),
             gang=row.gang,
             priority=priority or 0,
-            delay=0.0 if pending is None else pending.delay,
-            is_demand=pending is None or pending.demand,
+            delay=pending.delay,
+            checks=pending.checks,
+            is_demand=pending.demand,
         )
 
     def blocked(self, window: Window) -> list[BlockedWork]:
@@ -346,6 +359,7 @@ class _Sources:
                 started=one.outcome == Outcome.STARTED.value,
                 queue=self._queue(one.namespace, one.queue),
                 priority=one.priority,
+                checks=self._delays.get(one.uid, _NOT_PENDING).checks,
             )
             for one in self._others
             if one.counts == Counts.SUPPRESSED.value

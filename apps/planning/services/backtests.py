@@ -1,4 +1,7 @@
-"""The backtest of replays: the last weeks replayed with nothing changed, once a day."""
+"""The backtest of replays: the last weeks replayed with nothing changed, once a day.
+
+Whether the scheduler packs or spreads is not recorded: the days before the backtest tell it.
+"""
 
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -8,11 +11,17 @@ from apps.accounts.permissions import EVERYTHING
 from apps.accounts.services import leases
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import active_clusters
-from apps.planning.domain.cluster_replay.backtest import backtest
+from apps.planning.domain.cluster_replay.backtest import (
+    RecordedSpan,
+    backtest,
+    nearest_packing,
+)
+from apps.planning.domain.cluster_replay.inputs import Packing
 from apps.planning.models import Backtest
 from apps.planning.selectors import NothingRecorded, RecordedDemand, recorded_demand
 
 BACKTEST_DAYS = 14
+PACKING_DAYS = 7
 _DAY = timedelta(days=1)
 _LEASE = timedelta(minutes=15)
 
@@ -36,25 +45,39 @@ def _backtest(cluster_id: int, name: str, now: datetime) -> int:
     values: dict[str, Any] = {"tried_at": now, "lease_until": None}
     try:
         demand = recorded_demand(name, window, visibility=EVERYTHING)
-        values |= _computed(demand, now)
+        values |= _computed(demand, _packing(name, window), now)
     except NothingRecorded as error:
         values["error"] = str(error)
     Backtest.objects.filter(pk=held.pk).update(**values)
     return int("rows" in values)
 
 
-def _computed(demand: RecordedDemand, now: datetime) -> dict[str, Any]:
-    window = demand.window
-    found = backtest(
-        demand.works,
-        [life.times for life in demand.lives],
-        demand.cluster,
-        start=window.start_seconds,
-        end=window.end_seconds,
+def recorded_span(demand: RecordedDemand) -> RecordedSpan:
+    """Return recorded demand as what a backtest takes."""
+    return RecordedSpan(
+        works=demand.works,
+        happened=[life.times for life in demand.lives],
+        cluster=demand.cluster,
+        start=demand.window.start_seconds,
+        end=demand.window.end_seconds,
     )
+
+
+def _packing(name: str, window: Window) -> Packing:
+    before = Window(window.start - PACKING_DAYS * _DAY, window.start)
+    try:
+        found = nearest_packing(recorded_span(recorded_demand(name, before, visibility=EVERYTHING)))
+    except NothingRecorded:
+        found = None
+    # The default of kube-scheduler: NodeResourcesFit scores the least allocated node highest.
+    return found or Packing.SPREAD
+
+
+def _computed(demand: RecordedDemand, packing: Packing, now: datetime) -> dict[str, Any]:
+    found = backtest(recorded_span(demand), packing)
     return {
-        "start": window.start,
-        "end": window.end,
+        "start": demand.window.start,
+        "end": demand.window.end,
         "computed_at": now,
         "works": len(demand.works),
         "packing": found.packing.value,

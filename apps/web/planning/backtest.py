@@ -24,6 +24,7 @@ _COLUMNS = (
     Column("unmet_replayed_gpu_hours", "Unmet replayed", Format.GPU_HOURS, "GPU-h"),
     Column("allocated_gpu_hours", "Allocated", Format.GPU_HOURS, "GPU-h"),
     Column("allocated_replayed_gpu_hours", "Allocated replayed", Format.GPU_HOURS, "GPU-h"),
+    Column("p95_change", "p95 error", Format.CHANGE),
     Column("unmet_change", "Unmet error", Format.CHANGE),
     Column("allocated_change", "Allocated error", Format.CHANGE),
 )
@@ -63,13 +64,14 @@ def _line(cluster: str, row: BacktestRow) -> dict[str, Value]:
         "tier": row.tier or _ALL,
         **_values(was, ""),
         **_values(now, "_replayed"),
+        "p95_change": _change(was.p95_seconds, now.p95_seconds),
         "unmet_change": _change(was.unmet_gpu_hours, now.unmet_gpu_hours),
         "allocated_change": _change(was.allocated_gpu_hours, now.allocated_gpu_hours),
     }
 
 
-def _change(was: float, now: float) -> float | None:
-    return now / was - 1 if was else None
+def _change(was: float | None, now: float | None) -> float | None:
+    return now / was - 1 if was and now is not None else None
 
 
 def _values(row: TimesRow, suffix: str) -> dict[str, Value]:
@@ -89,6 +91,6 @@ def _notes(one: BacktestReport, reading: QuerySession) -> Iterator[str]:
         return
     first, last = (shown(at, Format.TIME, reading.choice.zone) for at in (one.start, one.end))
     yield f"{one.cluster}: {one.works:,} workloads from {first} to {last}."
-    yield f"{one.cluster}: of the ways to choose nodes, “{one.packing}” comes nearest."
+    yield f"{one.cluster}: nodes are chosen to “{one.packing}”, as the days before tell."
     for reason, number in sorted(one.left_out.items()):
         yield f"{one.cluster}: {number:,} pods are left out ({reason})."

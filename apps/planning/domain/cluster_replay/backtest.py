@@ -8,6 +8,7 @@ from typing import NamedTuple
 from apps.pending.domain.day_sums import nearest_rank
 from apps.planning.domain.cluster_replay.engine import replay_cluster
 from apps.planning.domain.cluster_replay.inputs import (
+    SLACK,
     ClusterReplay,
     Packing,
     RecordedWork,
@@ -97,29 +98,45 @@ class Backtested:
     assumptions: tuple[ReplayAssumption, ...]
 
 
-def backtest(
-    works: Sequence[RecordedWork],
-    happened: Sequence[WorkTimes],
-    cluster: ReplayCluster,
-    *,
-    start: float,
-    end: float,
-) -> Backtested:
-    """Replay recorded works with nothing changed, beside what happened, in the same order.
+@dataclass(frozen=True, slots=True)
+class RecordedSpan:
+    """What was recorded from `start` to `end`: works, how each went in the same order, nodes."""
 
-    How the scheduler chooses nodes is not recorded: of packing and spreading the one is taken that
-    comes nearer to the GPU-hours that were allocated and unmet.
-    """
-    real = tier_times(happened, start=start, end=end)
-    tried = []
-    for packing in Packing:
-        policy = ReplayPolicy(packing=packing)
-        found = replay_cluster(works, cluster, policy, start=start, end=end)
-        played = tier_times(_played(found, happened), start=start, end=end)
-        tried.append((_error(_sums(real), _sums(played)), packing, played, found.assumptions))
-    _, chosen, played, assumptions = min(tried, key=lambda one: one[0])
+    works: Sequence[RecordedWork]
+    happened: Sequence[WorkTimes]
+    cluster: ReplayCluster
+    start: float
+    end: float
+
+
+def backtest(span: RecordedSpan, packing: Packing) -> Backtested:
+    """Replay recorded works with nothing changed, beside what happened."""
+    real = tier_times(span.happened, start=span.start, end=span.end)
+    played, assumptions = _replayed(span, packing)
     rows = (BacktestRow(tier, _row(real[tier]), _row(played[tier])) for tier in sorted(real))
-    return Backtested(tuple(rows), chosen, assumptions)
+    return Backtested(tuple(rows), packing, assumptions)
+
+
+def nearest_packing(span: RecordedSpan) -> Packing | None:
+    """Return whether packing or spreading comes nearer to the GPU-hours allocated and unmet.
+
+    How the scheduler chooses nodes is not recorded: days before those of a backtest tell it. None
+    where both come as near.
+    """
+    real = _sums(tier_times(span.happened, start=span.start, end=span.end))
+    errors = {one: _error(real, _sums(_replayed(span, one)[0])) for one in Packing}
+    if abs(errors[Packing.PACK] - errors[Packing.SPREAD]) <= SLACK:
+        return None
+    return min(Packing, key=lambda one: errors[one])
+
+
+def _replayed(
+    span: RecordedSpan, packing: Packing
+) -> tuple[Mapping[str, TierTimes], tuple[ReplayAssumption, ...]]:
+    policy = ReplayPolicy(packing=packing)
+    found = replay_cluster(span.works, span.cluster, policy, start=span.start, end=span.end)
+    played = tier_times(_played(found, span.happened), start=span.start, end=span.end)
+    return played, found.assumptions
 
 
 def _error(real: TierTimes, played: TierTimes) -> float:

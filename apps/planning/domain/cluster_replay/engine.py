@@ -38,16 +38,18 @@ class _EventKind(IntEnum):
     UNITS_GO = 3
     NODE_OPENS = 4
     UNITS_COME = 5
-    ARRIVE = 6
+    CHECKED = 6
+    ARRIVE = 7
 
 
 class _Phase(IntEnum):
     AHEAD = 0
     UNCREATED = 1
     QUEUED = 2
-    PENDING = 3
-    RUNNING = 4
-    OVER = 5
+    CHECKED = 3
+    PENDING = 4
+    RUNNING = 5
+    OVER = 6
 
 
 @dataclass(slots=True)
@@ -61,6 +63,7 @@ class _WorkState:
     attempt: int = 0
     parts: tuple[DevicePart, ...] = ()
     gpus: float = 0.0
+    checks_left: float = 0.0
 
 
 def replay_cluster(
@@ -116,7 +119,9 @@ def _assumed(
         ReplayAssumption.RESTARTS: preempts and not policy.resumes,
         ReplayAssumption.OPEN_END: any(work.runs_seconds is None for work in works),
         ReplayAssumption.RUNNING_KEEPS: any(work.running for work in works),
-        ReplayAssumption.START_DELAYS: any(work.delay_seconds for work in works),
+        ReplayAssumption.START_DELAYS: any(
+            work.delay_seconds or work.check_seconds for work in works
+        ),
         ReplayAssumption.IDLE_ENDED: policy.idle_limit is not None,
         ReplayAssumption.NO_OTHER_RESOURCES: True,
     }
@@ -144,7 +149,13 @@ class _ClusterRun:
     ) -> None:
         self._policy, self._cluster, self._start = policy, cluster, start
         self._states = [
-            _WorkState(PlayedWork(work), work.requires, run_seconds(work, policy)) for work in works
+            _WorkState(
+                PlayedWork(work),
+                work.requires,
+                run_seconds(work, policy),
+                checks_left=work.check_seconds,
+            )
+            for work in works
         ]
         self._spaces = tier_spaces(cluster.nodes, policy.packing)
         self._places = {node.name: place for place, node in enumerate(cluster.nodes)}
@@ -237,20 +248,25 @@ class _ClusterRun:
     def _happen(self, at: float, kind: _EventKind, number: int, attempt: int) -> None:
         match kind:
             case _EventKind.END:
-                state = self._states[number]
-                if state.phase == _Phase.RUNNING and state.attempt == attempt:
-                    self._stop_work(number, at)
-                    state.phase, state.played.ended_at = _Phase.OVER, at
+                self._end(number, at, attempt)
             case _EventKind.CANCEL:
                 self._cancel(number, at)
             case _EventKind.ARRIVE:
                 self._arrive(number)
+            case _EventKind.CHECKED:
+                self._end_checks(number, attempt)
             case _EventKind.NODE_CLOSES | _EventKind.NODE_OPENS:
                 for tier, space in self._spaces.items():
                     if space.has(number):
                         self._turn_node(kind, tier, number)
             case _EventKind.UNITS_GO | _EventKind.UNITS_COME:  # pragma: no branch
                 self._turn_units(kind, *self._missing[number])
+
+    def _end(self, number: int, at: float, attempt: int) -> None:
+        state = self._states[number]
+        if state.phase == _Phase.RUNNING and state.attempt == attempt:
+            self._stop_work(number, at)
+            state.phase, state.played.ended_at = _Phase.OVER, at
 
     def _turn_units(self, kind: _EventKind, node: int, missing: MissingUnits) -> None:
         space = self._spaces[missing.tier]
@@ -299,6 +315,22 @@ class _ClusterRun:
         else:
             self._join_line(number)
 
+    def _await_checks(self, number: int, at: float) -> None:
+        """Let a work keep its quota while it is checked; preempted work is not checked again."""
+        state = self._states[number]
+        if state.checks_left <= 0:
+            self._join_line(number)
+            return
+        state.phase = _Phase.CHECKED
+        state.attempt += 1
+        self._push(at + state.checks_left, _EventKind.CHECKED, number, state.attempt)
+
+    def _end_checks(self, number: int, attempt: int) -> None:
+        state = self._states[number]
+        if state.phase == _Phase.CHECKED and state.attempt == attempt:
+            state.checks_left = 0.0
+            self._join_line(number)
+
     def _line_key(self, number: int) -> LineKey:
         work = self._states[number].played.work
         return (-work.priority, work.asked_at, number)
@@ -332,7 +364,7 @@ class _ClusterRun:
                 state = self._states[admitted.number]
                 state.requires, state.played.flavor = admitted.requires, admitted.flavor
                 state.played.admitted_at = at
-                self._join_line(admitted.number)
+                self._await_checks(admitted.number, at)
             for tier in sorted(self._dirty):
                 self._place_tier(tier, at)
 
@@ -424,7 +456,8 @@ class _ClusterRun:
             if self._policy.resumes and state.left is not None:
                 state.left -= at - state.played.runs[-1].start
         else:
-            self._lines[state.played.work.tier].remove(number)
+            if state.phase == _Phase.PENDING:
+                self._lines[state.played.work.tier].remove(number)
             self._admission.release(number)
             self._creation.release(number)
         state.requires = state.played.work.requires

@@ -195,9 +195,10 @@ class RecordedWork:
     `runs_seconds` counts from the start, None where the end is not known. `leaves_at`: when it was
     canceled, unless it has started by then. `ends_at`: when it ends, whenever it started, as a
     service that is scaled down; it takes the place of `runs_seconds`. `running`: it held GPUs when
-    the replay begins, on `nodes` where these are known. `delay_seconds`: what neither quota nor
-    room explains. `idle_seconds`: how long it did nothing before it ended. `queue` is a
-    ClusterQueue. `resource` is what queues and quotas count; empty: they count the tier.
+    the replay begins, on `nodes` where these are known. `delay_seconds`: before it joins its queue,
+    what neither quota nor room explains. `check_seconds`: admission checks, which begin when it has
+    quota. `idle_seconds`: how long it did nothing before it ended. `queue` is a ClusterQueue.
+    `resource` is what queues and quotas count; empty: they count the tier.
     """
 
     team: str
@@ -216,6 +217,7 @@ class RecordedWork:
     running: bool = False
     nodes: tuple[str, ...] = ()
     delay_seconds: float = 0.0
+    check_seconds: float = 0.0
     idle_seconds: float = 0.0
 
     @property

@@ -24,7 +24,8 @@ _TEXTS: Mapping[Assumption, str] = {
     Assumption.OPEN_END: "Work whose end is not known holds its GPUs until the replay ends.",
     Assumption.RUNNING_KEEPS: "What ran at the start goes on running where it fits.",
     Assumption.START_DELAYS: (
-        "Delays that neither quota nor room explains are those of the weeks before."
+        "Delays that neither quota nor room explains, and admission checks, last as long as they "
+        "did. While it is checked work holds its quota."
     ),
     Assumption.IDLE_ENDED: "Work that is idle until its end is ended at the idle-time limit.",
     Assumption.NO_OTHER_RESOURCES: "CPU and memory are never short, only GPUs are.",

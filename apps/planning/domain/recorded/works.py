@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from statistics import median_low
 from typing import NamedTuple
 
@@ -24,8 +25,8 @@ class LedgerPod:
     """A pod of the ledger with what its episode tells; times in Unix seconds.
 
     `units` are those of `resource`, `gpus` their GPU-equivalents. `queue` is its ClusterQueue.
-    `delay` is how long it was pending for causes that are no demand for GPUs; `is_demand` False:
-    it was never pending for any other, and did not start.
+    `delay` is how long it was pending for what is neither quota nor room, `checks` for admission
+    checks. `is_demand` False: it was never pending for demand, and did not start.
     """
 
     uid: str
@@ -44,6 +45,7 @@ class LedgerPod:
     gang: str = ""
     priority: int = 0
     delay: float = 0.0
+    checks: float = 0.0
     is_demand: bool = True
 
 
@@ -63,6 +65,7 @@ class BlockedWork:
     started: bool = False
     queue: str = ""
     priority: int = 0
+    checks: float = 0.0
 
 
 class WorkLife(NamedTuple):
@@ -111,7 +114,8 @@ def recorded_works(
     that one node has of each.
 
     Pods that came and started together are one work. A pod whose controller was blocked before
-    arrives when that began. Work that never ran takes the median run of its tier.
+    arrives when that began. Works of one second are in the order in which they started. Work that
+    never ran takes the median run of its tier.
     """
     found = RecordedWorks()
     usable = []
@@ -135,20 +139,35 @@ def recorded_works(
         sizes = [pod.units for pod in usable if pod.owner == one.owner]
         each = sizes[-1] if sizes else min(one.units, tiers[one.tier])
         made.append(_of_blocked(one, each, runs, end))
-    for work, life in sorted(made, key=lambda pair: (pair[0].asked_at, pair[1].uid)):
+    for work, life in sorted(made, key=_arrival):
         found.works.append(work)
         found.lives.append(life)
     return found
 
 
+def _arrival(one: tuple[RecordedWork, WorkLife]) -> tuple[float, float, str]:
+    """Sorts works by arrival; times are whole seconds, and of one second the first to start was
+    first in line.
+    """
+    times = one[1].times
+    return times.asked_at, inf if times.started_at is None else times.started_at, one[1].uid
+
+
+class _Arrival(NamedTuple):
+    """When a pod arrived whose controller was blocked, and for how long that was checked."""
+
+    at: float
+    checks: float
+
+
 def _arrivals(
     pods: Sequence[LedgerPod], blocked: Sequence[BlockedWork]
-) -> tuple[dict[str, float], list[BlockedWork]]:
-    """Return when pods arrived whose controllers were blocked, and what never had pods."""
+) -> tuple[dict[str, _Arrival], list[BlockedWork]]:
+    """Return the arrivals of pods whose controllers were blocked, and what never had pods."""
     by_owner: dict[OwnerKey, list[LedgerPod]] = defaultdict(list)
     for pod in sorted(pods, key=lambda one: (one.created, one.uid)):
         by_owner[pod.owner].append(pod)
-    arrivals: dict[str, float] = {}
+    arrivals: dict[str, _Arrival] = {}
     unstarted = []
     for one in sorted(blocked, key=lambda each: (each.since, each.uid)):
         left = one.units
@@ -156,7 +175,7 @@ def _arrivals(
             # Times of objects are whole seconds: pods may seem to be older than what let them in.
             came = one.until is not None and -1 <= pod.created - one.until <= _CREATED_AFTER
             if came and left > 0 and pod.uid not in arrivals:
-                arrivals[pod.uid] = min(one.since, pod.created)
+                arrivals[pod.uid] = _Arrival(min(one.since, pod.created), one.checks)
                 left -= pod.units
         if left == one.units and not one.started:
             unstarted.append(one)
@@ -205,13 +224,15 @@ def _whole(batch: list[LedgerPod]) -> Iterator[list[LedgerPod]]:
 
 def _of_pods(
     pods: Sequence[LedgerPod],
-    arrivals: Mapping[str, float],
+    arrivals: Mapping[str, _Arrival],
     runs: Mapping[str, float],
     start: float,
     end: float,
 ) -> tuple[RecordedWork, WorkLife]:
     first = pods[0]
-    asked = min(arrivals.get(pod.uid, pod.created) for pod in pods)
+    came = [arrivals.get(pod.uid, _Arrival(pod.created, 0.0)) for pod in pods]
+    asked = min(one.at for one in came)
+    checks = max(pod.checks + one.checks for pod, one in zip(pods, came, strict=True))
     began = max((pod.bound for pod in pods if pod.bound is not None), default=None)
     bound = began if began is not None and began < end else None
     over = [pod.ended for pod in pods if pod.ended is not None and pod.ended < end]
@@ -242,6 +263,7 @@ def _of_pods(
         running=running,
         nodes=tuple(pod.node for pod in pods) if running else (),
         delay_seconds=0.0 if running else max(pod.delay for pod in pods),
+        check_seconds=0.0 if running else checks,
     )
     gpus = sum(pod.gpus for pod in pods)
     times = WorkTimes(first.tier, gpus, asked, bound, ended, running)
@@ -267,6 +289,7 @@ def _of_blocked(
         queue=one.queue,
         namespace=one.owner[0],
         resource=one.resource,
+        check_seconds=one.checks,
     )
     times = WorkTimes(one.tier, one.gpus, one.since, None, left)
     return work, WorkLife(one.uid, family_of(one.owner), times, guessed=True)
