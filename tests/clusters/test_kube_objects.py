@@ -13,11 +13,11 @@ from apps.clusters.domain.pods.kube_objects import (
     assumed_runs,
     deletion_time,
     lacks_finish,
-    main_resource,
     node_state,
     pod_record,
 )
 from apps.clusters.domain.pods.ledger import Owner, PodRecord, controller_of, nearest_owner
+from apps.clusters.domain.resources import main_resource
 from tests.clusters.kube_factories import (
     A100,
     GPU,

@@ -8,6 +8,10 @@ from typing import Any
 
 PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-", "amd.com/gpu", "gpu.intel.com/")
 _MONITORING = "_monitoring"
+GPU_DRIVERS = frozenset({"gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com"})
+"""Drivers of dynamic resource allocation whose devices are GPUs."""
+GPU_TYPES = frozenset({"gpu", "mig", "vfio"})
+_NVIDIA = ".nvidia.com"
 _MIG_SANITISED = re.compile(r"^nvidia_com_mig_(\dg)_(\d+gb)((?:_me)?(?:_all)?)(_shared)?$")
 _KNOWN = (
     "nvidia.com/gpu",
@@ -44,6 +48,21 @@ def is_gpu(resource: str, named: Collection[str] = ()) -> bool:
     return resource in named or (
         resource.startswith(PREFIXES) and not resource.endswith(_MONITORING)
     )
+
+
+def names_gpus(device_class: str, named: Collection[str] = ()) -> bool:
+    """Say whether a device class is of GPUs: by its name, or because a tier names it."""
+    # `gpu.nvidia.com`, `mig.nvidia.com` and `vfio.gpu.nvidia.com` are made by the driver's chart.
+    kind = device_class.removesuffix(_NVIDIA)
+    if device_class in named or (kind != device_class and kind in GPU_TYPES):
+        return True
+    drivers = tuple(f".{driver}" for driver in GPU_DRIVERS)
+    return device_class in GPU_DRIVERS or device_class.endswith(drivers)
+
+
+def main_resource(requests: Mapping[str, float]) -> tuple[str, float]:
+    """Return the resource that a request is filed under, the one with most units, and these."""
+    return min(requests.items(), key=lambda item: (-item[1], item[0]))
 
 
 def parse_quantity(text: object) -> float:

@@ -15,8 +15,8 @@ from apps.accounts.services import team_ids
 from apps.clusters.domain import tiers as domain
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.names import NamespacePattern, namespace_team
-from apps.clusters.domain.pods.kube_objects import main_resource
 from apps.clusters.domain.pods.ledger import ClaimedDevice, PodRecord
+from apps.clusters.domain.resources import main_resource
 from apps.clusters.domain.tiers import (
     GpuSharing,
     NodeOffers,

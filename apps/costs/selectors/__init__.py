@@ -70,10 +70,10 @@ from apps.costs.selectors.exported_files import (
     export_download,
     export_rows,
 )
-from apps.costs.selectors.month_totals import MonthCosts, month_costs
 from apps.costs.selectors.months import (
     AdjustmentRow,
     Gaps,
+    MonthCosts,
     MonthlyMailRow,
     MonthState,
     PeriodState,
@@ -81,6 +81,7 @@ from apps.costs.selectors.months import (
     closed_period,
     gaps_of,
     last_closed_month,
+    month_costs,
     month_window,
     monthly_mails,
     monthly_report,

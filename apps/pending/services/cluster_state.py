@@ -13,7 +13,6 @@ from django.db.models import Q, TextField
 from django.db.models.functions import Cast
 
 from apps.accounts.domain.rows import row_from
-from apps.clusters.domain.devices.dra import is_gpu_class
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import (
     CONTROLLERS,
@@ -24,7 +23,7 @@ from apps.clusters.domain.observed.objects import (
     PodSnapshot,
 )
 from apps.clusters.domain.pods.ledger import PodSource
-from apps.clusters.domain.resources import is_gpu
+from apps.clusters.domain.resources import is_gpu, names_gpus
 from apps.clusters.models import Pod, UnixSeconds
 from apps.clusters.services import TierHistory, chunks, observed_objects
 from apps.pending.domain.diagnosis import BoundPod, Cause, ClusterState
@@ -240,7 +239,7 @@ def _gpu_finder(catalog: TierHistory) -> Callable[[str], bool]:
     def is_one_of_gpus(name: str) -> bool:
         found = known.get(name)
         if found is None:
-            found = is_gpu(name, resources) or name in classes or is_gpu_class(name, None)
+            found = is_gpu(name, resources) or names_gpus(name, classes)
             known[name] = found
         return found
 

@@ -15,7 +15,7 @@ from apps.clusters.domain.observed.objects import (
     PodGroupSnapshot,
     WorkloadSnapshot,
 )
-from apps.clusters.domain.pods.kube_objects import main_resource
+from apps.clusters.domain.resources import main_resource
 from apps.clusters.domain.tiers import (
     UNDETERMINED,
     UNMATCHED,

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import LocalQueueSnapshot, NodeSnapshot, ObservedKind
-from apps.clusters.domain.pods.kube_objects import main_resource
+from apps.clusters.domain.resources import main_resource
 from apps.clusters.domain.tiers import (
     NodeOffer,
     NodeOffers,

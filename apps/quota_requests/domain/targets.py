@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from apps.clusters.domain.devices.dra import is_gpu_class
-from apps.clusters.domain.resources import is_gpu
+from apps.clusters.domain.resources import is_gpu, names_gpus
 from apps.clusters.domain.tiers import TierRule, tier_of
 from apps.quota_requests.domain.quantities import NotAQuantity, Quantity, quantity
 from apps.quotas.domain.keys import DEVICES, IMPLICIT, LIMITS, REQUESTS, QuotaRef, QuotaSource
@@ -160,7 +159,7 @@ def check_key(key: str, *, named: Collection[str] = ()) -> None:
     if asked != key and (is_gpu(asked, named) or asked.startswith(IMPLICIT)):
         return
     device_class = key.removesuffix(DEVICES)
-    if device_class != key and (device_class in named or is_gpu_class(device_class, None)):
+    if device_class != key and names_gpus(device_class, named):
         return
     raise TargetRefused(f"{key} is not a key for GPUs; only those are changed here.")
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from apps.clusters.domain.devices.dra import is_gpu_class
 from apps.clusters.domain.observed.objects import QuotaScope
-from apps.clusters.domain.resources import is_gpu
+from apps.clusters.domain.resources import is_gpu, names_gpus
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 
 REQUESTS: Final = "requests."
@@ -162,18 +161,14 @@ def sharing_of(tiers: Collection[str], rules: Iterable[TierRule]) -> frozenset[G
 def _is_gpu(resource: str, named: Collection[str]) -> bool:
     # A device class asked for as a resource: its quota key names the class, not a resource.
     if resource.startswith(IMPLICIT):
-        return _is_gpu_class(resource.removeprefix(IMPLICIT), named)
+        return names_gpus(resource.removeprefix(IMPLICIT), named)
     return is_gpu(resource, named)
-
-
-def _is_gpu_class(name: str, named: Collection[str]) -> bool:
-    return name in named or is_gpu_class(name, None)
 
 
 def _of_claims(
     key: str, name: str, named: Collection[str], scopes: Sequence[QuotaScope]
 ) -> KeyMeaning:
-    of_gpus = _is_gpu_class(name, named)
+    of_gpus = names_gpus(name, named)
     if not scopes or not of_gpus:
         return KeyMeaning(key, name, Counting.CLAIMS, of_gpus)
     return KeyMeaning(

@@ -20,6 +20,7 @@ from django.utils import timezone
 from apps.accounts import selectors
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.identity import Role
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import NotAllowed, can_administer
 from apps.accounts.selectors import MembershipRow, PersonRow
 from apps.accounts.services import (
@@ -167,15 +168,12 @@ def user_table(rows: Sequence[PersonRow], zone: ZoneInfo, *, reader: int) -> Tab
 
 
 def _user_row(row: PersonRow, *, is_own: bool) -> TableRow:
-    line = UserLine(
-        username=row.username,
-        email=row.email,
-        role=row.role,
+    line = row_from(
+        UserLine,
+        row,
         role_from=_GIVEN_BY.get(row.role_from, "set here"),
         teams=", ".join(map(_place_words, row.places)) or "none",
         sign_in_method=row.signs_in or "no sign-in yet",
-        last_sign_in_at=row.last_sign_in_at,
-        tokens=row.tokens,
         state="active" if row.active else "disabled",
     )
     verb = "Disable" if row.active else "Enable"

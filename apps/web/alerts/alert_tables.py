@@ -6,6 +6,7 @@ from datetime import datetime, time
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
+from apps.accounts.domain.rows import row_from
 from apps.alerts.domain.alerts import WEEKDAYS, AlertKind
 from apps.alerts.domain.channels import ChannelKind
 from apps.alerts.domain.digests import HEADINGS, Cadence
@@ -205,16 +206,7 @@ def delivery_table(zone: ZoneInfo, rows: Iterable[DeliveryRow] = ()) -> Table:
 
 def delivery_row(row: DeliveryRow, here: Query = ()) -> TableRow:
     """Return a delivery; `here` is where one comes back to from sending again."""
-    line = DeliveryLine(
-        title=row.title,
-        kind=kind_label(row.kind),
-        subject=row.subject,
-        channel=row.channel,
-        state=_delivery_state(row),
-        due_at=row.due_at,
-        sent_at=row.sent_at,
-        error=row.error,
-    )
+    line = row_from(DeliveryLine, row, kind=kind_label(row.kind), state=_delivery_state(row))
     channel = href("channel", pk=str(row.channel_id)) or ""
     mute = with_query(channel, (("kind", row.kind), ("subject", row.subject))) + "#mute"
     again = href("send-again", here, pk=str(row.id)) or ""

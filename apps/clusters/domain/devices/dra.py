@@ -13,16 +13,13 @@ from typing import Any
 from apps.clusters.domain.devices.mig import profile_name
 from apps.clusters.domain.kube_json import items, mapping, number, text
 from apps.clusters.domain.pods.ledger import OfferedDevice
-from apps.clusters.domain.resources import parse_quantity
+from apps.clusters.domain.resources import GPU_DRIVERS, GPU_TYPES, names_gpus, parse_quantity
 
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 """Served versions of resource.k8s.io that can be read, the best first."""
 
-GPU_DRIVERS = frozenset({"gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com"})
-_GPU_TYPES = frozenset({"gpu", "mig", "vfio"})
 _KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 _MIG_UUID = "MIG-"
-_NVIDIA = ".nvidia.com"
 
 _DRIVER_IS = re.compile(r"device\.driver\s*==\s*(['\"])(.+?)\1")
 _TYPE_IS = re.compile(r"device\.attributes\[\s*(['\"])[^'\"]+\1\s*\]\.type\s*==\s*(['\"])(.+?)\2")
@@ -50,7 +47,7 @@ class PublishedDevice:
     @property
     def is_gpu(self) -> bool:
         """Say whether it is a GPU or a part of one, as against a channel of a compute domain."""
-        if self.driver in GPU_DRIVERS or self.word("type") in _GPU_TYPES:
+        if self.driver in GPU_DRIVERS or self.word("type") in GPU_TYPES:
             return True
         return bool(self.word("uuid") and self.word("productName"))
 
@@ -250,17 +247,12 @@ def _words_fit(expression: str, device: PublishedDevice) -> bool:
 def is_gpu_class(name: str, one: DeviceClass | None) -> bool:
     """Say whether a class is of GPUs by its words alone: its name, or the driver it requires.
 
-    `one` is None where the class is not known: `gpu.nvidia.com`, `mig.nvidia.com` and the like
-    then go by their names.
+    `one` is None where the class is not known, which then goes by its name.
     """
     drivers = [] if one is None else [m[2] for e in one.expressions for m in _DRIVER_IS.finditer(e)]
     if drivers:
         return any(driver in GPU_DRIVERS for driver in drivers)
-    # `gpu.nvidia.com`, `mig.nvidia.com` and `vfio.gpu.nvidia.com` are made by the driver's chart.
-    kind = name.removesuffix(_NVIDIA)
-    if kind != name and kind in _GPU_TYPES:
-        return True
-    return name in GPU_DRIVERS or name.endswith(tuple(f".{driver}" for driver in GPU_DRIVERS))
+    return names_gpus(name)
 
 
 def offered(

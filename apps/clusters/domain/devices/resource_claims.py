@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from apps.clusters.domain.devices.dra import GPU_DRIVERS, PublishedDevice, amounts
+from apps.clusters.domain.devices.dra import PublishedDevice, amounts
 from apps.clusters.domain.kube_json import KubePod, items, mapping, number, seconds, text
 from apps.clusters.domain.observed.objects import ClaimRequest
 from apps.clusters.domain.pods.ledger import ClaimAllocationRecord, ClaimedDevice, Owner, PodRecord
+from apps.clusters.domain.resources import GPU_DRIVERS
 
 CLAIM_KIND = "ResourceClaim"
 """Kind of the workload that stands for a claim itself in the pod ledger."""

@@ -55,7 +55,7 @@ from apps.clusters.domain.observed.pods import (
     pod_snapshot,
     top_owner,
 )
-from apps.clusters.domain.pods.membership import queue_name
+from apps.clusters.domain.pods.kube_objects import queue_name
 
 _OVER = frozenset({"Completed", "Finished", "Failed"})
 _Reader = Callable[[JsonObject, ExtractionContext], Body | None]

@@ -26,9 +26,8 @@ from apps.clusters.domain.observed.objects import (
     ObservedKind,
     PodSnapshot,
 )
-from apps.clusters.domain.pods.kube_objects import gpu_containers
+from apps.clusters.domain.pods.kube_objects import gang_name, gpu_containers, queue_name
 from apps.clusters.domain.pods.ledger import Owner, controller_of, nearest_owner
-from apps.clusters.domain.pods.membership import gang_name, queue_name
 from apps.clusters.domain.resources import is_gpu
 
 _EVICTED = "Evicted"

@@ -12,18 +12,51 @@ from typing import Any
 from apps.clusters.domain.devices.resource_claims import NO_CLAIMS, PodClaims
 from apps.clusters.domain.kube_json import (
     ContainerStatus,
+    JsonObject,
     KubePod,
     condition,
     mapping,
     number,
     seconds,
+    text,
 )
 from apps.clusters.domain.observed.objects import Condition
 from apps.clusters.domain.pods.ledger import OfferedDevice, Owner, PodRecord, PodSource
-from apps.clusters.domain.pods.membership import gang_name, queue_name
 from apps.clusters.domain.resources import effective_request, gpu_amounts, is_gpu
 from apps.clusters.domain.topology import MACHINE_LABELS, TOPOLOGY_LABELS
 from apps.clusters.domain.window import union
+
+_QUEUE_LABELS = (
+    "kueue.x-k8s.io/queue-name",
+    "volcano.sh/queue-name",
+    "kai.scheduler/queue",
+    "runai/queue",
+)
+_QUEUE_ANNOTATIONS = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
+_GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "kueue.x-k8s.io/pod-group-name")
+
+
+def gang_name(metadata: JsonObject, spec: JsonObject) -> str:
+    """Return the gang that a pod belongs to, in whichever of their ways it says so."""
+    return (
+        _first(mapping(metadata, "annotations"), _GROUP_ANNOTATIONS)
+        or _first(mapping(metadata, "labels"), _GROUP_LABELS)
+        or text(mapping(spec, "schedulingGroup").get("podGroupName"))
+        or text(mapping(spec, "workloadRef").get("name"))
+    )
+
+
+def queue_name(metadata: JsonObject) -> str:
+    """Return the queue that an object is to go through; empty where it names none."""
+    return _first(mapping(metadata, "labels"), _QUEUE_LABELS) or _first(
+        mapping(metadata, "annotations"), _QUEUE_ANNOTATIONS
+    )
+
+
+def _first(found: JsonObject, keys: tuple[str, ...]) -> str:
+    return next((text(found[key]) for key in keys if text(found.get(key))), "")
+
 
 # A span in which a container ran; the end of one that still runs is None.
 Run = tuple[float, float | None]
@@ -219,11 +252,6 @@ def assumed_runs(
     if start is None or not known or not hidden or looping or min(known) <= start:
         return ()
     return ((start, min(known)),)
-
-
-def main_resource(requests: Mapping[str, float]) -> tuple[str, float]:
-    """Return the resource that a request is filed under, the one with most units, and these."""
-    return min(requests.items(), key=lambda item: (-item[1], item[0]))
 
 
 def tidy_runs(runs: Iterable[Run]) -> tuple[Run, ...]:

@@ -12,7 +12,7 @@ from django.db.models import Q, TextField
 from django.db.models.functions import Cast
 
 from apps.accounts.domain.rows import row_from
-from apps.clusters.domain.pods.kube_objects import NodeState, main_resource
+from apps.clusters.domain.pods.kube_objects import NodeState
 from apps.clusters.domain.pods.ledger import (
     ClaimAllocationRecord,
     ClaimedDevice,
@@ -23,6 +23,7 @@ from apps.clusters.domain.pods.ledger import (
     PodRecord,
     PodSource,
 )
+from apps.clusters.domain.resources import main_resource
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import TimeSpan, Window, clip, from_seconds, union
 from apps.clusters.models import (

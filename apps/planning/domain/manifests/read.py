@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from apps.clusters.domain.kube_json import JsonObject, mapping, text
-from apps.clusters.domain.pods.membership import queue_name
+from apps.clusters.domain.pods.kube_objects import queue_name
 from apps.planning.domain.manifests.documents import Document, read_documents
 from apps.planning.domain.manifests.kinds import ONE_AFTER_THE_OTHER, pods_of
 from apps.planning.domain.manifests.submissions import (
