@@ -165,6 +165,9 @@ def _missing(kind: ObservedKind | None) -> str:
 class Versions:
     """The versions of the objects that are there, and of the `most_gone` that went last."""
 
+    # A watch that is taken up again tells what was told. An older line must not undo a newer one,
+    # nor bring back an object that is gone.
+
     def __init__(self, most_gone: int = MOST_GONE) -> None:
         self._most_gone = most_gone
         self._there: dict[str, int] = {}

@@ -242,6 +242,8 @@ class Stream:
         if not self._version:
             self._list()
         changes = 0
+        # Before the watch is asked for, which then tells of every change until this version. A
+        # server without bookmarks would else leave a quiet collection at a version that expires.
         fresh = self.source.version(self.path) if self._unmarked else ""
         self._unmarked = True
         asked = self._now()
