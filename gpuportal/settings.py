@@ -66,6 +66,7 @@ INSTALLED_APPS = [
     "allauth.socialaccount",
     "apps.clusters",
     "apps.usage",
+    "apps.goodput",
     "apps.pending",
     "apps.quotas",
     "apps.fairness",
@@ -228,6 +229,7 @@ CELERY_TASK_ROUTES = {
     "pending.*": {"queue": "pending"},
     # A replay of two weeks takes seconds a tier: nobody waits for it.
     "planning.*": {"queue": "exports"},
+    "goodput.*": {"queue": "exports"},
     "costs.write_export": {"queue": "exports"},
     "costs.tend_exports": {"queue": "exports"},
     "costs.keep_closed_files": {"queue": "exports"},
@@ -286,6 +288,7 @@ CELERY_BEAT_SCHEDULE = {
     "note-cost-alerts": _every("costs.note_money_alerts", minutes=10),
     "recommend": _every("costs.recommend", minutes=10),
     "prune-costs": _every("costs.prune", hours=24),
+    "judge-nodes": _every("goodput.judge_nodes", hours=1),
     "backtest": _every("planning.backtest", hours=1),
     "forecast-queue-times": _every("planning.forecast_queue_times", minutes=15),
     "tend-exports": _every("costs.tend_exports", minutes=1),

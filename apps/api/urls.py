@@ -4,7 +4,7 @@ from django.urls import URLPattern, path, re_path
 from rest_framework.views import APIView
 
 from apps.api import bills, costs, fairness, pending, proposals, quota_requests, quotas, views
-from apps.api.planning import capacity_plan, topology
+from apps.api.planning import capacity_plan, reliability, topology
 
 app_name = "api"
 
@@ -23,6 +23,7 @@ _LISTS: dict[str, type[APIView]] = {
     "queue-time-objectives": fairness.ObjectivesView,
     "slots": topology.SlotsView,
     "fragmentation": topology.FragmentationView,
+    "reliability": reliability.ReliabilityView,
     "capacity-plan": capacity_plan.CapacityPlanView,
     "costs": costs.CostsView,
     "costs/focus": costs.FocusView,

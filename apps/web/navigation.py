@@ -63,6 +63,7 @@ GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
             NavPage("GPUs", "gpus", "g", ("gpus", "gpu")),
             NavPage("Topology", "topology", "z", ("topology",)),
             NavPage("Plan", "plan", "v", ("plan", "tier_plan")),
+            NavPage("Reliability", "reliability", "1", ("reliability",), admin=True),
             NavPage("Backtest", "backtest", "k", ("backtest",)),
         ),
     ),

@@ -49,6 +49,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     ),
     "fairness": ("tier", "jain_index", "jain_allocation_ratio", "borrowable_gpu_hours"),
     "queue-time-objectives": ("tier", "p95_seconds", "attainment_ratio", "budget_left_ratio"),
+    "reliability": ("cluster", "node", "is_unreliable", "incidents", "expected", "reasons"),
     "capacity-plan": ("tier", "action", "action_gpus", "forecast_gpus", "cost_per_month"),
     "costs": MONEY,
     "waste": MONEY,

@@ -41,6 +41,7 @@ STANDING = {
     "/capacity/teams/vision/statement/": 12,
     "/capacity/fairness/gold/what-if/": 8,
     "/capacity/backtest/": 8,
+    "/capacity/reliability/": 9,
     "/capacity/plan/": 9,
     "/capacity/plan/gold/": 10,
     "/costs/": 17,

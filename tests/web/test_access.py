@@ -57,6 +57,7 @@ ADDRESSES = {
     "fairness": "/capacity/fairness/",
     "tier-fairness": "/capacity/fairness/gold/",
     "backtest": "/capacity/backtest/",
+    "reliability": "/capacity/reliability/",
     "what-if": "/capacity/fairness/gold/what-if/",
     "plan": "/capacity/plan/",
     "tier-plan": "/capacity/plan/gold/",

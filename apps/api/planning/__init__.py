@@ -1,1 +1,1 @@
-"""Endpoints of planning."""
+"""Endpoints of planning and of reliability."""

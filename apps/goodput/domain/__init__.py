@@ -1,0 +1,1 @@
+"""What work came to nothing, and where it failed."""

@@ -1,0 +1,149 @@
+"""Nodes by how often work fails on them, and interruptions by size, as lists show them."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import Column, Counts
+from apps.clusters.domain.devices.state import Health
+from apps.clusters.models import Device
+from apps.goodput.domain.reliability import NodeFailures, SizeInterruptions
+from apps.goodput.models import ReliabilityReport
+
+
+@dataclass(frozen=True, slots=True)
+class ReliabilityRow:
+    """A node over the last 30 days: failures beside those that its work would have elsewhere."""
+
+    cluster: Annotated[str, Column("Cluster")]
+    node: Annotated[str, Column("Node")]
+    is_unreliable: Annotated[
+        bool,
+        Column(
+            "Unreliable",
+            help="More failures than chance explains: 1 % for all nodes of a cluster together.",
+        ),
+    ]
+    incidents: Annotated[
+        int, Column("Failures", help="Failed runs; those within ten minutes count once.")
+    ]
+    expected: Annotated[
+        float,
+        Column(
+            "Expected", help="What its workloads would have had, by how long they ran on each node."
+        ),
+    ]
+    ratio: Annotated[
+        float | None, Column("Ratio", help="Failures ÷ expected; null where none are expected.")
+    ]
+    ratio_low: Annotated[float | None, Column("Low", help="Lower end of its 95 % range.")]
+    ratio_high: Annotated[float | None, Column("High", help="Upper end of its 95 % range.")]
+    lost_gpu_hours: Annotated[
+        float, Column("Lost", "GPU-h", "GPU-hours of the runs that failed, from their start.")
+    ]
+    gpu_hours: Annotated[float, Column("Run", "GPU-h", "GPU-hours of all runs on the node.")]
+    reasons: Annotated[Counts, Column("", help="Failed runs by the reason of their end.")]
+    devices_broken: Annotated[
+        int, Column("Broken GPUs", help="GPUs of the node that are out of order now.")
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptionRow:
+    """Workloads by the most GPUs that they held at once, and how often they were interrupted."""
+
+    cluster: Annotated[str, Column("Cluster")]
+    least_gpus: Annotated[int, Column("From", "GPUs", "Workloads that held so many and more.")]
+    workloads: Annotated[int, Column("Workloads")]
+    hours: Annotated[float, Column("Run time", "h", "Hours in which one of them ran.")]
+    interruptions: Annotated[
+        int, Column("Interruptions", help="A gang that fails together is interrupted once.")
+    ]
+    mean_hours: Annotated[
+        float | None,
+        Column("Mean between", "h", "Run time ÷ interruptions; null where there was none."),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ReliabilityState:
+    """When the nodes of a cluster were judged, over which window; None: not yet."""
+
+    cluster: str
+    start: datetime | None
+    end: datetime | None
+
+
+def reliability_states(*, visibility: Visibility) -> list[ReliabilityState]:
+    """Return when each cluster was judged, by name. One query; none for who sees some teams only.
+
+    What fails on a node belongs to all teams, so the lists are for those who see everything.
+    """
+    return [ReliabilityState(one.cluster.name, one.start, one.end) for one in _reports(visibility)]
+
+
+def reliability_rows(*, visibility: Visibility) -> list[ReliabilityRow]:
+    """Return the nodes, the least likely to be sound first. Two queries.
+
+    Empty for who sees some teams only.
+    """
+    reports = _reports(visibility)
+    broken = _broken(visibility)
+    return [row for report in reports for row in _rows(report, broken.get(report.cluster_id, {}))]
+
+
+def interruption_rows(*, visibility: Visibility) -> list[InterruptionRow]:
+    """Return interruptions by size, smallest first. One query; empty as `reliability_rows`."""
+    return [
+        InterruptionRow(
+            cluster=report.cluster.name,
+            # Parts of a GPU belong to the smallest size, which is shown as one GPU and more.
+            least_gpus=max(1, one.least),
+            workloads=one.workloads,
+            hours=one.hours,
+            interruptions=one.interruptions,
+            mean_hours=one.mean_hours,
+        )
+        for report in _reports(visibility)
+        for one in msgspec.convert(report.sizes, list[SizeInterruptions])
+    ]
+
+
+def _reports(visibility: Visibility) -> list[ReliabilityReport]:
+    if not visibility.everything:
+        return []
+    reports = ReliabilityReport.objects.filter(cluster__active=True).select_related("cluster")
+    return list(reports.order_by("cluster__name", "pk"))
+
+
+def _broken(visibility: Visibility) -> dict[int, dict[str, int]]:
+    """Return by cluster and node how many GPUs are out of order now."""
+    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    if visibility.everything:
+        rows = Device.objects.filter(health=Health.BROKEN.value).order_by()
+        for cluster_id, node in rows.values_list("cluster_id", "node_name"):
+            found[cluster_id][node] = found[cluster_id].get(node, 0) + 1
+    return found
+
+
+def _rows(report: ReliabilityReport, broken: dict[str, int]) -> Iterator[ReliabilityRow]:
+    for one in msgspec.convert(report.nodes, list[NodeFailures]):
+        yield ReliabilityRow(
+            cluster=report.cluster.name,
+            node=one.node,
+            is_unreliable=one.is_unreliable,
+            incidents=one.incidents,
+            expected=one.expected,
+            ratio=one.ratio,
+            ratio_low=one.ratio_low,
+            ratio_high=one.ratio_high,
+            lost_gpu_hours=one.lost_gpu_hours,
+            gpu_hours=one.gpu_hours,
+            reasons=Counts(one.reasons),
+            devices_broken=broken.get(one.node, 0),
+        )

@@ -1,0 +1,3 @@
+"""What is computed of failed work."""
+
+from apps.goodput.services.reliability import RELIABILITY_DAYS, judge_nodes

@@ -1,0 +1,73 @@
+"""Failures of nodes over the last weeks, judged once a day from the pod ledger."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+
+from apps.accounts.services import leases
+from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Pod
+from apps.clusters.selectors import active_clusters
+from apps.goodput.domain.reliability import interruptions_by_size, node_failures
+from apps.goodput.domain.runs import PodRun, pod_runs
+from apps.goodput.models import ReliabilityReport
+
+RELIABILITY_DAYS = 30
+_LEASE = timedelta(minutes=15)
+_COLUMNS = (
+    *("node_name", "workload_id", "bound_at", "ended_at", "gpu_equivalents"),
+    *("end_reason", "runs"),
+)
+
+
+def judge_nodes(*, now: datetime) -> int:
+    """Judge the nodes of each active cluster whose last report is of another day.
+
+    Returns how many clusters were judged.
+    """
+    return sum(_judge(one.pk, now) for one in active_clusters())
+
+
+def _judge(cluster_id: int, now: datetime) -> int:
+    ReliabilityReport.objects.bulk_create(
+        [ReliabilityReport(cluster_id=cluster_id)], ignore_conflicts=True
+    )
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    due = ReliabilityReport.objects.filter(cluster_id=cluster_id).exclude(computed_at__gte=midnight)
+    held = leases.take(due.order_by("pk"), now, lease_until=now + _LEASE)
+    if held is None:
+        return 0
+    window = Window(now - timedelta(days=RELIABILITY_DAYS), now)
+    runs = list(_runs(cluster_id, window))
+    ReliabilityReport.objects.filter(pk=held.pk).update(
+        start=window.start,
+        end=window.end,
+        computed_at=now,
+        nodes=[asdict(one) for one in node_failures(runs)],
+        sizes=[asdict(one) for one in interruptions_by_size(runs)],
+        lease_until=None,
+    )
+    return 1
+
+
+def _runs(cluster_id: int, window: Window) -> Iterator[PodRun]:
+    """Yield the runs of pods on GPUs in the window. One query, read in parts.
+
+    Claims have rows of their own in the ledger: the pods that use them are what fails.
+    """
+    pods = Pod.objects.filter(
+        Q(ended_at__isnull=True) | Q(ended_at__gte=window.start),
+        cluster_id=cluster_id,
+        bound_at__lt=window.end,
+    ).exclude(workload__kind=CLAIM_KIND)
+    start, end = window.start_seconds, window.end_seconds
+    for node, workload, bound, ended, size, reason, spans in pods.values_list(*_COLUMNS).iterator():
+        # Series may tell that a pod was bound, and not where.
+        if not node:
+            continue
+        until = ended.timestamp() if ended else end
+        life = PodRun(node, workload, bound.timestamp(), until, size, reason)
+        yield from pod_runs(life, spans, start=start, end=end)

@@ -1,0 +1,11 @@
+"""Celery entry points: primitives in, one service call, a count out."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from apps.goodput import services
+
+
+@shared_task(name="goodput.judge_nodes")
+def judge_nodes(**_: object) -> int:
+    return services.judge_nodes(now=timezone.now())

@@ -1,0 +1,108 @@
+"""Reliability: nodes on which work fails more often than elsewhere, and interruptions by size."""
+
+from collections.abc import Sequence
+
+from django.http import HttpResponseBase
+
+from apps.goodput.selectors import (
+    InterruptionRow,
+    ReliabilityRow,
+    ReliabilityState,
+    interruption_rows,
+    reliability_rows,
+    reliability_states,
+)
+from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row
+from apps.web.components.formats import Format, shown
+from apps.web.components.tables import (
+    Column,
+    Table,
+    TableRow,
+    declared_columns,
+    declared_values,
+)
+from apps.web.pages import page, respond
+from apps.web.query_session import PageRequest, QuerySession, query_session
+
+_REASONS = Column("reasons", "Reasons", wraps=True)
+
+
+@page
+def reliability(request: PageRequest) -> HttpResponseBase:
+    """Show the nodes of all clusters as they were judged last."""
+    reading = query_session(request)
+    rows = reliability_rows(visibility=reading.visibility)
+    states = reliability_states(visibility=reading.visibility)
+    nodes = _nodes(rows, reading)
+    sizes = _sizes(interruption_rows(visibility=reading.visibility), reading)
+    return respond(
+        request,
+        reading,
+        "reliability",
+        tables=[nodes, sizes],
+        figures=_figures(rows) if any(one.end for one in states) else None,
+        verdicts=[_verdict(row) for row in rows if row.is_unreliable],
+        notes=[_note(one, reading) for one in states if one.end],
+    )
+
+
+def _figures(rows: Sequence[ReliabilityRow]) -> FigureRow:
+    unreliable = [row for row in rows if row.is_unreliable]
+    lost = sum(row.lost_gpu_hours for row in rows)
+    return figure_row(
+        KeyFigure(
+            "Unreliable nodes",
+            str(len(unreliable)),
+            of=f"of {len(rows)}",
+            tone=Tone.WARNING if unreliable else Tone.NONE,
+        ),
+        KeyFigure("Failures", f"{sum(row.incidents for row in rows):,}", basis="30 days"),
+        KeyFigure("Failed runs", f"{lost:,.0f}", of="GPU-h", basis="30 days"),
+    )
+
+
+def _verdict(row: ReliabilityRow) -> str:
+    return (
+        f"Drain {row.cluster}/{row.node}: {row.ratio or 0:.1f}× the expected failures "
+        f"({row.ratio_low or 0:.1f}× to {row.ratio_high or 0:.1f}×), "
+        f"{row.lost_gpu_hours:,.0f} GPU-hours lost in 30 days."
+    )
+
+
+def _note(one: ReliabilityState, reading: QuerySession) -> str:
+    start, end = (shown(at, Format.TIME, reading.choice.zone) for at in (one.start, one.end))
+    return f"{one.cluster}: {start} to {end}, once a day."
+
+
+def _nodes(rows: Sequence[ReliabilityRow], reading: QuerySession) -> Table:
+    return Table(
+        id="nodes",
+        title="Nodes",
+        columns=list(declared_columns(ReliabilityRow, _REASONS)),
+        rows=[TableRow({**declared_values(row), "reasons": _reasons(row.reasons)}) for row in rows],
+        zone=reading.choice.zone,
+        empty=_empty(reading),
+        on_phone=("node", "incidents", "expected", "is_unreliable"),
+    )
+
+
+def _reasons(reasons: dict[str, int]) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
+
+
+def _sizes(rows: Sequence[InterruptionRow], reading: QuerySession) -> Table:
+    return Table(
+        id="sizes",
+        title="Interruptions by size",
+        columns=list(declared_columns(InterruptionRow)),
+        rows=[TableRow(declared_values(row)) for row in rows],
+        zone=reading.choice.zone,
+        empty=_empty(reading),
+        on_phone=("least_gpus", "interruptions", "mean_hours"),
+    )
+
+
+def _empty(reading: QuerySession) -> str:
+    if not reading.visibility.everything:
+        return "Shown to those who see all teams."
+    return "Not computed yet. A worker judges the nodes once a day."
