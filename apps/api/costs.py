@@ -34,7 +34,13 @@ from apps.clusters.domain.tiers import CapacityType
 from apps.costs import selectors as costs
 from apps.costs.adapters.formats import csv_parts, write_to_file
 from apps.costs.domain.costing import WASTE, Basis, Cause, Policy
-from apps.costs.domain.files import CostFile, FileFormat, FileRefused
+from apps.costs.domain.files import (
+    CostFile,
+    FileFormat,
+    FileRefused,
+    FocusVersion,
+    focus_format,
+)
 from apps.costs.domain.recommendations.recommendation import RecommendationKind, RecommendationState
 from apps.costs.selectors import (
     CostQuery,
@@ -160,6 +166,11 @@ class FocusParams(parameters.Params):
         "over.",
         error_messages={"invalid": "is not a month: write it as 2026-10"},
     )
+    version = choices(
+        [version.value for version in FocusVersion],
+        required=False,
+        help_text="The version of FOCUS; 1.0 unless told.",
+    )
     format = choices(FOCUS_FORMATS, required=False, help_text="csv unless told.")
     basis = _basis()
     policy = _policy()
@@ -202,11 +213,11 @@ class WasteView(PortalView):
 
 
 class FocusView(PortalView):
-    """A month as FOCUS 1.0."""
+    """A month as FOCUS 1.0, 1.2 or 1.3."""
 
     @extend_schema(
         operation_id="get_costs_focus",
-        summary="A month as a file of FOCUS 1.0, of teams you see in detail.",
+        summary="A month as a file of FOCUS 1.0, 1.2 or 1.3, of teams you see in detail.",
         parameters=[FocusParams],
         responses={
             (200, "text/csv"): OpenApiResponse(OpenApiTypes.STR, description="CSV."),
@@ -220,7 +231,8 @@ class FocusView(PortalView):
     def get(self, request: Request) -> HttpResponseBase:
         query = FocusParams.read(request.query_params)
         basis, policy = _charging(query)
-        format_ = FileFormat(f"focus-{query.get('format', 'csv')}")
+        version = FocusVersion(query.get("version", FocusVersion.V1_0))
+        format_ = focus_format(version, query.get("format", "csv"))
         month, visibility = _month(query), visibility_in(request)
         charged = partial(costs.period_file, month, format_, basis=basis, policy=policy)
         try:
@@ -230,8 +242,8 @@ class FocusView(PortalView):
         # A closed month is handed out as it was closed, byte for byte, as its page does.
         copy = copy_of_month(month, format_, visibility=visibility, now=timezone.now())
         if copy is None:
-            return file_response(file, format_, "focus")
-        named = "focus" if copy.as_closed else "focus-NOT-as-closed"
+            return file_response(file, format_, format_.subject)
+        named = format_.subject if copy.as_closed else f"{format_.subject}-NOT-as-closed"
         return _sent(copy.binary, file, format_, named)
 
 

@@ -9,29 +9,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from apps.costs.domain.costing import Cause
-from apps.costs.domain.files import FileFormat
-from apps.costs.domain.focus_file import (
-    EARLIER_NAMES,
-    MANDATORY,
-    OTHERS,
-    OURS,
-    Charge,
-    Issuer,
-    focus_file,
-    order,
-)
+from apps.costs.domain.files import FileFormat, FocusVersion
+from apps.costs.domain.focus_columns import focus_columns, own_columns
+from apps.costs.domain.focus_file import EARLIER_NAMES, Charge, Issuer, focus_file, order
 from apps.usage.domain.amounts import NANO
+from tests.costs.focus_requirements import REQUIREMENTS, columns_of
 from tests.costs.focus_validator import OUTDATED_RULES, needs_validator, verdict
 from tests.costs.written import NOTES, PRICE, START, bytes_of, charge, reference_charges
 
 FOCUS = (FileFormat.FOCUS_CSV, FileFormat.FOCUS_PARQUET)
-NEVER_NULL = set(MANDATORY) - {
-    "BillingAccountName",
-    "ChargeClass",
-    "ChargeDescription",
-    "PricingQuantity",
-    "PricingUnit",
-}
+MANDATORY = {name for name in columns_of("1.0") if REQUIREMENTS[name].level == "M"}
+NEVER_NULL = {name for name in MANDATORY if not REQUIREMENTS[name].nullable}
+COLUMNS = focus_columns(FocusVersion.V1_0)
+OURS = own_columns(FocusVersion.V1_0)
 UNPRICED = charge(START, 24, "Job/two", Cause.IDLE, NANO, None)
 FREE = replace(charge(START, 24, "", Cause.UNALLOCATED, NANO, PRICE), team="")
 
@@ -49,10 +39,11 @@ def rows_of(charges: list[Charge]) -> list[dict[str, str]]:
 
 
 def test_there_are_21_mandatory_columns_and_43_in_all_beside_ours() -> None:
-    assert (len(set(MANDATORY)), len({*MANDATORY, *OTHERS})) == (21, 43)
+    assert (len(MANDATORY), len(COLUMNS)) == (21, 43)
+    assert set(COLUMNS) == columns_of("1.0")
     assert all(name.startswith("x_") for name in OURS)
     (row,) = rows_of([UNPRICED])
-    assert list(row) == [*sorted({*MANDATORY, *OTHERS}), *sorted(EARLIER_NAMES), *OURS]
+    assert list(row) == [*COLUMNS, *sorted(EARLIER_NAMES), *OURS]
 
 
 def test_earlier_names_repeat_what_stands_under_the_names_of_1_0() -> None:
@@ -65,7 +56,7 @@ def test_earlier_names_repeat_what_stands_under_the_names_of_1_0() -> None:
 def test_without_earlier_names_all_that_1_0_does_not_define_has_its_prefix() -> None:
     content = focus_bytes([UNPRICED], FileFormat.FOCUS_CSV, earlier_names=False)
     names = content.decode().splitlines()[0].split(",")
-    assert names == [*sorted({*MANDATORY, *OTHERS}), *OURS]
+    assert names == [*COLUMNS, *OURS]
 
 
 def test_what_may_not_be_null_is_not() -> None:

@@ -244,14 +244,14 @@ def write(file: CostFile, format_: FileFormat, out: BinaryIO, *, bom: bool = Fal
     FOCUS files are the same formats with FOCUS's columns (`domain.focus_file`). Raises
     TooManyRows for a workbook that would be too long; `out` then holds no workbook.
     """
-    match format_:
-        case FileFormat.CSV | FileFormat.FOCUS_CSV:
+    match format_.suffix:
+        case "csv":
             # FOCUS knows no other columns than its own, and has the notes among them.
             for part in csv_parts(file, bom=bom, with_notes=not format_.is_focus):
                 out.write(part)
-        case FileFormat.XLSX:
+        case "xlsx":
             write_xlsx(file, out)
-        case FileFormat.PARQUET | FileFormat.FOCUS_PARQUET:
+        case "parquet":
             # Arrow takes 37 MB: in those processes alone that write or read such a file.
             from apps.costs.adapters.parquet import write_parquet
 

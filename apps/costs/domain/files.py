@@ -20,22 +20,53 @@ CellValue = str | int | float | bool | datetime | None
 FileRow = Sequence[CellValue]
 
 
+class FocusVersion(StrEnum):
+    """A version of FOCUS that files are written in; compared by `is_since`."""
+
+    V1_0 = "1.0"
+    V1_2 = "1.2"
+    V1_3 = "1.3"
+
+    def is_since(self, other: "FocusVersion") -> bool:
+        """Say whether it is `other` or a later one."""
+        order = list(FocusVersion)
+        return order.index(self) >= order.index(other)
+
+
 class FileFormat(StrEnum):
+    """How a file is written; of FOCUS, the version too, where it is not 1.0."""
+
     CSV = "csv"
     XLSX = "xlsx"
     PARQUET = "parquet"
     FOCUS_CSV = "focus-csv"
     FOCUS_PARQUET = "focus-parquet"
+    FOCUS_1_2_CSV = "focus-1.2-csv"
+    FOCUS_1_2_PARQUET = "focus-1.2-parquet"
+    FOCUS_1_3_CSV = "focus-1.3-csv"
+    FOCUS_1_3_PARQUET = "focus-1.3-parquet"
 
     @property
     def suffix(self) -> str:
         """What the file's name ends with, without the dot."""
-        return self.value.removeprefix("focus-")
+        return self.value.rpartition("-")[2]
+
+    @property
+    def subject(self) -> str:
+        """What the file's name begins with: `costs`, `focus` (of 1.0), or `focus-1.3`."""
+        return self.value.rpartition("-")[0] or "costs"
+
+    @property
+    def focus_version(self) -> FocusVersion | None:
+        """The version of FOCUS whose columns it has; None: it has other columns."""
+        if not self.is_focus:
+            return None
+        return FocusVersion(self.subject.removeprefix("focus").lstrip("-") or FocusVersion.V1_0)
 
     @property
     def is_focus(self) -> bool:
         """Whether its columns are FOCUS's."""
-        return self in (FileFormat.FOCUS_CSV, FileFormat.FOCUS_PARQUET)
+        return self.subject != "costs"
 
     @property
     def is_installed(self) -> bool:
@@ -138,6 +169,12 @@ class CostFile:
     columns: Sequence[FileColumn]
     rows: Iterable[FileRow]
     notes: Notes
+
+
+def focus_format(version: FocusVersion, suffix: str) -> FileFormat:
+    """Return the format of a version of FOCUS as `csv` or `parquet`."""
+    name = "focus" if version is FocusVersion.V1_0 else f"focus-{version}"
+    return FileFormat(f"{name}-{suffix}")
 
 
 def file_name(file: CostFile, name: str, format_: FileFormat) -> str:

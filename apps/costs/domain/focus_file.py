@@ -1,8 +1,8 @@
-"""Costs as FOCUS 1.0, the FinOps Foundation's columns of a bill (focus.finops.org).
+"""Costs as FOCUS, the FinOps Foundation's columns of a bill (focus.finops.org).
 
-FOCUS's own words live here, and in `bills.focus_charges`, which reads them. All 43 columns of 1.0
-are written, among them the 21 mandatory ones, which are those of 1.1 and 1.2 too; what we know
-beyond them is in columns prefixed `x_`.
+FOCUS's own words live here, in `focus_columns`, and in `bills.focus_charges`, which reads them.
+All columns of a version are written (`focus_columns`); what we know beyond them is in columns
+prefixed `x_`.
 """
 
 import json
@@ -10,84 +10,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from apps.clusters.domain.tiers import CapacityType
-from apps.costs.domain.costing import FREE, SCALE_DIGITS, Cause, cost_of
-from apps.costs.domain.files import CellType, CellValue, CostFile, FileColumn, FileRow, Notes
+from apps.clusters.domain.tiers import CapacityType, GpuSharing
+from apps.costs.domain.costing import FREE, Cause, cost_of
+from apps.costs.domain.files import CellValue, CostFile, FileRow, FocusVersion, Notes
+from apps.costs.domain.focus_columns import file_column, focus_columns, own_columns
 from apps.costs.domain.prices import OWNED
+from apps.costs.domain.split_charges import method_details, method_id
+from apps.usage.domain.amounts import NANO
 
-FOCUS_VERSION = "1.0"
 UNIT = "GPU-Hours"
-_NANO_DIGITS = 9
+ENERGY_UNIT = "Kilowatt-Hours"
+_MWH_PER_KWH = 1_000_000
+_Record = dict[str, CellValue]
 
-_MONEY = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
-_UNIT_PRICES = ("ContractedUnitPrice", "ListUnitPrice")
-_QUANTITIES = ("ConsumedQuantity", "PricingQuantity")
-_TIMES = ("BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "ChargePeriodStart")
-
-MANDATORY = (
-    "BilledCost",
-    "BillingAccountId",
-    "BillingAccountName",
-    "BillingCurrency",
-    "BillingPeriodEnd",
-    "BillingPeriodStart",
-    "ChargeCategory",
-    "ChargeClass",
-    "ChargeDescription",
-    "ChargePeriodEnd",
-    "ChargePeriodStart",
-    "ContractedCost",
-    "EffectiveCost",
-    "InvoiceIssuerName",
-    "ListCost",
-    "PricingQuantity",
-    "PricingUnit",
-    "ProviderName",
-    "PublisherName",
-    "ServiceCategory",
-    "ServiceName",
-)
-OTHERS = (
-    "AvailabilityZone",
-    "ChargeFrequency",
-    "CommitmentDiscountCategory",
-    "CommitmentDiscountId",
-    "CommitmentDiscountName",
-    "CommitmentDiscountStatus",
-    "CommitmentDiscountType",
-    "ConsumedQuantity",
-    "ConsumedUnit",
-    "ContractedUnitPrice",
-    "ListUnitPrice",
-    "PricingCategory",
-    "RegionId",
-    "RegionName",
-    "ResourceId",
-    "ResourceName",
-    "ResourceType",
-    "SkuId",
-    "SkuPriceId",
-    "SubAccountId",
-    "SubAccountName",
-    "Tags",
-)
-OURS = (
-    "x_BasisOfCharge",
-    "x_CapacityType",
-    "x_Cause",
-    "x_Cluster",
-    "x_CostCenter",
-    "x_CoverageRatio",
-    "x_GpuModel",
-    "x_PriceBookVersion",
-    "x_Team",
-    "x_Tier",
-    "x_TimeZone",
-    "x_UnallocatedPolicy",
-    "x_Unpriced",
-    "x_WindowEnd",
-    "x_WindowStart",
-)
 EARLIER_NAMES = {
     "ChargeType": "ChargeCategory",
     "InvoiceIssuer": "InvoiceIssuerName",
@@ -119,6 +54,7 @@ class Issuer:
     invoice_issuer: str = "gpuportal"
     provider: str = "gpuportal"
     publisher: str = "gpuportal"
+    host: str = "gpuportal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +65,11 @@ class Charge:
     GPU-hour, before and after the discount. Unallocated capacity has no `namespace` and no
     `workload`; its `team` is who pays for it by the policy, empty for the platform. A `correction`
     is an adjustment line of a month that is closed; its amounts are differences.
+
+    Files of 1.2 and later have the rest, too: `energy_mwh` of a line of energy, whose prices are
+    per kilowatt-hour then; `price_source`, which price of the book a line has, empty where that is
+    not known. Of 1.3: `sharing` of the tier, and `origin` of a shared GPU, the GPU-hours (of energy
+    the milliwatt-hours) of the charge that it is split from; None where that is not known.
     """
 
     start: datetime
@@ -151,6 +92,15 @@ class Charge:
     cost_center: str = ""
     region: str = ""
     correction: bool = False
+    energy_mwh: int | None = None
+    price_source: str = ""
+    sharing: GpuSharing | None = None
+    origin: int | None = None
+
+    @property
+    def is_energy(self) -> bool:
+        """Whether it is of measured energy, not of GPU-hours."""
+        return self.cause is Cause.ENERGY
 
 
 def order(charge: Charge) -> tuple[object, ...]:
@@ -171,60 +121,66 @@ def order(charge: Charge) -> tuple[object, ...]:
 
 
 def focus_file(
-    charges: Iterable[Charge], *, issuer: Issuer, notes: Notes, earlier_names: bool = True
+    charges: Iterable[Charge],
+    *,
+    issuer: Issuer,
+    notes: Notes,
+    version: FocusVersion = FocusVersion.V1_0,
+    earlier_names: bool = True,
 ) -> CostFile:
-    """Return charges (in `order`, read once) as a file of FOCUS 1.0.
+    """Return charges (in `order`, read once) as a file of a version of FOCUS.
 
-    Columns are sorted by name, FOCUS's before ours. Between them are those of EARLIER_NAMES, or
-    without `earlier_names` none: then it keeps to the letter of 1.0, where what it does not define
-    begins with `x_`, and the validator misses five columns.
+    Columns are sorted by name, FOCUS's before ours. Between them, in 1.0, are those of
+    EARLIER_NAMES, or without `earlier_names` none: then it keeps to the letter of 1.0, where what
+    it does not define begins with `x_`, and the validator misses five columns.
     """
-    earlier = sorted(EARLIER_NAMES) if earlier_names else ()
-    columns = [_column(name) for name in (*sorted((*MANDATORY, *OTHERS)), *earlier, *OURS)]
-    return CostFile(
-        f"FOCUS {FOCUS_VERSION}", columns, _rows(charges, columns, issuer, notes), notes
-    )
+    with_earlier = earlier_names and version is FocusVersion.V1_0
+    earlier = sorted(EARLIER_NAMES) if with_earlier else ()
+    names = [*focus_columns(version), *earlier, *own_columns(version)]
+    rows = _rows(charges, names, version, issuer, notes)
+    return CostFile(f"FOCUS {version}", [file_column(name) for name in names], rows, notes)
 
 
 def _rows(
-    charges: Iterable[Charge], columns: list[FileColumn], issuer: Issuer, notes: Notes
+    charges: Iterable[Charge],
+    columns: list[str],
+    version: FocusVersion,
+    issuer: Issuer,
+    notes: Notes,
 ) -> Iterator[FileRow]:
-    names = [EARLIER_NAMES.get(column.name, column.name) for column in columns]
+    names = [EARLIER_NAMES.get(name, name) for name in columns]
     same = {**_of_issuer(issuer), **_of_notes(notes)}
     for charge in charges:
         record = same | _of_money(charge) | _of_charge(charge) | _of_resource(charge)
-        # A new price book is a new price of the same SKU, so its version belongs in here.
-        record["SkuPriceId"] = f"{record['SkuPriceId']}/{notes.price_book}"
+        if version is FocusVersion.V1_0:
+            # A new price book is a new price of the same SKU, so its version belongs in here.
+            record["SkuPriceId"] = f"{record['SkuPriceId']}/{notes.price_book}"
+        if version.is_since(FocusVersion.V1_2):
+            record |= _since_1_2(charge, record)
+        if version.is_since(FocusVersion.V1_3):
+            record |= _of_split(charge)
         yield [record.get(name) for name in names]
 
 
-def _column(name: str) -> FileColumn:
-    if name in _MONEY or name in _UNIT_PRICES:
-        return FileColumn(name, CellType.SCALED, SCALE_DIGITS)
-    if name in _QUANTITIES:
-        return FileColumn(name, CellType.SCALED, _NANO_DIGITS)
-    if name in _TIMES or name in ("x_WindowStart", "x_WindowEnd"):
-        return FileColumn(name, CellType.INSTANT)
-    if name == "x_Unpriced":
-        return FileColumn(name, CellType.FLAG)
-    return FileColumn(name, CellType.RATIO if name == "x_CoverageRatio" else CellType.TEXT)
-
-
-def _of_issuer(issuer: Issuer) -> dict[str, CellValue]:
+def _of_issuer(issuer: Issuer) -> _Record:
     return {
         "BillingAccountId": issuer.billing_account_id,
         "BillingAccountName": issuer.billing_account_name,
+        "BillingAccountType": "Portal",
+        "HostProviderName": issuer.host,
         "InvoiceIssuerName": issuer.invoice_issuer,
         "ProviderName": issuer.provider,
         "PublisherName": issuer.publisher,
         "ServiceCategory": "Compute",
+        "ServiceProviderName": issuer.provider,
+        "ServiceSubcategory": "Containers",
         "ChargeFrequency": "Usage-Based",
         "PricingUnit": UNIT,
         "ConsumedUnit": UNIT,
     }
 
 
-def _of_notes(notes: Notes) -> dict[str, CellValue]:
+def _of_notes(notes: Notes) -> _Record:
     return {
         "x_BasisOfCharge": notes.basis,
         "x_CoverageRatio": notes.coverage_ratio,
@@ -236,7 +192,7 @@ def _of_notes(notes: Notes) -> dict[str, CellValue]:
     }
 
 
-def _of_money(charge: Charge) -> dict[str, CellValue]:
+def _of_money(charge: Charge) -> _Record:
     """Return amounts. FOCUS allows no cost to be null, so what is unpriced says so beside its 0."""
     cost = charge.cost or 0
     list_price = charge.list_price if charge.list_price is not None else charge.price
@@ -256,7 +212,7 @@ def _of_money(charge: Charge) -> dict[str, CellValue]:
     }
 
 
-def _of_charge(charge: Charge) -> dict[str, CellValue]:
+def _of_charge(charge: Charge) -> _Record:
     return {
         "BillingPeriodStart": charge.billing_start,
         "BillingPeriodEnd": charge.billing_end,
@@ -278,7 +234,7 @@ def _of_charge(charge: Charge) -> dict[str, CellValue]:
     }
 
 
-def _of_resource(charge: Charge) -> dict[str, CellValue]:
+def _of_resource(charge: Charge) -> _Record:
     cluster, namespace = charge.cluster, charge.namespace
     free = charge.cause in FREE
     name = f"{charge.tier}/{charge.gpu_model}" if free else charge.workload or None
@@ -298,6 +254,113 @@ def _of_resource(charge: Charge) -> dict[str, CellValue]:
     }
 
 
+def _since_1_2(charge: Charge, record: _Record) -> _Record:
+    """Return what 1.2 has beyond 1.0, or otherwise.
+
+    The portal issues no invoices, so InvoiceId stays empty, and a bill of the provider is of other
+    charges. Reserved capacity is no commitment discount that had an id, as "Committed" asks.
+    """
+    sku = f"{charge.gpu_model}/{charge.capacity_type}"
+    found: _Record = {}
+    if charge.is_energy:
+        sku = f"{sku}/energy"
+        found = _of_energy(charge)
+    priced = record | found
+    return found | {
+        "PricingCategory": (
+            "Other" if charge.capacity_type == CapacityType.RESERVED else record["PricingCategory"]
+        ),
+        "PricingCurrency": charge.currency,
+        "PricingCurrencyContractedUnitPrice": priced["ContractedUnitPrice"],
+        "PricingCurrencyEffectiveCost": record["EffectiveCost"],
+        "PricingCurrencyListUnitPrice": priced["ListUnitPrice"],
+        "SkuId": sku,
+        "SkuMeter": "Energy" if charge.is_energy else "GPU usage",
+        "SkuPriceDetails": _sku_details(charge),
+        "SkuPriceId": f"{sku}/{charge.tier}",
+        "SubAccountType": "Namespace" if charge.namespace else None,
+        "x_PriceSource": charge.price_source or None,
+    }
+
+
+def _of_energy(charge: Charge) -> _Record:
+    """Return the quantity of energy, which 1.0 has as no GPU-hours."""
+    measured = None if charge.energy_mwh is None else charge.energy_mwh * (NANO // _MWH_PER_KWH)
+    return {
+        "ConsumedQuantity": measured,
+        "ConsumedUnit": ENERGY_UNIT,
+        "PricingQuantity": measured,
+        "PricingUnit": ENERGY_UNIT,
+    }
+
+
+def _sku_details(charge: Charge) -> str:
+    """Return the properties of a SKU; a number is that of one pricing unit."""
+    details: dict[str, str | int] = {} if charge.is_energy else {"GpuCount": 1}
+    return json.dumps(
+        details
+        | {
+            "x_CapacityType": charge.capacity_type,
+            "x_GpuModel": charge.gpu_model,
+            "x_Tier": charge.tier,
+        }
+    )
+
+
+def _of_split(charge: Charge) -> _Record:
+    """Return the columns that say of which charge a line of shared GPUs is a part, and of whom.
+
+    All other columns of FOCUS are those of the charge that is split: the pool's, which is in no
+    namespace. A line of whole GPUs has none of them.
+    """
+    method = method_id(charge.sharing, is_energy=charge.is_energy)
+    if method is None:
+        return {}
+    pool = f"{charge.tier}/{charge.gpu_model}"
+    held = charge.workload if charge.cause not in FREE else ""
+    quantity, scale = charge.gpu_hours, NANO
+    if charge.is_energy:
+        quantity, scale = charge.energy_mwh or 0, _MWH_PER_KWH
+    unit = ENERGY_UNIT if charge.is_energy else UNIT
+    of = None if charge.correction else charge.origin
+    return {
+        "AllocatedMethodDetails": method_details(quantity, of, unit=unit, scale=scale),
+        "AllocatedMethodId": method,
+        "AllocatedResourceId": (
+            "/".join(filter(None, (charge.cluster, charge.namespace, held))) if held else None
+        ),
+        "AllocatedResourceName": held or None,
+        "AllocatedTags": _json_of(
+            {
+                "gpuportal/cost_center": charge.cost_center,
+                "gpuportal/namespace": charge.namespace,
+                "gpuportal/team": charge.team,
+            }
+        ),
+        "ChargeDescription": _pool_description(charge),
+        "ResourceId": f"{charge.cluster}/{pool}",
+        "ResourceName": pool,
+        "ResourceType": "GPU capacity",
+        "SubAccountId": None,
+        "SubAccountName": None,
+        "SubAccountType": None,
+        "Tags": _json_of({"gpuportal/tier": charge.tier}),
+    }
+
+
+def _pool_description(charge: Charge) -> str:
+    what = "Energy" if charge.is_energy else "GPU-hours"
+    said = f"{what} of a pool of shared {charge.gpu_model} ({charge.sharing})"
+    return f"Correction of a closed month: {said}" if charge.correction else said
+
+
+def _json_of(tags: dict[str, str]) -> str | None:
+    """Return the tags that have a value as a JSON object; None where none has."""
+    # An empty tag would be a value of its own in a FinOps tool; it is left out.
+    kept = {key: value for key, value in tags.items() if value}
+    return json.dumps(kept, ensure_ascii=False) if kept else None
+
+
 def _description(charge: Charge) -> str:
     said = f"{charge.gpu_model} GPU-hours, {charge.cause.value.replace('_', ' ')}"
     if charge.cost is None:
@@ -305,12 +368,12 @@ def _description(charge: Charge) -> str:
     return f"Correction of a closed month: {said}" if charge.correction else said
 
 
-def _tags(charge: Charge) -> str:
+def _tags(charge: Charge) -> str | None:
     """Return the tags as a JSON object; keys of ours have a prefix, as FOCUS asks of providers."""
-    tags = {
-        "gpuportal/cost_center": charge.cost_center,
-        "gpuportal/team": charge.team,
-        "gpuportal/tier": charge.tier,
-    }
-    # An empty tag would be a value of its own in a FinOps tool; it is left out.
-    return json.dumps({key: value for key, value in tags.items() if value}, ensure_ascii=False)
+    return _json_of(
+        {
+            "gpuportal/cost_center": charge.cost_center,
+            "gpuportal/team": charge.team,
+            "gpuportal/tier": charge.tier,
+        }
+    )

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from typing import NamedTuple
@@ -23,6 +23,8 @@ price; what does not fit all the same is not priced, and says so (`cost_rows.Amo
 # The unit of stored costs: a finer price could not be charged to the last digit.
 _PRICE_STEP = Decimal("1e-8")
 _MWH_PER_KWH = 1_000_000
+# Of a day on which clocks go back.
+_LONGEST_DAY = timedelta(hours=25)
 
 # Which prices may stand for a capacity type, the best first. A node that says nothing of how it
 # is paid for is of hardware that somebody owns where such a price is set, else on demand.
@@ -100,6 +102,21 @@ class PriceEntry:
         """The same in units of 1e-8."""
         return units(self.contracted)
 
+    @property
+    def tariff(self) -> int | None:
+        """The price of a kilowatt-hour as it is measured, times `pue`, in units of 1e-8."""
+        return None if self.per_kwh is None else units(self.per_kwh * self.pue)
+
+    @property
+    def reference(self) -> str:
+        """Which price it is, in a line: kind, model, capacity type, place, start and source."""
+        where = f" on {self.cluster}" if self.cluster else ""
+        where += f" in {self.tier}" if self.tier else ""
+        since = f"{self.valid_from.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
+        said = f"{self.kind} price of {self.gpu_model}, {self.capacity_type}{where}, from {since}"
+        said += ", an example that was never confirmed" if self.example else ""
+        return f"{said}: {self.source}" if self.source else said
+
     def holds(self, at: datetime) -> bool:
         """Say whether it is valid at `at`."""
         return self.valid_from <= at and (self.valid_to is None or at < self.valid_to)
@@ -145,6 +162,23 @@ class PriceBook:
         for place in places(cluster, tier, gpu_model, capacity_type):
             for entry in self._places.get(place, ()):
                 if entry.holds(at):
+                    return entry
+        return None
+
+    def entry_of(
+        self, place: tuple[str, str, str, str], prices: tuple[int, int], *, start: datetime
+    ) -> PriceEntry | None:
+        """Return the entry by which hours of a place were priced that begin within a day.
+
+        `place` is cluster, tier, GPU model and capacity type, `prices` are those of a GPU-hour
+        after and before the discount, `start` the day's. None where no entry has these prices: it
+        was taken out of the book since.
+        """
+        end = start + _LONGEST_DAY
+        for one in places(*place):
+            for entry in self._places.get(one, ()):
+                held = entry.valid_from < end and (entry.valid_to is None or start < entry.valid_to)
+                if held and (entry.contracted_units, units(entry.per_gpu_hour)) == prices:
                     return entry
         return None
 

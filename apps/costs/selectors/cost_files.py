@@ -1,8 +1,9 @@
 """Cost files: their content, and how many rows they will have."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from datetime import date, timedelta
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
 from itertools import chain
 from operator import attrgetter
 from zoneinfo import ZoneInfo
@@ -12,20 +13,25 @@ from django.db.models import Count, Q, QuerySet
 from apps.accounts.models import Team
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.columns import columns_of
+from apps.clusters.domain.tiers import GpuSharing
 from apps.clusters.domain.window import Window, day_window, days_in
-from apps.clusters.selectors import report
+from apps.clusters.models import TierRule
+from apps.clusters.selectors import report, tier_catalog
 from apps.costs.domain.costing import CHARGED, FREE, HELD, Basis, Cause, Policy
 from apps.costs.domain.files import (
     CostFile,
     FileColumn,
     FileFormat,
     FileRow,
+    FocusVersion,
     Notes,
     check_installed,
     check_row_count,
     file_columns,
 )
 from apps.costs.domain.focus_file import Charge, Issuer, focus_file, order
+from apps.costs.domain.prices import PriceBook, PriceEntry
+from apps.costs.domain.split_charges import OriginKey
 from apps.costs.models import ClosedPeriod, PoolCostDay, WorkloadCostDay
 from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.months import EVERY_GROUP, closed_period, month_query, month_window
@@ -66,6 +72,7 @@ _OF_HOLDERS = source_of((Grouping.NAMESPACE,), Filters(), EVERYTHING)
 _OF_POOLS = source_of((Grouping.CLUSTER,), Filters(), EVERYTHING)
 _EVERYTHING_OF_IT = Filters()
 _BY_DAY = (TimeStep.DAY, TimeStep.HOUR)
+_OF_POOL = (Grouping.CLUSTER, Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
 MOST_ROWS_AT_ONCE = 10_000
 """Days are read together as long as workloads have fewer rows in them."""
 
@@ -239,9 +246,10 @@ def cost_file(
     # A year of jobs that run once has more names than memory should hold.
     reading.names = NameCache({Grouping.CLUSTER, Grouping.TEAM, *asked.group_by})
     if format_.is_focus:
+        version = format_.focus_version or FocusVersion.V1_0
         currency = closed.currency if closed else report().currency
-        charges = _charges(reading, zone, centers, currency)
-        return focus_file(charges, issuer=Issuer(), notes=notes)
+        charges = _charges(reading, _ChargeContext.of(version, asked, zone, centers, currency))
+        return focus_file(charges, issuer=Issuer(), notes=notes, version=version)
     check_length(asked, format_, visibility=visibility, zone=zone)
     return CostFile("Costs", _columns(asked), _file_rows(reading, asked, centers), notes)
 
@@ -286,16 +294,100 @@ def _windows_at_once(reading: CostReader) -> Iterator[Window]:
         start = end
 
 
-def _charges(
-    reading: CostReader, zone: ZoneInfo, centers: Mapping[str, str], currency: str
-) -> Iterator[Charge]:
+@dataclass(frozen=True, slots=True)
+class _ChargeContext:
+    """What rows of costs become charges with; `version` says how much of it is needed.
+
+    `rules` are those of each tier; `pools` reads the charges that those of shared GPUs are split
+    from: of all capacity, whoever asks, since a share is one of the whole.
+    """
+
+    zone: ZoneInfo
+    centers: Mapping[str, str]
+    currency: str
+    book: PriceBook | None
+    rules: Mapping[str, Sequence[TierRule]]
+    pools: CostReader | None
+
+    @classmethod
+    def of(
+        cls,
+        version: FocusVersion,
+        asked: CostQuery,
+        zone: ZoneInfo,
+        centers: Mapping[str, str],
+        currency: str,
+    ) -> "_ChargeContext":
+        book = price_book() if version.is_since(FocusVersion.V1_2) else None
+        rules: dict[str, list[TierRule]] = defaultdict(list)
+        pools = None
+        if version.is_since(FocusVersion.V1_3):
+            for rule in tier_catalog().rules:
+                rules[rule.tier.name].append(rule)
+            named = replace(asked.filters, team=(), namespace=(), workload=())
+            held = replace(asked, filters=named, group_by=_OF_POOL, causes=tuple(Cause))
+            whole = replace(held, corrections=False)
+            pools = CostReader(whole, visibility=EVERYTHING, zone=zone)
+        return cls(zone, centers, currency, book, rules, pools)
+
+    def origins(self, part: Window) -> Mapping[OriginKey, int]:
+        """Return the GPU-hours, or the milliwatt-hours, of the charges of pools. Two queries."""
+        found: dict[OriginKey, int] = defaultdict(int)
+        for row in self.pools.rows(part) if self.pools else ():
+            key = _origin_key(row, _day_of(row, part, self.zone))
+            found[key] += row.gpu_hours if row.energy_mwh is None else row.energy_mwh
+        return found
+
+    def sharing(self, tier: str, at: datetime) -> GpuSharing | None:
+        """Return how GPUs of a tier were shared then; None where no rule says it."""
+        for rule in self.rules.get(tier, ()):
+            if rule.valid_from <= at and (rule.valid_to is None or at < rule.valid_to):
+                return GpuSharing(rule.sharing)
+        return None
+
+    def entry(self, row: CostRow, day: Window) -> PriceEntry | None:
+        """Return the price of the book that a row has; None where it is not known."""
+        if self.book is None or row.correction or row.cost is None:
+            return None
+        place = [row.groups[str(one)] for one in _OF_POOL]
+        cluster, tier, gpu_model, capacity_type = place
+        if row.cause is not Cause.ENERGY:
+            if row.price is None or row.list_price is None:
+                return None
+            prices = row.price, row.list_price
+            at = (cluster, tier, gpu_model, capacity_type)
+            return self.book.entry_of(at, prices, start=day.start)
+        # Energy of a day is one line: where its tariff changed within, it has two.
+        first, last = (
+            self.book.price(
+                cluster=cluster, tier=tier, gpu_model=gpu_model, capacity_type=capacity_type, at=at
+            )
+            for at in (day.start, day.end - timedelta(hours=1))
+        )
+        return first if first is last else None
+
+
+def _charges(reading: CostReader, context: _ChargeContext) -> Iterator[Charge]:
     for part in _windows_at_once(reading):
+        origins = context.origins(part)
         charges = [
-            _charge(row, _day_of(row, part, zone), zone, centers, currency)
+            _charge(row, _day_of(row, part, context.zone), context, origins)
             for row in reading.rows(part)
         ]
         # Two prices in one day are two rows with an equal key; their order must not vary.
         yield from sorted(charges, key=lambda charge: (order(charge), charge.price or 0))
+
+
+def _origin_key(row: CostRow, day: Window) -> OriginKey:
+    is_energy = row.cause is Cause.ENERGY
+    # The price of a GPU-hour says nothing of energy.
+    prices = (None, None) if is_energy else (row.price, row.list_price)
+    place = [row.groups[str(one)] for one in _OF_POOL]
+    cluster, tier, gpu_model, capacity_type = place
+    return OriginKey(
+        *(day.start, cluster, tier, gpu_model, capacity_type, is_energy, row.currency or ""),
+        *prices,
+    )
 
 
 def _day_of(row: CostRow, part: Window, zone: ZoneInfo) -> Window:
@@ -307,10 +399,14 @@ def _day_of(row: CostRow, part: Window, zone: ZoneInfo) -> Window:
 
 
 def _charge(
-    row: CostRow, day: Window, zone: ZoneInfo, centers: Mapping[str, str], currency: str
+    row: CostRow, day: Window, context: _ChargeContext, origins: Mapping[OriginKey, int]
 ) -> Charge:
+    zone, groups = context.zone, row.groups
     billing = month_window(day.start.astimezone(zone).date(), zone)
-    groups = row.groups
+    entry = context.entry(row, day)
+    price, list_price = row.price, row.list_price
+    if row.cause is Cause.ENERGY and entry is not None:
+        price = list_price = entry.tariff
     return Charge(
         start=day.start,
         end=day.end,
@@ -325,13 +421,17 @@ def _charge(
         gpu_hours=row.gpu_hours,
         cost=row.cost,
         # FOCUS requires a currency in each row, also where the cost is unknown.
-        currency=row.currency or currency,
-        list_price=row.list_price,
-        price=row.price,
+        currency=row.currency or context.currency,
+        list_price=list_price,
+        price=price,
         namespace=groups["namespace"],
         workload=groups["workload"],
-        cost_center=centers.get(groups["team"], ""),
+        cost_center=context.centers.get(groups["team"], ""),
         correction=row.correction,
+        energy_mwh=row.energy_mwh,
+        price_source=entry.reference if entry else "",
+        sharing=context.sharing(groups["tier"], day.start),
+        origin=origins.get(_origin_key(row, day)),
     )
 
 

@@ -232,8 +232,7 @@ def _write_file(row: Export, clock: Callable[[], datetime]) -> tuple[Stored, str
 
 def name_of(asked: ExportScope, format_: FileFormat) -> str:
     """Return the first part of a download's name: what it holds."""
-    kind = "focus" if format_.is_focus else "costs"
-    return f"{kind}-{asked.month:%Y-%m}" if asked.month else kind
+    return f"{format_.subject}-{asked.month:%Y-%m}" if asked.month else format_.subject
 
 
 def _expected_rows(asked: ExportScope, visibility: Visibility) -> int | None:

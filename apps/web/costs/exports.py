@@ -452,7 +452,7 @@ def month_file(request: PageRequest) -> HttpResponseBase:
         return refused(problem)
     format_ = FileFormat(names[0]) if names else FileFormat.CSV
     teams = reading.filters.team
-    name = "-".join(("focus" if format_.is_focus else "costs", written, *teams))
+    name = "-".join((format_.subject, written, *teams))
     make = partial(
         costs.period_file,
         month,

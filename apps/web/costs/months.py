@@ -21,12 +21,14 @@ from apps.web.costs.money_format import MoneyTable, money_row
 from apps.web.costs.query import BASES, POLICIES, CostPageQuery
 from apps.web.query_session import QuerySession
 
+_SUFFIXES = {"csv": "CSV", "xlsx": "XLSX", "parquet": "Parquet"}
 LABELS = {
-    FileFormat.CSV: "CSV",
-    FileFormat.XLSX: "XLSX",
-    FileFormat.PARQUET: "Parquet",
-    FileFormat.FOCUS_CSV: "FOCUS 1.0 (CSV)",
-    FileFormat.FOCUS_PARQUET: "FOCUS 1.0 (Parquet)",
+    format_: (
+        f"FOCUS {format_.focus_version} ({_SUFFIXES[format_.suffix]})"
+        if format_.is_focus
+        else _SUFFIXES[format_.suffix]
+    )
+    for format_ in FileFormat
 }
 
 
