@@ -121,8 +121,12 @@ def test_a_file_has_the_rows_of_the_list(priced: Priced, path: str, format_: str
 
 
 @pytest.mark.parametrize("format_", ["csv", "parquet"])
-def test_focus_bills_what_the_list_says(priced: Priced, format_: str) -> None:
-    charges = file_of(priced.portal.finn, "costs/focus", format_, period="2026-10")
+@pytest.mark.parametrize("version", [None, "1.2", "1.3"])
+def test_focus_bills_what_the_list_says(priced: Priced, format_: str, version: str | None) -> None:
+    of_version = {} if version is None else {"version": version}
+    charges = file_of(priced.portal.finn, "costs/focus", format_, period="2026-10", **of_version)
+    assert ("Provider" in charges[0], "InvoiceId" in charges[0]) == (not version, bool(version))
+    assert ("AllocatedMethodId" in charges[0]) == (version == "1.3")
     month = {"start": "2026-10-01", "end": "2026-11-01", "interval": "total"}
     assert summed(charges, "BilledCost") == summed(listed(priced.portal.finn, "costs", **month))
 
@@ -262,6 +266,7 @@ def test_a_file_is_named_for_its_window_currency_and_policy(priced: Priced) -> N
         ("costs", {"cursor": "x"}, "cursor"),
         ("costs/focus", {"period": "2026-13"}, "period"),
         ("costs/focus", {"format": "xlsx"}, "format"),
+        ("costs/focus", {"version": "1.1"}, "version"),
     ],
 )
 def test_a_mistake_is_named(

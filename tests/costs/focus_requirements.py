@@ -159,9 +159,8 @@ def violations(rows: Iterable[Row], columns: Iterable[str], version: str) -> lis
     """Return what a file has against the requirements of a version; each once."""
     kept, names = list(rows), set(columns)
     found = {f"{name} is missing" for name in columns_of(version) - names if _is_due(name)}
-    found |= {
-        f"{name} is of no column" for name in names - columns_of(version) if not _is_own(name)
-    }
+    others = names - columns_of(version)
+    found |= {f"{name} is no column of {version}" for name in others if not _OWN.fullmatch(name)}
     for row in kept:
         found.update(_of_cells(row, columns_of(version) & names))
         found.update((*_of_nulls(row), *_of_sku(row), *_of_amounts(row)))
@@ -242,9 +241,9 @@ def _of_splits(rows: Iterable[Row]) -> Iterator[str]:
             if len({row[name] for row in parts}) > 1
         )
         if not parts[0]["ChargeClass"]:
-            ratios = [_ratio(row) for row in parts]
-            if abs(sum(ratios) - 1) > Decimal("1e-9"):
-                yield f"the ratios of a charge sum to {sum(ratios)}"
+            whole = sum((_ratio(row) for row in parts), Decimal(0))
+            if abs(whole - 1) > Decimal("1e-9"):
+                yield f"the ratios of a charge sum to {whole}"
 
 
 def _ratio(row: Row) -> Decimal:

@@ -130,7 +130,7 @@ def test_what_was_asked_for_is_written_beside_its_hash(priced: Priced, format_: 
     assert hashlib.sha256(content).hexdigest() == row.sha256 == found.sha256
     assert row.size == len(content)
     assert row.state is ExportState.DONE
-    assert found.name.startswith(f"gpuportal_{'focus' if format_.is_focus else 'costs'}-2026-10_")
+    assert found.name.startswith(f"gpuportal_{format_.subject}-2026-10_")
     assert found.name.endswith(f".{format_.suffix}")
 
 

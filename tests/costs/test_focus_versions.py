@@ -57,8 +57,7 @@ def shares() -> list[Charge]:
     for line, mwh in zip(whole, drawn, strict=True):
         energy = replace(line, cause=Cause.ENERGY, gpu_hours=0, cost=mwh * 45, energy_mwh=mwh)
         # 0.45 for a kilowatt-hour.
-        tariff = {"price": 45_000_000, "list_price": 45_000_000}
-        found.append(replace(energy, origin=sum(drawn), **tariff))
+        found.append(replace(energy, origin=sum(drawn), price=45_000_000, list_price=45_000_000))
     return [*found, replace(found[0], correction=True, price=None, list_price=None, origin=None)]
 
 
@@ -179,7 +178,7 @@ def test_formats_tell_their_version() -> None:
     known = {f: f.focus_version for f in FileFormat if f.is_focus}
     assert {focus_format(v, f.suffix): v for f, v in known.items() if v is not None} == known
     assert focus_format(FocusVersion.V1_0, "csv") is FileFormat.FOCUS_CSV
-    assert FileFormat.FOCUS_1_3_CSV.subject == "focus-1.3"
+    assert FileFormat.FOCUS_1_3_CSV.subject == "focus1.3"
 
 
 @pytest.mark.django_db
@@ -225,9 +224,8 @@ def test_a_share_is_of_the_whole_pool_whoever_reads_it(priced: Priced) -> None:
 @pytest.mark.django_db
 def test_a_line_says_which_price_of_the_book_it_has(priced: Priced) -> None:
     model, kind, amount = PRICES[1]
-    Price.objects.filter(gpu_model=model, capacity_type=kind).update(
-        source="contract 7", kind="negotiated"
-    )
+    price = Price.objects.filter(gpu_model=model, capacity_type=kind)
+    price.update(source="contract 7", kind="negotiated")
     rows = [row for row in month(FocusVersion.V1_2) if row["SkuId"] == f"{model}/{kind}"]
     assert rows
     since = f"{BEGINNING:%Y-%m-%dT%H:%MZ}"

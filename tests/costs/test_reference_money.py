@@ -92,6 +92,7 @@ def test_not_busy_money_by_cause_is_that_of_the_worked_example_everywhere(tmp_pa
         ("parquet", "parquet"),
         ("focus-csv", "csv"),
         ("focus-parquet", "parquet"),
+        ("focus1.3-csv", "csv"),
     ):
         path = tmp_path / f"{format_}.{suffix}"
         call_command("export_costs", period="2026-11", format=format_, output=str(path))

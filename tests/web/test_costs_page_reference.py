@@ -74,7 +74,7 @@ def test_the_pages_the_api_and_all_files_have_the_money_of_the_worked_example(
     month = a_month(summed((row["cause"], row["cost"]) for row in wasted))
     assert month == {cause: cost for cause, cost in A_MONTH.items() if cause in WASTE}
     assert sum(month.values()) == Decimal("33060.24")
-    for format_ in ("csv", "xlsx", "parquet", "focus-csv", "focus-parquet"):
+    for format_ in ("csv", "xlsx", "parquet", "focus-csv", "focus1.3-csv", "focus1.3-parquet"):
         cause, cost = ("x_Cause", "BilledCost") if "focus" in format_ else ("cause", "cost")
         for address in (f"/costs/file?{DAYS}&by=team", "/costs/exports/file?period=2026-11"):
             response: Any = client.get(f"{address}&format={format_}")

@@ -49,7 +49,7 @@ def closed(_closed: Priced) -> Priced:
     return deepcopy(_closed)
 
 
-@pytest.mark.parametrize("format_", ["csv", "xlsx", "parquet", "focus-csv", "focus-parquet"])
+@pytest.mark.parametrize("format_", FileFormat)
 def test_a_month_is_had_in_every_format(format_: str, priced: Priced, signed_in: SignIn) -> None:
     response: Any = signed_in(priced.portal.finn).get(
         f"/costs/exports/file?period=2026-10&format={format_}&policy=use"
@@ -78,7 +78,7 @@ def test_a_closed_month_says_by_whom_and_its_files_have_the_hashes_it_names(
     assert "by finn" in page
     assert "what was before the portal" in page
     assert "Charge basis: allocated. Unallocated cost: kept with the platform. Price book" in page
-    for format_ in ("csv", "xlsx", "parquet", "focus-csv", "focus-parquet"):
+    for format_ in FileFormat:
         # Whatever is asked for: it is charged as it was closed.
         response: Any = client.get(
             f"/costs/exports/file?period=2026-10&format={format_}&policy=use"

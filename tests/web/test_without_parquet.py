@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db
 
 MONTH = date(2026, 10, 1)
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
-WITHOUT = [FileFormat.CSV, FileFormat.XLSX, FileFormat.FOCUS_CSV]
+WITHOUT = [format_ for format_ in FileFormat if format_.suffix != "parquet"]
 HOW = "requirements-parquet.txt"
 
 

@@ -34,17 +34,20 @@ class FocusVersion(StrEnum):
 
 
 class FileFormat(StrEnum):
-    """How a file is written; of FOCUS, the version too, where it is not 1.0."""
+    """How a file is written; of FOCUS, the version too, where it is not 1.0.
+
+    Databases have 16 characters for it.
+    """
 
     CSV = "csv"
     XLSX = "xlsx"
     PARQUET = "parquet"
     FOCUS_CSV = "focus-csv"
     FOCUS_PARQUET = "focus-parquet"
-    FOCUS_1_2_CSV = "focus-1.2-csv"
-    FOCUS_1_2_PARQUET = "focus-1.2-parquet"
-    FOCUS_1_3_CSV = "focus-1.3-csv"
-    FOCUS_1_3_PARQUET = "focus-1.3-parquet"
+    FOCUS_1_2_CSV = "focus1.2-csv"
+    FOCUS_1_2_PARQUET = "focus1.2-parquet"
+    FOCUS_1_3_CSV = "focus1.3-csv"
+    FOCUS_1_3_PARQUET = "focus1.3-parquet"
 
     @property
     def suffix(self) -> str:
@@ -53,7 +56,7 @@ class FileFormat(StrEnum):
 
     @property
     def subject(self) -> str:
-        """What the file's name begins with: `costs`, `focus` (of 1.0), or `focus-1.3`."""
+        """What the file's name begins with: `costs`, `focus` (of 1.0), or `focus1.3`."""
         return self.value.rpartition("-")[0] or "costs"
 
     @property
@@ -61,7 +64,7 @@ class FileFormat(StrEnum):
         """The version of FOCUS whose columns it has; None: it has other columns."""
         if not self.is_focus:
             return None
-        return FocusVersion(self.subject.removeprefix("focus").lstrip("-") or FocusVersion.V1_0)
+        return FocusVersion(self.subject.removeprefix("focus") or FocusVersion.V1_0)
 
     @property
     def is_focus(self) -> bool:
@@ -173,7 +176,7 @@ class CostFile:
 
 def focus_format(version: FocusVersion, suffix: str) -> FileFormat:
     """Return the format of a version of FOCUS as `csv` or `parquet`."""
-    name = "focus" if version is FocusVersion.V1_0 else f"focus-{version}"
+    name = "focus" if version is FocusVersion.V1_0 else f"focus{version}"
     return FileFormat(f"{name}-{suffix}")
 
 

@@ -1,8 +1,8 @@
 """How the charge of a pool of shared GPUs is split among who held them, as FOCUS 1.3 tells it.
 
 The pool of a day (cluster, tier, GPU model, capacity type, price) is the origin charge. What each
-workload held of it is an allocated charge, what nobody held its unallocated portion; together they
-are the origin charge (docs/definitions.md#split-charges).
+workload held of it is an allocated charge, unallocated capacity its unallocated portion; together
+they are the origin charge (docs/definitions.md#split-charges).
 """
 
 import json

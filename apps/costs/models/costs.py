@@ -309,7 +309,7 @@ class Export(models.Model):
 
     asked_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     subject = models.CharField(max_length=8, choices=[(s.value, s.value) for s in ExportSubject])
-    format = models.CharField(max_length=24, choices=[(f.value, f.value) for f in FileFormat])
+    format = models.CharField(max_length=16, choices=[(f.value, f.value) for f in FileFormat])
     question = models.JSONField()
     everything = models.BooleanField(default=False)
     team_ids = models.JSONField(default=list)
@@ -363,7 +363,7 @@ class ClosedFile(models.Model):
     """
 
     period = models.ForeignKey("costs.ClosedPeriod", on_delete=models.CASCADE)
-    format = models.CharField(max_length=24, choices=[(f.value, f.value) for f in FileFormat])
+    format = models.CharField(max_length=16, choices=[(f.value, f.value) for f in FileFormat])
     sha256 = models.CharField(max_length=64)
     size = models.PositiveBigIntegerField(null=True, blank=True)
     kept_at = models.DateTimeField(null=True, blank=True)

@@ -299,7 +299,7 @@ class _ChargeContext:
     """What rows of costs become charges with; `version` says how much of it is needed.
 
     `rules` are those of each tier; `pools` reads the charges that those of shared GPUs are split
-    from: of all capacity, whoever asks, since a share is one of the whole.
+    from: of all capacity for every reader, since a share is one of the whole.
     """
 
     zone: ZoneInfo
