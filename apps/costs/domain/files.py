@@ -62,9 +62,7 @@ class FileFormat(StrEnum):
     @property
     def focus_version(self) -> FocusVersion | None:
         """The version of FOCUS whose columns it has; None: it has other columns."""
-        if not self.is_focus:
-            return None
-        return FocusVersion(self.subject.removeprefix("focus") or FocusVersion.V1_0)
+        return next((one for one, formats in _FOCUS_FORMATS.items() if self in formats), None)
 
     @property
     def is_focus(self) -> bool:
@@ -84,6 +82,13 @@ class FileFormat(StrEnum):
             "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
             "parquet": "application/vnd.apache.parquet",
         }[self.suffix]
+
+
+_FOCUS_FORMATS = {
+    FocusVersion.V1_0: (FileFormat.FOCUS_CSV, FileFormat.FOCUS_PARQUET),
+    FocusVersion.V1_2: (FileFormat.FOCUS_1_2_CSV, FileFormat.FOCUS_1_2_PARQUET),
+    FocusVersion.V1_3: (FileFormat.FOCUS_1_3_CSV, FileFormat.FOCUS_1_3_PARQUET),
+}
 
 
 class CellType(StrEnum):
@@ -176,8 +181,7 @@ class CostFile:
 
 def focus_format(version: FocusVersion, suffix: str) -> FileFormat:
     """Return the format of a version of FOCUS as `csv` or `parquet`."""
-    name = "focus" if version is FocusVersion.V1_0 else f"focus{version}"
-    return FileFormat(f"{name}-{suffix}")
+    return next(one for one in _FOCUS_FORMATS[version] if one.suffix == suffix)
 
 
 def file_name(file: CostFile, name: str, format_: FileFormat) -> str:
