@@ -10,8 +10,9 @@ from apps.clusters.domain.observed.objects import (
     QuotaSnapshot,
     VolcanoQueueSnapshot,
 )
+from apps.clusters.ports import QuotaSlot
 from apps.quotas.domain.keys import Counting, QuotaRef, QuotaSource
-from apps.quotas.domain.limits import ShownQuota, seen_intervals, with_shown
+from apps.quotas.domain.limits import seen_intervals, with_shown
 from apps.quotas.domain.saturation import LimitInterval
 
 GPU = "nvidia.com/gpu"
@@ -35,8 +36,8 @@ def quota(
     )
 
 
-def shown(slot: int, hard: float | None, key: str = KEY) -> ShownQuota:
-    return ShownQuota(slot, "vision", "gpus", key, hard, 1.0)
+def shown(slot: int, hard: float | None, key: str = KEY) -> QuotaSlot:
+    return QuotaSlot(slot, "vision", "gpus", key, hard, 1.0)
 
 
 def test_every_setting_is_a_interval_cut_to_the_window() -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
@@ -15,6 +14,7 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.window import SLOT_SECONDS
+from apps.clusters.ports import QueueSlot, QuotaSlot
 from apps.pending.domain.diagnosis import ClusterState
 from apps.pending.domain.queues.cluster_queues import queues_of
 from apps.quotas.domain.keys import Counting, QuotaRef, QuotaSource, meaning_of
@@ -139,17 +139,6 @@ def _by_cell(uses: Iterable[FlavorUse]) -> Mapping[tuple[str, str], FlavorUse]:
     return {(use.flavor, use.resource): use for use in uses}
 
 
-class ShownQuota(NamedTuple):
-    """The means of a ResourceQuota's key over one slot, as kube-state-metrics shows it."""
-
-    slot: int
-    namespace: str
-    quota: str
-    key: str
-    hard: float | None
-    used: float | None
-
-
 def seen_intervals(
     seen: Iterable[ObservedObject], start: float, end: float, *, named: Collection[str] = ()
 ) -> dict[QuotaRef, KeyIntervals]:
@@ -195,7 +184,7 @@ def _intervals_of(
 
 def with_shown(
     keys: dict[QuotaRef, KeyIntervals],
-    shown: Sequence[ShownQuota],
+    shown: Sequence[QuotaSlot],
     unwatched: Collection[int],
     *,
     named: Collection[str] = (),
@@ -206,7 +195,7 @@ def with_shown(
     setting nearest in time; a key that no observed object has, has none.
     """
     slots = set(unwatched)
-    by_key: dict[QuotaRef, list[ShownQuota]] = {}
+    by_key: dict[QuotaRef, list[QuotaSlot]] = {}
     for one in shown:
         if one.slot in slots and one.hard is not None:
             id_ = QuotaRef(QuotaSource.RESOURCE_QUOTA.value, one.namespace, one.quota, one.key)
@@ -230,24 +219,9 @@ def with_shown(
     return joined
 
 
-class ShownQueue(NamedTuple):
-    """The means of a ClusterQueue's resource over one slot, as Kueue shows it.
-
-    Without a flavor it is what is pending.
-    """
-
-    slot: int
-    queue: str
-    flavor: str
-    resource: str
-    nominal: float | None
-    reserved: float | None
-    pending: float | None
-
-
 def with_shown_queues(
     keys: dict[QuotaRef, KeyIntervals],
-    shown: Sequence[ShownQueue],
+    shown: Sequence[QueueSlot],
     unwatched: Collection[int],
     *,
     named: Collection[str] = (),
@@ -268,7 +242,7 @@ def with_shown_queues(
     return joined
 
 
-def queue_key(one: ShownQueue) -> QuotaRef:
+def queue_key(one: QueueSlot) -> QuotaRef:
     """Return the key of a ClusterQueue that a row with a flavor is of."""
     return QuotaRef(QuotaSource.CLUSTER_QUEUE.value, "", one.queue, f"{one.flavor}/{one.resource}")
 

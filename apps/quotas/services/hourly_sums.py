@@ -19,7 +19,13 @@ from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, Window, clip, seconds
 from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster
-from apps.clusters.ports import MetricsSource, SourceRejected, SourceUnavailable
+from apps.clusters.ports import (
+    MetricsSource,
+    QueueSlot,
+    QuotaSlot,
+    SourceRejected,
+    SourceUnavailable,
+)
 from apps.clusters.selectors import team_spans
 from apps.clusters.services import (
     OBJECT_RETENTION,
@@ -41,8 +47,6 @@ from apps.quotas.domain.allocations import (
 )
 from apps.quotas.domain.keys import IMPLICIT, Counting, QuotaRef, QuotaSource
 from apps.quotas.domain.limits import (
-    ShownQueue,
-    ShownQuota,
     queue_key,
     seen_intervals,
     with_shown,
@@ -117,14 +121,14 @@ def read_inputs(
     named = named_by_tiers(TierHistory.load())
     seen = settings_in(cluster.pk, window)
     keys = seen_intervals(seen, start, end, named=named)
-    shown: list[ShownQuota] = []
-    queues: list[ShownQueue] = []
+    shown: list[QuotaSlot] = []
+    queues: list[QueueSlot] = []
     # Series show means of a slot and no pods: they are asked only where nobody watched.
     if unwatched:
         answers = source().quotas(window), source().queues(window)
         _check_whole(cluster, window, [*answers[0].incomplete, *answers[1].incomplete])
-        shown = [ShownQuota(*one) for one in answers[0].rows]
-        queues = [ShownQueue(*one) for one in answers[1].rows]
+        shown = list(answers[0].rows)
+        queues = list(answers[1].rows)
         keys = with_shown(keys, shown, unwatched, named=named)
         keys = with_shown_queues(keys, queues, unwatched, named=named)
     records = [row.record for row in recorded_pod_rows(cluster, window, source=None)]
@@ -243,7 +247,7 @@ def _queue_use(
 
 
 def _shown_used(
-    shown: Iterable[ShownQuota], unwatched: Collection[int]
+    shown: Iterable[QuotaSlot], unwatched: Collection[int]
 ) -> dict[QuotaRef, dict[int, float]]:
     found: dict[QuotaRef, dict[int, float]] = defaultdict(dict)
     slots = set(unwatched)
@@ -254,7 +258,7 @@ def _shown_used(
     return found
 
 
-def _shown_reserved(shown: Iterable[ShownQueue]) -> dict[QuotaRef, dict[int, float]]:
+def _shown_reserved(shown: Iterable[QueueSlot]) -> dict[QuotaRef, dict[int, float]]:
     found: dict[QuotaRef, dict[int, float]] = defaultdict(dict)
     for one in shown:
         if one.reserved is not None:
@@ -262,7 +266,7 @@ def _shown_reserved(shown: Iterable[ShownQueue]) -> dict[QuotaRef, dict[int, flo
     return found
 
 
-def _shown_pending(shown: Iterable[ShownQueue]) -> dict[tuple[str, str], dict[int, float]]:
+def _shown_pending(shown: Iterable[QueueSlot]) -> dict[tuple[str, str], dict[int, float]]:
     found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     for one in shown:
         if one.pending is not None:

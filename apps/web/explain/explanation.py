@@ -28,7 +28,7 @@ Write = Callable[[LedgerFigure, Number], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class FormulaTerm:
     """A part of a formula: an operator alone, or a number with its name and explanation.
 
     `title` is the number in full where `text` is rounded.
@@ -44,7 +44,7 @@ class Term:
 class Equation:
     """An equation of the ledger with the numbers in it; `holds`: whether they agree exactly."""
 
-    terms: Sequence[Term]
+    terms: Sequence[FormulaTerm]
     holds: bool
 
 
@@ -70,7 +70,7 @@ class Explanation:
     value: str
     rounded: str
     in_full: str
-    formula: Sequence[Term]
+    formula: Sequence[FormulaTerm]
     equations: Sequence[Equation]
     coverage: str
     from_series: str
@@ -130,27 +130,29 @@ def _kind(figure: LedgerFigure) -> Format:
 
 def _formula(
     figure: LedgerFigure, amounts: Amounts, scope: FigureScope, query: Query
-) -> list[Term]:
+) -> list[FormulaTerm]:
     """Return the terms of a figure's formula, rounded for reading."""
     return _terms(figure.formula, amounts, scope, query, rounded)
 
 
 def _terms(
     formula: Sequence[str], amounts: Amounts, scope: FigureScope, query: Query, write: Write
-) -> list[Term]:
+) -> list[FormulaTerm]:
     return [
-        _number(FIGURES[part], amounts, scope, query, write) if part in FIGURES else Term(part)
+        _number(FIGURES[part], amounts, scope, query, write)
+        if part in FIGURES
+        else FormulaTerm(part)
         for part in formula
     ]
 
 
 def _number(
     figure: LedgerFigure, amounts: Amounts, scope: FigureScope, query: Query, write: Write
-) -> Term:
+) -> FormulaTerm:
     value = figure.value(amounts)
     text, full = write(figure, value), in_full(figure, value)
     title = full if full != text else ""
-    return Term(text, figure.label.lower(), scope.href(figure.key, query), title)
+    return FormulaTerm(text, figure.label.lower(), scope.href(figure.key, query), title)
 
 
 def _equations(amounts: Amounts, scope: FigureScope, query: Query) -> list[Equation]:

@@ -23,7 +23,7 @@ from apps.web.components.formats import NOTHING, Format, Value, percent, plain, 
 from apps.web.components.page_query import FEW_ROWS, TIMES, figure_href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.costs.query import CAUSES
-from apps.web.explain.explanation import instants_of, queries_of
+from apps.web.explain.explanation import FormulaTerm, instants_of, queries_of
 from apps.web.explain.providers import FigureQuery, explained, filters_of, names_of, subject_of
 from apps.web.pages import page, respond
 from apps.web.query_session import (
@@ -52,16 +52,6 @@ _FORMATS = {
     FigureUnit.TIME: Format.TIME,
 }
 _TOLERANCE = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class FormulaTerm:
-    """An operator alone, or a number with its label; `title` is the number in full."""
-
-    text: str
-    label: str = ""
-    href: str = ""
-    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,29 +20,13 @@ from apps.clusters.domain.devices.exporter_profile import Family
 from apps.clusters.domain.window import SLOT_SECONDS
 
 ACTIVITY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"  # fraction 0..1
-
-
 UTILIZATION = "DCGM_FI_DEV_GPU_UTIL"  # whole per cent; not on MIG
-
-
 MEMORY = "DCGM_FI_DEV_FB_USED"  # MiB
-
-
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"  # counter, mJ since boot
-
-
 SM_ACTIVE = "DCGM_FI_PROF_SM_ACTIVE"  # fraction; off by default
-
-
 TENSOR_ACTIVE = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"  # fraction
-
-
 MEMORY_COPY = "DCGM_FI_DEV_MEM_COPY_UTIL"  # whole per cent; not on MIG
-
-
 _MIB = 1024.0**2
-
-
 _WH_PER_JOULE = 1.0 / 3600.0
 
 
@@ -163,7 +147,6 @@ def exporters_with(signs: set[str]) -> list[ExporterMetrics]:
 # An exporter whose target labels say `pod` without a clash names itself, not a workload. `up`
 # tells which pods these are; only where it is not kept does the name decide.
 _EXPORTER = re.compile(r"dcgm|exporter")
-
 Pods = Collection[tuple[str, str]]
 """(namespace, pod)."""
 
@@ -323,7 +306,6 @@ def workload(holder: HolderLabels, target_pods: Pods | None = None) -> tuple[str
 
 
 UP = "up"  # 0 or 1, for each scrape target, with exactly the target's labels
-
 _Plan = tuple[tuple[ExporterMetrics, LabelScheme, tuple[str, ...]], ...]
 
 
