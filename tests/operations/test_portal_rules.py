@@ -49,6 +49,7 @@ def rows(name: str, labels: str, values: str) -> dict[str, str]:
 
 HEARTBEAT = "gpuportal_beat_heartbeat_timestamp_seconds"
 QUEUE_TIME = "gpuportal_tier_queue_time_seconds"
+OBJECTIVE, _SPANS = "gpuportal_tier_objective", ("1h", "6h")
 EXCLUSIVE = 'tier="whole",sharing="exclusive",quantile="0.95"'
 CASES = [
     pytest.param("GpuportalWatchdog", [], 1, id="always"),
@@ -192,6 +193,25 @@ CASES = [
         ],
         1,
         id="errors",
+    ),
+    pytest.param(
+        "GpuQueueTimeBudgetBurns",
+        [
+            *(rows(f"{OBJECTIVE}_burn_rate_{span}", 'tier="whole"', "9x400") for span in _SPANS),
+            rows(f"{OBJECTIVE}_burn_rate_1h", 'tier="over"', "0x400"),
+            rows(f"{OBJECTIVE}_burn_rate_6h", 'tier="over"', "9x400"),
+        ],
+        1,
+        id="one-budget-burns-and-one-did",
+    ),
+    pytest.param(
+        "GpuQueueTimeBudgetSpent",
+        [
+            rows(f"{OBJECTIVE}_budget_left_ratio", 'tier="spent"', "-0.1x400"),
+            rows(f"{OBJECTIVE}_budget_left_ratio", 'tier="left"', "0.1x400"),
+        ],
+        1,
+        id="a-budget-is-spent",
     ),
     pytest.param(
         "GpuportalTasksFail",

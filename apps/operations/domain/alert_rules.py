@@ -29,7 +29,7 @@ _EXCLUSIVE = 'gpuportal_tier_queue_time_seconds{sharing="exclusive",quantile="0.
 
 def portal_group() -> dict[str, Any]:
     """Return the group of rules about the portal."""
-    rules = [*_switches(), *_data(), *_tasks(), *_people(), _queue_time()]
+    rules = [*_switches(), *_data(), *_tasks(), *_people(), _queue_time(), *_objectives()]
     return {"name": "gpuportal-portal", "interval": "1m", "rules": rules}
 
 
@@ -210,6 +210,38 @@ def _queue_time() -> dict[str, Any]:
         "The p95 queue time of {{ $labels.tier }} is {{ $value | humanizeDuration }}, more than "
         "twice the mean of the week before.",
     )
+
+
+_FAST_BURN = 5.6
+"""A twentieth of the error budget of 28 days in 6 hours (`fairness.domain.objectives.RULES`)."""
+
+
+def _objectives() -> list[dict[str, Any]]:
+    """Warn of queue-time objectives whose error budget burns fast or is spent."""
+    hour, quarter, left = (
+        f"max by (tier) (gpuportal_tier_objective_{name})"
+        for name in ("burn_rate_1h", "burn_rate_6h", "budget_left_ratio")
+    )
+    return [
+        alert(
+            "GpuQueueTimeBudgetBurns",
+            f"({quarter} > {_FAST_BURN}) and ({hour} > {_FAST_BURN})",
+            "15m",
+            "warning",
+            "A queue-time objective loses its error budget fast",
+            "Work on {{ $labels.tier }} misses its queue-time objective {{ $value | humanize }} "
+            "times as often as its error budget allows, for the last hour and the last 6 hours.",
+        ),
+        alert(
+            "GpuQueueTimeBudgetSpent",
+            f"{left} < 0",
+            "1h",
+            "warning",
+            "A queue-time objective is missed",
+            "More work on {{ $labels.tier }} missed its queue-time objective than its error budget "
+            "allows: see the page of the tier.",
+        ),
+    ]
 
 
 ACTIVITY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"

@@ -54,10 +54,10 @@ def _forecast(cluster_id: int, name: str, now: datetime) -> int:
     except NothingRecorded:
         QueueForecast.objects.filter(pk=held.pk).update(**values)
         return 0
-    tiers = _forecasters(demand, _packing(cluster_id))
+    tiers = tier_forecasters(demand, _packing(cluster_id))
     past = [PastForecast(*one) for one in held.past]
     if held.trained_at is None or held.trained_at <= now - _TRAINED_FOR:
-        past = list(_past_forecasts(tiers, demand.window))
+        past = list(past_forecasts(tiers, demand.window))
         values |= {"past": [list(one) for one in past], "trained_at": now}
     values["rows"] = [asdict(row) for row in _rows(tiers, past, now.timestamp())]
     QueueForecast.objects.filter(pk=held.pk).update(**values)
@@ -70,7 +70,7 @@ def _packing(cluster_id: int) -> Packing:
     return Packing(next(iter(known), "") or Packing.SPREAD.value)
 
 
-def _forecasters(demand: RecordedDemand, packing: Packing) -> Mapping[str, TierForecaster]:
+def tier_forecasters(demand: RecordedDemand, packing: Packing) -> Mapping[str, TierForecaster]:
     past: dict[str, list[PastWork]] = defaultdict(list)
     for work, life in zip(demand.works, demand.lives, strict=True):
         past[work.tier].append(PastWork(work, life))
@@ -81,7 +81,7 @@ def _forecasters(demand: RecordedDemand, packing: Packing) -> Mapping[str, TierF
     }
 
 
-def _past_forecasts(tiers: Mapping[str, TierForecaster], window: Window) -> Iterator[PastForecast]:
+def past_forecasts(tiers: Mapping[str, TierForecaster], window: Window) -> Iterator[PastForecast]:
     """Yield what replays would have said of earlier work that had to queue, and its queue time."""
     first = (window.start + _BEFORE).timestamp()
     queued = [

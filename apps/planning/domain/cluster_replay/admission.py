@@ -79,6 +79,7 @@ class QueueAdmission:
         self._holders: dict[str, dict[int, QuotaHolder]] = {name: {} for name in self._queues}
         self._held_in: dict[int, str] = {}
         self._live: set[str] = set()
+        self._least: dict[str, dict[str, float]] = {}
 
     @property
     def is_dirty(self) -> bool:
@@ -100,6 +101,7 @@ class QueueAdmission:
             work.requires,
         )
         self._lines[queue.name].add(PendingGroup("", needs), key)
+        self._least.pop(queue.name, None)
         self._live.add(queue.name)
         return True
 
@@ -155,6 +157,9 @@ class QueueAdmission:
     def _unblock(self, root: int) -> None:
         for name in self._members[root]:
             line = self._lines[name]
+            # Most that goes frees too little for what is pending: then all stays as it is.
+            if name in self._least and self._is_too_little(name):
+                continue
             # Also where nobody is pending now: who comes later must not find it blocked.
             line.unblock()
             if len(line):
@@ -181,10 +186,25 @@ class QueueAdmission:
             else:
                 line.block(group)
         self._live.discard(name)
+        if not queue.strict:
+            self._least[name] = _least_units(line)
         return None
+
+    def _is_too_little(self, name: str) -> bool:
+        """Say whether a queue has less quota than the least that is pending in it needs."""
+        most = self._most_room(self._queues[name])
+        least = self._least[name].items()
+        return all(units > most.get(counted, 0.0) + SLACK for counted, units in least)
 
     def _is_hopeless(self, queue: ReplayQueue) -> Callable[[Hashable], bool]:
         """Return what says that no flavor has so much quota, not by preemption either."""
+        most = self._most_room(queue)
+        return lambda needs: (
+            isinstance(needs, _QuotaNeeds) and needs.units > most.get(needs.counted, 0.0) + SLACK
+        )
+
+    def _most_room(self, queue: ReplayQueue) -> dict[str, float]:
+        """Return the most units that one flavor has for a queue, by what is counted."""
         most: dict[str, float] = {}
         for key in queue.quotas:
             room = self._tree.available(queue.name, key)
@@ -193,9 +213,7 @@ class QueueAdmission:
             elif queue.reclaim != Reclaim.NEVER:
                 room = max(room, self._tree.unused(queue.name, key))
             most[key[1]] = max(most.get(key[1], 0.0), room)
-        return lambda needs: (
-            isinstance(needs, _QuotaNeeds) and needs.units > most.get(needs.counted, 0.0) + SLACK
-        )
+        return most
 
     def _fitting(
         self, queue: ReplayQueue, work: RecordedWork
@@ -262,3 +280,12 @@ class QueueAdmission:
 
     def _requires(self, work: RecordedWork, key: FlavorTier) -> Labels:
         return tuple(sorted({*work.requires, *self._flavors.get(key[0], ())}))
+
+
+def _least_units(line: PendingLine) -> dict[str, float]:
+    """Return the least units that pending work of a queue needs, by what is counted."""
+    least: dict[str, float] = {}
+    for needs in line.needs():
+        if isinstance(needs, _QuotaNeeds):  # pragma: no branch
+            least[needs.counted] = min(needs.units, least.get(needs.counted, inf))
+    return least

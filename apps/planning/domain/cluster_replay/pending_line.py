@@ -37,14 +37,17 @@ class PendingLine:
     def remove(self, number: int) -> None:
         self._there.discard(number)
 
+    def needs(self) -> set[Hashable]:
+        """Return what pending work needs; what has gone may still be among it."""
+        return {group.needs for group in self._heaps}
+
     def block(self, group: PendingGroup) -> None:
         """Let pass what needs the same, until `unblock`."""
         self._blocked.add(group.needs)
 
     def block_where(self, is_hopeless: Callable[[Hashable], bool]) -> None:
         """Let pass all groups whose needs are hopeless, until `unblock`."""
-        needs = {group.needs for group in self._heaps} - self._blocked
-        self._blocked |= {one for one in needs if is_hopeless(one)}
+        self._blocked |= {one for one in self.needs() - self._blocked if is_hopeless(one)}
 
     def close(self) -> None:
         """Let no later work pass, until `unblock`."""

@@ -1,0 +1,169 @@
+"""Holds expected queue times against those of `campus`: what would have been said, what came.
+
+`python -m tests.planning.scenario_forecasts` writes what a watch would have recorded of 35 days,
+learns from days 9 to 21 as a worker does, and tests on work of days 22 to 35. It ends with status 1
+where a range of 80 % holds less than 75 % or more than 85 % of the queue times of work that had to
+queue, where its pinball loss is no less than that of plain history, or where the Brier score of
+«starts now» is no less than that of the base rate.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+from typing import TYPE_CHECKING
+
+from simulator.fleet import DAY
+from simulator.scenarios.registry import load
+from tests.simulator.truths import NOW
+
+if TYPE_CHECKING:
+    from apps.planning.domain.expected_starts import PastWork, TierForecaster
+    from apps.planning.selectors import RecordedDemand
+
+_TODAY = NOW // DAY * DAY
+_DAYS, _LEARNT = 35, 21
+_SAMPLE = 400
+_HISTORY = 30 * DAY
+_NOW_SECONDS = 60.0
+_FRACTIONS = (0.1, 0.5, 0.9)
+_HELD = (0.75, 0.85)
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastScores:
+    """What is held: a share (0..1), pinball losses in seconds, Brier scores (0..1)."""
+
+    within: float
+    pinball: float
+    history_pinball: float
+    brier: float
+    base_brier: float
+
+    def failures(self) -> Iterator[str]:
+        """Yield a line for each score that is not as promised."""
+        low, high = _HELD
+        if not low <= self.within <= high:
+            yield f"80 % ranges hold {self.within:.1%} of queue times"
+        if self.pinball >= self.history_pinball:
+            yield f"pinball loss {self.pinball:,.0f} s, plain history {self.history_pinball:,.0f} s"
+        if self.brier >= self.base_brier:
+            yield f"Brier score {self.brier:.3f}, base rate {self.base_brier:.3f}"
+
+
+def pinball(values: Sequence[float], quantiles: Sequence[float]) -> float:
+    """Return the mean pinball loss of quantiles at 10, 50 and 90 %, for values that came."""
+    losses = [
+        max(fraction * (value - quantile), (fraction - 1) * (value - quantile))
+        for value in values
+        for fraction, quantile in zip(_FRACTIONS, quantiles, strict=True)
+    ]
+    return sum(losses) / len(losses)
+
+
+def scores(learnt: "RecordedDemand", whole: "RecordedDemand", *, split: float) -> ForecastScores:
+    """Return the scores of forecasts of work that was asked for after `split`."""
+    from apps.planning.domain.cluster_replay.inputs import Packing
+    from apps.planning.domain.queue_time_ranges import forecast
+    from apps.planning.services.queue_forecasts import past_forecasts, tier_forecasters
+
+    past = list(past_forecasts(tier_forecasters(learnt, Packing.PACK), learnt.window))
+    tiers = tier_forecasters(whole, Packing.PACK)
+    tested = [one for own in tiers.values() for one in own.past if _is_tested(one, split)]
+    queued, losses, plain, brier = [], [], [], []
+    for one in _sample([one for one in tested if _wait(one) > _NOW_SECONDS]):
+        tier = tiers[one.work.tier]
+        at, waited = one.work.asked_at, _wait(one)
+        found = forecast(one.work.tier, *tier.estimate(one.work, at), past)
+        history = _plain(tier.past, one)
+        if found is None or history is None:
+            continue
+        queued.append(found.queued[0] <= waited <= found.queued[2])
+        losses.append(pinball([waited], found.queued))
+        plain.append(pinball([waited], history))
+    rate = _base_rate(tiers.values(), split)
+    base = []
+    for one in _sample(tested):
+        _, starts_now = tiers[one.work.tier].estimate(one.work, one.work.asked_at)
+        happened = float(_wait(one) <= _NOW_SECONDS)
+        brier.append((starts_now - happened) ** 2)
+        base.append((rate - happened) ** 2)
+    return ForecastScores(*(sum(own) / len(own) for own in (queued, losses, plain, brier, base)))
+
+
+def _is_tested(one: "PastWork", split: float) -> bool:
+    times = one.life.times
+    return times.asked_at >= split and times.started_at is not None
+
+
+def _wait(one: "PastWork") -> float:
+    times = one.life.times
+    assert times.started_at is not None
+    return times.started_at - times.asked_at
+
+
+def _sample(works: Sequence["PastWork"]) -> list["PastWork"]:
+    return Random(len(works)).sample(list(works), min(_SAMPLE, len(works)))  # noqa: S311
+
+
+def _plain(past: Sequence["PastWork"], asked: "PastWork") -> tuple[float, ...] | None:
+    """Return the quantiles of work of half to twice the size that started in the month before."""
+    at, units = asked.work.asked_at, asked.work.units
+    waits = sorted(
+        _wait(one)
+        for one in past
+        if (began := one.life.times.started_at) is not None
+        and at - _HISTORY <= began <= at
+        and units / 2 <= one.work.units <= units * 2
+    )
+    return tuple(waits[int(one * (len(waits) - 1))] for one in _FRACTIONS) if waits else None
+
+
+def _base_rate(tiers: Iterable["TierForecaster"], split: float) -> float:
+    started = [
+        _wait(one) <= _NOW_SECONDS
+        for own in tiers
+        for one in own.past
+        if (began := one.life.times.started_at) is not None and began < split
+    ]
+    return sum(started) / len(started)
+
+
+def campus_scores() -> ForecastScores:
+    """Return the scores on the recorded tables of `campus`."""
+    from tests.planning.recorded_scenario import record_scenario
+
+    start, split = _TODAY - _DAYS * DAY, _TODAY - (_DAYS - _LEARNT) * DAY
+    cluster = record_scenario(load("campus", now=NOW), start=start, end=_TODAY)
+    learnt = _demand(cluster.name, start, split)
+    return scores(learnt, _demand(cluster.name, start, _TODAY), split=split)
+
+
+def _demand(cluster: str, start: int, end: int) -> "RecordedDemand":
+    from apps.accounts.permissions import EVERYTHING
+    from apps.clusters.domain.window import Window
+    from apps.planning.selectors import recorded_demand
+
+    window = Window(datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC))
+    return recorded_demand(cluster, window, visibility=EVERYTHING)
+
+
+def main() -> int:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+    found = campus_scores()
+    sys.stdout.write(f"{found}\n")
+    wrong = list(found.failures())
+    sys.stdout.write("".join(f"{line}\n" for line in wrong))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
