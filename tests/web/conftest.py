@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -181,6 +182,24 @@ class Visit:
     def note_crash(self, error: object) -> None:
         self.problems.append(f"script error: {error}")
 
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note what goes wrong until the end of the block."""
+        with ExitStack() as until_end:
+            for event, note in (
+                ("console", self.note_console),
+                ("request", self.note_request),
+                ("response", self.note_response),
+                ("pageerror", self.note_crash),
+            ):
+                self.page.on(event, note)  # type: ignore[call-overload]
+                until_end.callback(self.page.remove_listener, event, note)
+            yield
+
+
+# A page that shows no document has no storage.
+FORGET = "() => { try { localStorage.clear(); sessionStorage.clear(); } catch {} }"
+
 
 class Screen:
     """A browser in a thread of its own.
@@ -193,6 +212,8 @@ class Screen:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="browser")
         self._playwright = self._thread.submit(lambda: sync_playwright().start()).result()
         self._browser: Browser = self._thread.submit(self._launch).result()
+        # (Address of the server, whether scripts run) → a window that nobody looks at.
+        self._left: dict[tuple[str, bool], Page] = {}
 
     def _launch(self) -> Browser:
         return self._playwright.chromium.launch(
@@ -213,31 +234,57 @@ class Screen:
         dark: bool = False,
         scripts: bool = True,
         provoked: tuple[str, ...] = (),
+        left_as_found: bool = True,
     ) -> None:
-        """Take the steps in a fresh context, and fail on anything the pages got wrong.
+        """Take the steps as somebody who was never here, and fail on what the pages got wrong.
 
-        Problems that hold one of the texts `provoked` are what the steps are about.
+        Problems that hold one of the texts `provoked` are what the steps are about. A window that
+        steps change for good is not `left_as_found`.
         """
 
         def run() -> list[str]:
-            context = self._browser.new_context(
-                base_url=url,
-                viewport={"width": width, "height": 900},
-                color_scheme="dark" if dark else "light",
-                java_script_enabled=scripts,
-                locale="en-US",
-            )
-            with context:
-                visit = Visit(context.new_page(), url)
-                visit.page.on("console", visit.note_console)
-                visit.page.on("request", visit.note_request)
-                visit.page.on("response", visit.note_response)
-                visit.page.on("pageerror", visit.note_crash)
-                steps(visit.page)
+            page = self._window(url, scripts=scripts)
+            visit = Visit(page, url)
+            try:
+                page.set_viewport_size({"width": width, "height": 900})
+                page.emulate_media(media="null", color_scheme="dark" if dark else "light")
+                with visit.watched():
+                    steps(page)
+            except BaseException:
+                page.context.close()
+                raise
+            if left_as_found:
+                self._leave(page)
+                self._left[url, scripts] = page
+            else:
+                page.context.close()
             return visit.problems
 
         problems = self._thread.submit(run).result()
         assert [p for p in problems if not any(text in p for text in provoked)] == []
+
+    def _window(self, url: str, *, scripts: bool) -> Page:
+        """Return a window that was left, or a new one: which takes the browser a second."""
+        if (url, scripts) in self._left:
+            return self._left.pop((url, scripts))
+        for key in [key for key in self._left if key[0] != url]:
+            self._left.pop(key).context.close()
+        context = self._browser.new_context(
+            base_url=url, java_script_enabled=scripts, locale="en-US"
+        )
+        return context.new_page()
+
+    def _leave(self, page: Page) -> None:
+        """Make a window forget who was there, but for the files that it keeps by their address."""
+        for other in page.context.pages:
+            if other is not page:
+                other.close()
+        page.unroute_all(behavior="ignoreErrors")
+        page.mouse.move(0, 0)
+        page.evaluate(FORGET)
+        page.goto("about:blank")
+        page.context.clear_permissions()
+        page.context.clear_cookies()
 
 
 @pytest.fixture(scope="session")

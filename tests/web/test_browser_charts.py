@@ -116,7 +116,7 @@ def test_on_a_touch_screen_a_drag_is_left_to_scroll_the_page(served: str, screen
         assert page.locator(".zoomlayer path").count() == 0
         assert page.url == before
 
-    screen.visit(served, steps, width=390)
+    screen.visit(served, steps, width=390, left_as_found=False)
 
 
 def test_what_is_next_to_nothing_is_drawn_so_that_it_can_be_seen(
