@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -205,32 +204,6 @@ def test_static_files_are_compressed_and_named_by_content_in_production_only(
     development, finders = read(tmp_path, {}, "STORAGES", "WHITENOISE_USE_FINDERS")
     assert "Manifest" not in development["staticfiles"]["BACKEND"]
     assert finders
-
-
-@pytest.mark.long
-def test_what_pages_load_is_collected_compressed_under_names_of_its_content(
-    tmp_path: Path,
-) -> None:
-    ours = ("GPUPORTAL_", "DATABASE_", "CACHE_", "CELERY_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    subprocess.run(
-        [sys.executable, "manage.py", "collectstatic", "--noinput", "--verbosity", "0"],
-        cwd=ROOT,
-        env={**kept, **PRODUCTION, "GPUPORTAL_STATIC_DIR": str(tmp_path / "static")},
-        check=True,
-    )
-    folder = tmp_path / "static"
-    names = json.loads((folder / "staticfiles.json").read_text(encoding="utf-8"))["paths"]
-    templates = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "templates").rglob("*.html"))
-    loaded = set(re.findall(r"{% static '([^']+)' %}", templates))
-    assert "npm/plotly/plotly-basic.min.js" in loaded
-    assert loaded <= names.keys()
-    assert all((folder / names[name]).is_file() for name in loaded)
-    plotly = folder / names["npm/plotly/plotly-basic.min.js"]
-    packed = plotly.with_name(f"{plotly.name}.gz")
-    assert packed.stat().st_size < plotly.stat().st_size / 2
-    # A few files of each package, in their four forms, rather than whole packages.
-    assert sum(1 for path in (folder / "npm").rglob("*") if path.is_file()) < 50
 
 
 def test_a_cache_that_is_away_holds_a_page_up_for_a_second_at_most(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import pytest
 import requests
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from apps.operations.management.commands.demo import (
@@ -297,13 +298,17 @@ def test_a_port_of_the_environment_that_is_none_is_refused(
         ports()
 
 
-def test_port_0_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    assert "PORT=0" in told_by_demo(tmp_path, PORT="0")
-
-
-def test_an_unknown_scenario_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    told = told_by_demo(tmp_path, SCENARIO="../portal")
-    assert "the demo knows reference, helios, openb, campus" in told
+def test_words_that_it_cannot_follow_are_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("apps.operations.management.commands.demo.place_of", None)
+    monkeypatch.setenv("SCENARIO", "../portal")
+    with pytest.raises(CommandError, match="the demo knows reference, helios, openb, campus"):
+        call_command("demo")
+    monkeypatch.setenv("SCENARIO", "reference")
+    monkeypatch.setenv("PORT", "0")
+    with pytest.raises(CommandError, match=r"^PORT=0"):
+        call_command("demo")
 
 
 def test_the_accounts_of_a_real_portal_keep_the_demo_out(tmp_path: Path) -> None:

@@ -194,6 +194,7 @@ OF_A_ROW = frozenset(
     }
 )
 """The pages that name one."""
+PAGE_NAMES = OF_A_ROW.union(_PAGES)
 
 
 def campus_pages() -> dict[str, str]:

@@ -8,7 +8,7 @@ from pytest_django import Settings
 from apps.alerts.models import Delivery, IdleAnswer
 from tests.factories import make_portal
 from tests.web.alerts import SECRET, SLACK, Board, make_board, say_many
-from tests.web.appearances import LOOKS
+from tests.web.appearances import LOOKS, share_of
 from tests.web.axe import cookie_of, settle, violations
 from tests.web.conftest import Screen
 
@@ -33,15 +33,16 @@ def test_axe_finds_nothing_and_no_page_scrolls_sideways(
     board: Board, address: str, screen: Screen, dark: bool, width: int
 ) -> None:
     found: list[str] = []
+    paths = (
+        "/alerts/",
+        "/alerts/channels/",
+        f"/alerts/channels/{board.team.pk}/",
+        f"/alerts/deliveries/?channel={board.bens.pk}",
+    )
 
     def look(page: Page) -> None:
         page.context.add_cookies([cookie])
-        for path in (
-            "/alerts/",
-            "/alerts/channels/",
-            f"/alerts/channels/{board.team.pk}/",
-            f"/alerts/deliveries/?channel={board.bens.pk}",
-        ):
+        for path in share_of(paths, dark=dark):
             page.goto(path)
             settle(page)
             for closed in page.locator("main details").all()[:3]:

@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.costs.portal import PRICES, make_priced
-from tests.web.appearances import LOOKS
+from tests.web.appearances import LOOKS, share_of
 from tests.web.axe import cookie_of, settle, violations
 from tests.web.conftest import Screen
 from tests.web.test_browser import draw_all
@@ -36,7 +36,7 @@ def test_axe_finds_nothing_and_nothing_is_too_wide(
 
     def steps(page: Page) -> None:
         page.context.add_cookies([cookie])
-        for path in paths:
+        for path in share_of(paths, dark=dark):
             page.goto(path)
             settle(page)
             assert violations(page) == [], path

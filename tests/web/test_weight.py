@@ -1,5 +1,10 @@
 """What a page weighs over the wire, with static files as a production portal serves them."""
 
+import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -7,14 +12,14 @@ from urllib.parse import urlsplit
 
 import pytest
 from django.contrib.staticfiles.finders import get_finders
-from django.core.management import call_command
 from django.db import connections
-from django.test import Client, override_settings
+from django.test import Client
 from django.test.testcases import LiveServerThread
 from playwright.sync_api import Page
 from pytest_django import Settings
 
-from tests.servers import kept
+from tests.servers import ROOT, kept
+from tests.test_settings import PRODUCTION
 from tests.web.conftest import HOURLY, Screen, make_filled_portal
 from tests.web.test_browser import draw_all, sign_in
 
@@ -35,20 +40,26 @@ AS_IN_PRODUCTION = {
 
 @pytest.fixture(scope="session")
 def static_root() -> Path:
-    """Return where the static files are as production collects them.
+    """Return where the static files are as a process of production collects them.
 
-    Compressing takes 15 seconds: it is done when a file has changed.
+    Compressing takes 15 seconds: it is done when a file or the settings have changed.
     """
 
     def collect(place: Path) -> None:
-        with override_settings(STATIC_ROOT=place, **AS_IN_PRODUCTION):
-            call_command("collectstatic", interactive=False, verbosity=0)
+        ours = ("GPUPORTAL_", "DATABASE_", "CACHE_", "CELERY_")
+        others = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        subprocess.run(
+            [sys.executable, "manage.py", "collectstatic", "--noinput", "--verbosity", "0"],
+            cwd=ROOT,
+            env={**others, **PRODUCTION, "GPUPORTAL_STATIC_DIR": str(place)},
+            check=True,
+        )
 
     files = sorted(
         (name, storage.path(name)) for one in get_finders() for name, storage in one.list([])
     )
     contents = (f"{name}\0".encode() + Path(path).read_bytes() for name, path in files)
-    return kept("static", collect, *contents)
+    return kept("static", collect, (ROOT / "gpuportal" / "settings.py").read_bytes(), *contents)
 
 
 @pytest.fixture
@@ -142,3 +153,19 @@ def test_the_drawing_library_is_compressed_beforehand_and_kept_for_ever(
     assert answer["Content-Encoding"] == "br"
     assert "immutable" in answer["Cache-Control"]
     assert length < 340_000
+
+
+def test_what_pages_load_is_collected_compressed_under_names_of_its_content(
+    static_root: Path,
+) -> None:
+    names = json.loads((static_root / "staticfiles.json").read_text(encoding="utf-8"))["paths"]
+    templates = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "templates").rglob("*.html"))
+    loaded = set(re.findall(r"{% static '([^']+)' %}", templates))
+    assert "npm/plotly/plotly-basic.min.js" in loaded
+    assert loaded <= names.keys()
+    assert all((static_root / names[name]).is_file() for name in loaded)
+    plotly = static_root / names["npm/plotly/plotly-basic.min.js"]
+    packed = plotly.with_name(f"{plotly.name}.gz")
+    assert packed.stat().st_size < plotly.stat().st_size / 2
+    # A few files of each package, in their four forms, rather than whole packages.
+    assert sum(1 for path in (static_root / "npm").rglob("*") if path.is_file()) < 50
