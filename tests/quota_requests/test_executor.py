@@ -1,6 +1,7 @@
 """Applying, cut off at every point and against every state of the cluster."""
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -204,32 +205,31 @@ def test_without_trouble_it_is_written_once() -> None:
 
 
 @pytest.mark.parametrize("fate", Fate)
-@pytest.mark.parametrize("point", range(STEPS_OF_A_RUN))
-def test_killed_at_any_point_it_is_applied_once_or_not_at_all(point: int, fate: Fate) -> None:
-    cluster = Cluster(fates=[fate])
-    record = carry_out(cluster, [None] * point + [kill])
-    cluster.deliver_late()
-    assert cluster.ours <= 1
-    check(cluster, record)
-    if fate not in (Fate.FORBIDDEN, Fate.INVALID):
-        assert (cluster.ours, cluster.value) == (1, WANTED)
+def test_killed_at_any_point_it_is_applied_once_or_not_at_all(fate: Fate) -> None:
+    for point in range(STEPS_OF_A_RUN):
+        cluster = Cluster(fates=[fate])
+        record = carry_out(cluster, [None] * point + [kill])
+        cluster.deliver_late()
+        assert cluster.ours <= 1, point
+        check(cluster, record)
+        if fate not in (Fate.FORBIDDEN, Fate.INVALID):
+            assert (cluster.ours, cluster.value) == (1, WANTED), point
 
 
 @pytest.mark.parametrize("shown", VALUES.values(), ids=list(VALUES))
 @pytest.mark.parametrize("fate", FATES)
-@pytest.mark.parametrize("change", range(STEPS_OF_A_RUN))
 def test_somebody_elses_change_at_any_point_is_never_overwritten(
-    change: int, fate: Fate, shown: Quantity | None
+    fate: Fate, shown: Quantity | None
 ) -> None:
-    for point in range(STEPS_OF_A_RUN):
+    for change, point in product(range(STEPS_OF_A_RUN), repeat=2):
         cluster = Cluster(fates=[fate])
         events: list[Event | None] = [None] * (STEPS_OF_A_RUN + 1)
         events[change] = setting(cluster, shown)
         events.insert(point, kill)
         record = carry_out(cluster, events)
-        assert cluster.ours <= 1
+        assert cluster.ours <= 1, (change, point)
         if shown in cluster.others and shown != REVIEWED:
-            assert cluster.value == shown
+            assert cluster.value == shown, (change, point)
         check(cluster, record)
 
 

@@ -21,7 +21,7 @@ from pytest_django import Settings
 from tests.servers import ROOT, kept
 from tests.test_settings import PRODUCTION
 from tests.web.conftest import HOURLY, Screen, make_filled_portal
-from tests.web.test_browser import draw_all, sign_in
+from tests.web.test_browser import draw_all, fill_sign_in, sign_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -113,7 +113,7 @@ def test_the_first_load_is_light_and_takes_few_requests(
 
     def steps(page: Page) -> None:
         lengths = weighing(page)
-        sign_in(page)
+        fill_sign_in(page)
         page.wait_for_load_state("networkidle")
         weights.extend(lengths)
 
