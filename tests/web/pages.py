@@ -15,7 +15,7 @@ from tests.web.appearances import is_exhaustive
 # Page → the most queries that it may need, signing in and report settings included.
 PAGES = {
     "/": 17,
-    "/capacity/tiers/gold/": 21,
+    "/capacity/tiers/gold/": 19,
     "/capacity/teams/": 12,
     "/capacity/teams/vision/": 20,
     "/capacity/fairness/": 15,
@@ -49,9 +49,9 @@ STANDING = {
     "/costs/prices/": 7,
     "/costs/exports/": 6,
     "/costs/bill/": 6,
-    "/costs/report/2025-10/": 62,
+    "/costs/report/2025-10/": 53,
     "/capacity/gpus/": 13,
-    "/capacity/topology/": 22,
+    "/capacity/topology/": 20,
     "/capacity/gpus/west/GPU-00000000-0000-0000-0000-000000000001/": 14,
     "/search/": 3,
     "/first-run/": 10,

@@ -216,7 +216,7 @@ def test_finance_reads_the_month_and_what_its_close_lacks(
     assert "No day has a cost yet." in page
 
 
-@pytest.mark.parametrize(("name", "most"), [("cleo", 17), ("ada", 31), ("ben", 31), ("finn", 10)])
+@pytest.mark.parametrize(("name", "most"), [("cleo", 17), ("ada", 20), ("ben", 20), ("finn", 10)])
 def test_the_home_of_each_role_needs_few_queries(
     name: str,
     most: int,

@@ -30,6 +30,7 @@ from apps.quotas.selectors import (
     BurnRow,
     burn_rows,
     known_hours,
+    last_hour,
     money_allowances,
     on_days,
     since,
@@ -73,7 +74,9 @@ def money_budget_rows(
     allowances = money_allowances(now, zone, visibility=visibility, team=team)
     if not allowances:
         return []
-    known = known_hours(PricedHour.objects.all(), allowances, at=now, zone=zone)
+    priced = PricedHour.objects.all()
+    last = list(last_hour(priced, now))
+    known = known_hours(priced, allowances, last=last, at=now, zone=zone)
     charged = _Charged() if known is None else _charged(allowances, known, zone)
     spent = SpendingAt(now, zone, charged.spending, known)
     rows = burn_rows(allowances, spent, hours_of=charged.hours_of(zone), points=False)

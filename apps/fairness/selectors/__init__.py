@@ -14,6 +14,7 @@ from apps.fairness.selectors.idle_hours import (
     idle_entitlement,
 )
 from apps.fairness.selectors.objectives import (
+    OBJECTIVES,
     closed_hour,
     queue_time_objectives,
     rising_queue_times,

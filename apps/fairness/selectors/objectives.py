@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import (
     Case,
@@ -45,7 +45,7 @@ from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode
 from apps.pending.selectors import known_until
 from apps.usage.models import TierDay
-from gpuportal.queries import read_once
+from gpuportal.queries import BatchQuery, read_once
 
 _INSTANT = timedelta(seconds=1)
 _POD = "Pod"
@@ -215,17 +215,29 @@ def closed_hour(now: datetime) -> datetime:
     return now.replace(minute=0, second=0, microsecond=0)
 
 
+class _Objective(NamedTuple):
+    """An objective as it was set for a tier over a span."""
+
+    pk: int
+    tier_id: int
+    tier: str
+    p95_seconds: int
+    days: int
+    valid_from: datetime
+    valid_to: datetime | None
+
+
 @dataclass(slots=True)
 class _TierCounts:
     """What is counted for the objective that a tier has at the end of the window."""
 
-    row: QueueTimeObjective
+    row: _Objective
     window: Window
-    parts: list[QueueTimeObjective] = field(default_factory=list)
+    parts: list[_Objective] = field(default_factory=list)
     bands: dict[timedelta, WorkCounts] = field(default_factory=lambda: defaultdict(WorkCounts))
     pending: int = 0
 
-    def spans_of_parts(self) -> Iterator[tuple[QueueTimeObjective, Window]]:
+    def spans_of_parts(self) -> Iterator[tuple[_Objective, Window]]:
         for part in self.parts:
             start = max(part.valid_from, self.window.start)
             yield part, Window(start, min(part.valid_to or self.window.end, self.window.end))
@@ -255,11 +267,8 @@ def _objectives(at: datetime, since: datetime | None) -> Sequence[ObjectiveRow]:
 
 def _tiers_at(at: datetime, since: datetime | None) -> dict[int, _TierCounts]:
     """Return what is to be counted by tier, in catalog order. One query."""
-    rows = QueueTimeObjective.objects.filter(
-        holds_after(since or at - _LONGEST), valid_from__lt=at, tier__active=True
-    )
     found: dict[int, _TierCounts] = {}
-    kept = list(rows.select_related("tier").order_by("tier__position", "tier__name", "valid_from"))
+    kept = [_Objective(*row) for row in OBJECTIVES.rows(at, since)]
     for row in kept:
         if row.valid_to is None or row.valid_to >= at:
             window = Window(since or at - timedelta(days=row.days), at)
@@ -269,6 +278,18 @@ def _tiers_at(at: datetime, since: datetime | None) -> dict[int, _TierCounts]:
         if own is not None and (row.valid_to is None or row.valid_to > own.window.start):
             own.parts.append(row)
     return found
+
+
+def _objectives_since(at: datetime, since: datetime | None) -> QuerySet[QueueTimeObjective, Any]:
+    rows = QueueTimeObjective.objects.filter(
+        holds_after(since or at - _LONGEST), valid_from__lt=at, tier__active=True
+    )
+    ordered = rows.order_by("tier__position", "tier__name", "valid_from")
+    names = ("pk", "tier_id", "tier__name", "p95_seconds", "days", "valid_from", "valid_to")
+    return ordered.values_list(*names)
+
+
+OBJECTIVES = BatchQuery(_objectives_since)
 
 
 def _count_ended(tiers: Mapping[int, _TierCounts], window: Window) -> None:
@@ -348,7 +369,7 @@ def _row(one: _TierCounts, dark: frozenset[int], estimated: datetime | None) -> 
     counts, spans = one.total, summed_spans(one.bands.items())
     hour, six_hours, three_days = (spans[span] for span in (_HOUR, 6 * _HOUR, 3 * _DAY))
     return ObjectiveRow(
-        tier=one.row.tier.name,
+        tier=one.row.tier,
         p95_seconds=one.row.p95_seconds,
         target_ratio=TARGET,
         days=one.row.days,

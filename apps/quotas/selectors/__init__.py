@@ -2,6 +2,9 @@
 
 from apps.quotas.selectors.budgets import (
     CLUSTER_HOURS_DUE,
+    ENTITLED_OVER,
+    ENTITLED_TEAMS,
+    LAST_COLLECTED,
     EntitledTeam,
     budget_alerts,
     budget_rows,
@@ -9,6 +12,7 @@ from apps.quotas.selectors.budgets import (
     entitled_over,
     entitled_teams,
     known_hours,
+    last_hour,
     money_allowances,
     on_days,
     since,

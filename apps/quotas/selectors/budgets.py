@@ -47,12 +47,8 @@ def entitled_over(
     The first is as of the window's start; empty `tiers` means all. Sums of GPUs at the level of
     a team, which everybody may see: `visibility` narrows nothing. One query.
     """
-    rows = Entitlement.objects.filter(
-        holds_within(window), gpus__gt=0, team__active=True, team__name__in=teams
-    )
-    rows = rows.filter(tier__name__in=tiers) if tiers else rows
     steps: dict[datetime, float] = defaultdict(float)
-    for start, end, gpus in rows.order_by("pk").values_list("valid_from", "valid_to", "gpus"):
+    for start, end, gpus in ENTITLED_OVER.rows(window, tuple(teams), tuple(tiers)):
         steps[max(start, window.start)] += gpus
         if end is not None and end < window.end:
             steps[end] -= gpus
@@ -63,6 +59,17 @@ def entitled_over(
     return found
 
 
+def _entitled_over(
+    window: Window, teams: tuple[str, ...], tiers: tuple[str, ...]
+) -> QuerySet[Entitlement, Any]:
+    rows = Entitlement.objects.filter(
+        holds_within(window), gpus__gt=0, team__active=True, team__name__in=teams
+    )
+    rows = rows.filter(tier__name__in=tiers) if tiers else rows
+    return rows.order_by("pk").values_list("valid_from", "valid_to", "gpus")
+
+
+ENTITLED_OVER = BatchQuery(_entitled_over)
 GPU_HOURS = "gpu_hours"
 DAYS_AT_A_TIME = 100
 _DAY, _WEEK = timedelta(days=1), timedelta(days=7)
@@ -93,9 +100,16 @@ def entitled_teams(at: datetime, *, visibility: Visibility) -> list[EntitledTeam
     Sums of GPUs at the level of a team, which everybody may see: `visibility` narrows nothing.
     An entitlement of 0, which is a weight alone, is left out.
     """
+    return [EntitledTeam(*row) for row in ENTITLED_TEAMS.rows(at)]
+
+
+def _entitled_teams(at: datetime) -> QuerySet[Entitlement, Any]:
     rows = Entitlement.objects.filter(holds_at(at), gpus__gt=0, team__active=True)
     rows = rows.order_by("tier__name", "-gpus", "team__name", "pk")
-    return [EntitledTeam(*row) for row in rows.values_list("tier__name", "team__name", "gpus")]
+    return rows.values_list("tier__name", "team__name", "gpus")
+
+
+ENTITLED_TEAMS = BatchQuery(_entitled_teams)
 
 
 _Ids = tuple[int, ...]
@@ -334,7 +348,9 @@ def _rows_of(
     if not allowances:
         return []
     rows = CollectionWindow.objects.filter(HAS_FACTS)
-    known = known_hours(rows, allowances, at=at, zone=zone, pattern=ranges)
+    known = known_hours(
+        rows, allowances, last=LAST_COLLECTED.rows(at), at=at, zone=zone, pattern=ranges
+    )
     spending = Spending()
     if known is not None:
         first = day_of(since(known.end, allowances, zone), zone) if ranges else None
@@ -374,23 +390,24 @@ def known_hours(
     rows: QuerySet[Any],
     allowances: Iterable[Allowance],
     *,
+    last: Sequence[tuple[datetime]],
     at: datetime,
     zone: ZoneInfo,
     pattern: bool = True,
 ) -> KnownHours | None:
-    """Return which hours before `at` are known; None while there are none. Four queries.
+    """Return which hours before `at` are known; None while there are none. Three queries.
 
-    Without `pattern` no whole days are told, which takes a query less.
+    `last` is what `last_hour` reads of the same rows. Without `pattern` no whole days are told,
+    which takes a query less.
 
     `rows` have a cluster and an hour each: of what was collected, or priced. Up to when anything
     is known says any cluster, and so does how much is; until when all is, the active ones.
     """
     # The hour that runs is not closed: its facts would make the pace look slow.
     rows = rows.filter(hour__lte=at - _HOUR)
-    last = rows.aggregate(last=Max("hour"))["last"]
-    if last is None:
+    if not last:
         return None
-    end = last + _HOUR
+    end = last[0][0] + _HOUR
     starts = sorted({one.window.start for one in allowances})
     clusters, retired = _cluster_hours(rows, end, starts)
     if not pattern:
@@ -400,6 +417,14 @@ def known_hours(
     before = day_of(end, zone)
     whole = tuple(whole_days(counts, clusters.values(), before=before, zone=zone))
     return KnownHours(end, clusters, whole, retired)
+
+
+def last_hour(rows: QuerySet[Any], at: datetime) -> QuerySet[Any, Any]:
+    """Return the newest hour of these rows that has ended at `at`."""
+    return rows.filter(hour__lte=at - _HOUR).order_by("-hour").values_list("hour")[:1]
+
+
+LAST_COLLECTED = BatchQuery(lambda at: last_hour(CollectionWindow.objects.filter(HAS_FACTS), at))
 
 
 def _cluster_hours(

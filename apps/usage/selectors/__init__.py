@@ -64,6 +64,7 @@ from apps.usage.selectors.names import (
 )
 from apps.usage.selectors.pending import (
     PENDING_GPUS,
+    PODS_NOW,
     QUEUE_TIME_DAYS,
     AllocatedGpus,
     PendingGpus,

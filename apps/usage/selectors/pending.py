@@ -17,6 +17,7 @@ from apps.clusters.models import Cluster, Pod, WholeSeconds, Workload
 from apps.clusters.selectors import team_spans
 from apps.usage.domain.explained import Explained, FigureUnit, RowColumn
 from apps.usage.domain.usage_query import Filters
+from gpuportal.queries import BatchQuery
 
 EVERY_CLUSTER = Filters()
 _INSTANT = timedelta(seconds=1)
@@ -140,7 +141,7 @@ def allocated_now(at: datetime, *, visibility: Visibility) -> dict[tuple[str, st
     Sums of GPUs at the level of a team, which everybody may see: `visibility` narrows nothing.
     Pods whose tier is not known are left out. Three queries.
     """
-    rows = _pods_by_namespace(at)
+    rows = PODS_NOW.rows(at)
     spans = team_spans(Window(at, at + _INSTANT), {row[0] for row in rows})
     found: dict[tuple[str, str], AllocatedGpus] = defaultdict(AllocatedGpus)
     for namespace, tier, held, waiting in rows:
@@ -150,7 +151,7 @@ def allocated_now(at: datetime, *, visibility: Visibility) -> dict[tuple[str, st
     return dict(found)
 
 
-def _pods_by_namespace(at: datetime) -> list[Any]:
+def _pods_by_namespace(at: datetime) -> QuerySet[Pod, Any]:
     """Return (namespace, tier, held, pending) of the pods that are there at `at`.
 
     What ResourceClaims hold is counted by their own rows, once for all pods that use one.
@@ -162,7 +163,10 @@ def _pods_by_namespace(at: datetime) -> list[Any]:
     sums = grouped.annotate(
         held=Sum("gpu_equivalents", filter=bound), waiting=Sum("gpu_equivalents", filter=waits)
     )
-    return list(sums.values_list("workload__namespace__name", "tier__name", "held", "waiting"))
+    return sums.values_list("workload__namespace__name", "tier__name", "held", "waiting")
+
+
+PODS_NOW = BatchQuery(_pods_by_namespace)
 
 
 def explain_pending_gpus(at: datetime, *, tier: str, filters: Filters) -> Explained:

@@ -28,6 +28,7 @@ from apps.pending.selectors import (
 from apps.quota_requests.permissions import actor_of
 from apps.quotas.domain.keys import QuotaSource
 from apps.quotas.selectors import (
+    ENTITLED_TEAMS,
     LAST_QUOTA_HOURS,
     WATCH_ISSUES,
     TierCommitment,
@@ -44,7 +45,12 @@ from apps.web.components.formats import Format, duration, gpus_text
 from apps.web.components.page_query import EVERY, explain_href, figure_href, href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.components.tabs import Tab, tab_bar
-from apps.web.fairness.objectives import objective_line, objective_table, objectives_by_tier
+from apps.web.fairness.objectives import (
+    objective_line,
+    objective_table,
+    objectives_by_tier,
+    objectives_query,
+)
 from apps.web.fairness.shares import by_hour, entitlement_bars, team_panels
 from apps.web.pages import page, respond, window_reads
 from apps.web.pending.history import queue_time_plot
@@ -86,6 +92,8 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
         FAIRNESS_DAYS.query(reading.window),
         FAIRNESS_BLOBS.query(reading.window),
         LAST_QUOTA_HOURS.query(reading.now),
+        ENTITLED_TEAMS.query(reading.now),
+        objectives_query(reading),
     )
     freshness = freshness_compared(reading)
     rows = usage_of(reading, by=[Grouping.TIER], narrowed=of_page(reading, tier=name))

@@ -5,6 +5,10 @@ from datetime import date
 from django.http import Http404, HttpResponse, HttpResponseBase
 from django.urls import reverse
 
+from apps.accounts.selectors import TEAMS
+from apps.clusters.selectors import NAMESPACE_TEAMS, TIERS
+from apps.costs import selectors as costs
+from apps.fairness.selectors import FAIRNESS_DAYS, OBJECTIVES, closed_hour
 from apps.operations.domain.month_report import MonthReport
 from apps.operations.services import (
     UnknownTeamReport,
@@ -12,8 +16,9 @@ from apps.operations.services import (
     month_report_file,
     previous_month,
 )
+from apps.pending.selectors import KNOWN_CLUSTERS
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery
-from apps.usage.selectors import usage_rows
+from apps.usage.selectors import DAYS, WHOLE_NAMES, NameLookup, usage_rows
 from apps.web.components.charts import Chart
 from apps.web.components.gpu_charts import average_gpus
 from apps.web.components.page_query import with_query
@@ -27,6 +32,9 @@ from apps.web.query_session import (
     freshness_of,
     query_session,
 )
+from gpuportal.queries import read_batch
+
+_READS = (TEAMS, WHOLE_NAMES, TIERS, NAMESPACE_TEAMS, KNOWN_CLUSTERS)
 
 
 @page
@@ -92,7 +100,18 @@ def _of_month(request: PageRequest, first: date) -> QuerySession:
     for name in ("window", "start", "end", "compare"):
         given.pop(name, None)
     given["first"], given["last"], given["interval"] = str(first), str(last), "day"
-    return query_session(request, given=given)
+    reading = query_session(request, given=given, reads=_READS)
+    window, earlier = reading.window, costs.month_window(previous_month(first), reading.choice.zone)
+    everywhere = NameLookup({Grouping.CLUSTER}).clusters(Filters())
+    read_batch(
+        *(DAYS.query(one, everywhere) for one in (window, earlier)),
+        *(FAIRNESS_DAYS.query(one) for one in (window, earlier)),
+        *(
+            OBJECTIVES.query(min(one.end, closed_hour(reading.now)), one.start)
+            for one in (window, earlier)
+        ),
+    )
+    return reading
 
 
 def _following(first: date) -> date:

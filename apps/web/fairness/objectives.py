@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from apps.accounts.domain.formats import whole_duration
 from apps.fairness.domain.objectives import Burn
-from apps.fairness.selectors import ObjectiveRow, closed_hour, queue_time_objectives
+from apps.fairness.selectors import OBJECTIVES, ObjectiveRow, closed_hour, queue_time_objectives
 from apps.web.components import formats
 from apps.web.components.figure_row import KeyFigure, Tone
 from apps.web.components.formats import Format, clock_text
 from apps.web.components.page_query import href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
+from gpuportal.queries import BoundQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,11 @@ def objectives_by_tier(reading: QuerySession) -> Mapping[str, ObjectiveRow]:
     """Return the objectives up to the last full hour, by tier."""
     rows = queue_time_objectives(closed_hour(reading.now), visibility=reading.visibility)
     return {row.tier: row for row in rows}
+
+
+def objectives_query(reading: QuerySession) -> BoundQuery:
+    """Return the query that `objectives_by_tier` begins with, to be read with others."""
+    return OBJECTIVES.query(closed_hour(reading.now), None)
 
 
 def objective_line(row: ObjectiveRow) -> ObjectiveLine:

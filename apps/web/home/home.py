@@ -8,17 +8,27 @@ from django.shortcuts import render
 from apps.accounts.domain.identity import Role
 from apps.accounts.permissions import can_administer
 from apps.accounts.selectors import own_teams
-from apps.pending.selectors import KNOWN_CLUSTERS
+from apps.clusters.selectors import NAMESPACE_TEAMS
+from apps.pending.selectors import KNOWN_CLUSTERS, NAMESPACES
+from apps.quotas.selectors import (
+    CLUSTER_HOURS_DUE,
+    ENTITLED_OVER,
+    ENTITLED_TEAMS,
+    LAST_COLLECTED,
+    LAST_QUOTA_HOURS,
+    WATCH_ISSUES,
+)
+from apps.usage.selectors import PODS_NOW
 from apps.web.components import formats
 from apps.web.components.figure_row import KeyFigure, figure_row
 from apps.web.components.page_query import EVERY, path_of, with_query
 from apps.web.components.tabs import Tab, TabBar, tab_bar
 from apps.web.data_quality.readiness import in_place_of_charts
-from apps.web.fairness.objectives import objectives_figure
+from apps.web.fairness.objectives import objectives_figure, objectives_query
 from apps.web.home.actions import actions_of
 from apps.web.home.admin_home import admin_home, admin_now
 from apps.web.home.finance_home import finance_home
-from apps.web.pages import page, respond
+from apps.web.pages import page, respond, window_reads
 from apps.web.query_session import (
     PageRequest,
     QuerySession,
@@ -38,6 +48,7 @@ from apps.web.usage.team_tables import (
     workload_table,
 )
 from apps.web.usage.unused_workloads import unused_workloads
+from gpuportal.queries import read_batch
 
 _TABS = (
     Tab("workloads", "Workloads"),
@@ -64,6 +75,20 @@ def tab_context(chosen: str, scope: TeamScope, asker: Asker, budgets: Budgets) -
 
 
 _WORKLOADS = 6
+_READS = (NAMESPACES, NAMESPACE_TEAMS, CLUSTER_HOURS_DUE, WATCH_ISSUES)
+
+
+def _read_ahead(scope: TeamScope) -> None:
+    """Read what the home of these teams goes by, in one statement for each database."""
+    reading = scope.reading
+    read_batch(
+        *window_reads(reading, "home"),
+        *(ENTITLED_TEAMS.query(reading.now), PODS_NOW.query(reading.now)),
+        ENTITLED_OVER.query(reading.window, scope.teams, tuple(reading.filters.tier)),
+        objectives_query(reading),
+        LAST_COLLECTED.query(reading.now),
+        LAST_QUOTA_HOURS.query(reading.now),
+    )
 
 
 def team_home(request: PageRequest, reading: QuerySession, scope: TeamScope) -> HttpResponseBase:
@@ -136,19 +161,29 @@ def _now_context(request: PageRequest, scope: TeamScope) -> dict[str, Any]:
 @page
 def home(request: PageRequest) -> HttpResponseBase:
     """Show administrators tiers, finance the month, others their teams."""
-    reading = query_session(request, takes=EVERY, reads=(KNOWN_CLUSTERS,))
     is_part = bool(request.htmx) and request.GET.get("part") == "now"
+    is_finance = request.user.role == Role.FINANCE
+    of_teams = not (can_administer(request.user) or is_finance)
+    reads = (KNOWN_CLUSTERS, *(_READS if of_teams and not is_part else ()))
+    reading = query_session(request, takes=EVERY, reads=reads)
+    scope = _own_teams(request, reading) if of_teams else None
     if not is_part:
+        if scope:
+            _read_ahead(scope)
         first_run = in_place_of_charts(request, reading)
         if first_run is not None:
             return first_run
-    if can_administer(request.user):
-        return admin_now(request, reading) if is_part else admin_home(request, reading)
-    if request.user.role == Role.FINANCE:
+    if is_finance:
         return finance_home(request, reading)
+    if not of_teams:
+        return admin_now(request, reading) if is_part else admin_home(request, reading)
+    if scope is None:
+        return respond(request, reading, "home", kind="none")
+    return team_now(request, scope) if is_part else team_home(request, reading, scope)
+
+
+def _own_teams(request: PageRequest, reading: QuerySession) -> TeamScope | None:
+    """Return the teams that the filters name, else the reader's own; None without any."""
     own = own_teams(request.user)
     teams = reading.filters.team or own.names
-    if not teams:
-        return respond(request, reading, "home", kind="none")
-    scope = TeamScope.of(teams, reading, leads=own.leads)
-    return team_now(request, scope) if is_part else team_home(request, reading, scope)
+    return TeamScope.of(teams, reading, leads=own.leads) if teams else None

@@ -11,10 +11,15 @@ from apps.accounts.selectors import LEADS, TEAMS
 from apps.clusters import selectors as clusters
 from apps.fairness.selectors import FAIRNESS_DAYS, TierPosition, share_series, team_position
 from apps.pending.selectors import KNOWN_CLUSTERS, NAMESPACES
-from apps.quotas.selectors import CLUSTER_HOURS_DUE, BurnRow
+from apps.quotas.selectors import (
+    CLUSTER_HOURS_DUE,
+    ENTITLED_TEAMS,
+    LAST_COLLECTED,
+    BurnRow,
+)
 from apps.usage.domain.amounts import nano
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
-from apps.usage.selectors import Freshness
+from apps.usage.selectors import PODS_NOW, Freshness
 from apps.web.components import formats, listings, page_query, tables
 from apps.web.components.drawings.panels import SmallMultiples
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
@@ -103,7 +108,13 @@ class TeamPage:
 def team(request: PageRequest, name: str) -> HttpResponseBase:
     reading = query_session(request, takes=_TAKES, reads=_READS)
     row = _team(name, reading)
-    read_batch(*window_reads(reading, "team"), FAIRNESS_DAYS.query(reading.window))
+    read_batch(
+        *window_reads(reading, "team"),
+        FAIRNESS_DAYS.query(reading.window),
+        LAST_COLLECTED.query(reading.now),
+        ENTITLED_TEAMS.query(reading.now),
+        PODS_NOW.query(reading.now),
+    )
     scope = TeamScope.of([name], reading, leads=False)
     inside = row.namespaces is not None
     read = TeamPage(row, scope, team_budgets(scope), freshness_compared(reading), inside)

@@ -378,7 +378,7 @@ def gpus_over_time(scope: TeamScope, freshness: Freshness) -> SmallMultiples:
         allocated.append(None if none else (own.allocated / NANO / known if own else 0.0))
         active.append(None if none else (own.busy / NANO / known if own else 0.0))
     steps = entitled_over(
-        window,
+        reading.window,
         visibility=reading.visibility,
         teams=scope.teams,
         tiers=reading.filters.tier,
