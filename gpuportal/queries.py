@@ -289,8 +289,8 @@ class _Written(NamedTuple):
         columns = [f"c{place}" for place in range(len(fields))]
         names = ", ".join(columns)
         each, all_of = _WRITTEN[vendor]
-        told = ", ".join(map(_told, columns, fields, repeat(vendor)))
-        lines = f"(SELECT {each}({told}) AS row FROM own) AS lines"  # noqa: S608 - no value in it
+        written = ", ".join(map(_as_json, columns, fields, repeat(vendor)))
+        lines = f"(SELECT {each}({written}) AS row FROM own) AS lines"  # noqa: S608 - no value in it
         return cls(
             f"WITH own({names}) AS ({sql}) {all_of} {lines}",
             tuple(values),
@@ -310,7 +310,7 @@ class _Written(NamedTuple):
             yield tuple(row)
 
 
-def _told(column: str, field: Any, vendor: str) -> str:
+def _as_json(column: str, field: Any, vendor: str) -> str:
     """Return what JSON gets of a column: SQLite's JSON rounds fractions to 15 digits."""
     if vendor == "sqlite" and isinstance(field, models.FloatField):
         return f"CASE WHEN {column} IS NOT NULL THEN printf('%%!.17g', {column}) END"
