@@ -15,8 +15,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 
 from apps.accounts.services.process_leases import ProcessLeases
-from apps.operations.models import ScheduledRun
-from apps.operations.selectors.running import BEAT as LEASE
+from apps.operations.models import BEAT_LEASE, ScheduledRun
 from gpuportal.telemetry.metrics import BEAT_TICK
 
 CHECK_SECONDS = 10.0
@@ -48,13 +47,13 @@ class DatabaseScheduler(Scheduler):  # type: ignore[misc]
 
     def sync(self) -> None:
         """Keep when each task last ran; where the database is away, the next time."""
-        if self._leases.holds(LEASE):
+        if self._leases.holds(BEAT_LEASE):
             self._with_database(self._write)
 
     def close(self) -> None:
         """Let another beat go on at once."""
         super().close()
-        self._with_database(lambda: self._leases.give_back([LEASE]))
+        self._with_database(lambda: self._leases.give_back([BEAT_LEASE]))
 
     def _leads(self) -> bool:
         now = time.monotonic()
@@ -64,10 +63,10 @@ class DatabaseScheduler(Scheduler):  # type: ignore[misc]
             Path(settings.BEAT_ALIVE_FILE).touch()
             self._with_database(self._renew)
             self._forget_times_to_come()
-        return self._leases.holds(LEASE)
+        return self._leases.holds(BEAT_LEASE)
 
     def _renew(self) -> None:
-        if LEASE not in self._leases.renew() and self._leases.take(LEASE):
+        if BEAT_LEASE not in self._leases.renew() and self._leases.take(BEAT_LEASE):
             logger.info("this beat sends from now on")
             self._read()
 

@@ -6,6 +6,9 @@ from django.db.models import Q
 from apps.operations.domain.findings import SEVERITIES
 from apps.operations.domain.proposals import ProposalKind, ProposalState
 
+BEAT_LEASE = "beat"
+"""The lease of the beat that sends."""
+
 
 class DoctorFinding(models.Model):
     """A finding from when it was first seen until it was seen to be gone.

@@ -15,8 +15,8 @@ from apps.clusters.selectors import report
 from apps.costs.models import Export, MonthlyMail
 from apps.operations.domain.findings import SEVERITIES
 from apps.operations.domain.series import Readings, Samples
-from apps.operations.models import DoctorCheck, DoctorFinding, Heartbeat
-from apps.operations.selectors.running import BEAT, present_workers
+from apps.operations.models import BEAT_LEASE, DoctorCheck, DoctorFinding, Heartbeat
+from apps.operations.selectors.running import present_workers
 from apps.pending.models import RefreshState
 from apps.quota_requests.models import AuditCheck, Execution
 from apps.usage.domain.collection import CollectionState
@@ -151,7 +151,7 @@ def _process_leases() -> QuerySet[ProcessLease]:
     Those by which processes count each other are no work: they end with their process.
     """
     watched = Cluster.objects.filter(active=True).annotate(lease=Concat(Value("watch:"), "name"))
-    return ProcessLease.objects.filter(Q(name=BEAT) | Q(name__in=watched.values("lease")))
+    return ProcessLease.objects.filter(Q(name=BEAT_LEASE) | Q(name__in=watched.values("lease")))
 
 
 def _findings() -> Samples:

@@ -20,7 +20,7 @@ from apps.clusters.selectors import active_clusters
 from apps.costs.models import PricedHour, RecommendationRun
 from apps.fairness.models import FairnessWindow
 from apps.operations.domain.findings import KINDS, SEVERITIES, Finding, Severity
-from apps.operations.models import DoctorFinding, Heartbeat
+from apps.operations.models import BEAT_LEASE, DoctorFinding, Heartbeat
 from apps.pending.models import RefreshState
 from apps.quotas.models import QuotaHour
 from apps.usage.domain.collection import CollectionState
@@ -434,8 +434,6 @@ def _recommendations(of: Q) -> list[Computing]:
     return [Computing(DerivedFigure.RECOMMENDATIONS, hours["collected"], hours["asked"])]
 
 
-BEAT = "beat"
-"""The lease of the beat that sends."""
 HEARTBEAT_LATE = timedelta(minutes=5)
 """Beat sends one every 30 seconds; one behind a long task is no standstill."""
 WORKER = "worker:"
@@ -460,7 +458,7 @@ def overdue_heartbeat() -> Finding | None:
     None too before the first heartbeat: of a portal that beat never served nothing is known. By the
     database's clock, which no process's clock changes. One query.
     """
-    lives = ProcessLease.objects.filter(name=BEAT, lease_until__gt=Now())
+    lives = ProcessLease.objects.filter(name=BEAT_LEASE, lease_until__gt=Now())
     found = Heartbeat.objects.annotate(clock=Now(), beats=Exists(lives))
     row = found.order_by("pk").values_list("at", "clock", "beats").first()
     if row is None or row[1] - row[0] < HEARTBEAT_LATE:
