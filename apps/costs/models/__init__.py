@@ -6,6 +6,7 @@ from apps.costs.models.costs import (
     ClosedAmount,
     ClosedFile,
     ClosedPeriod,
+    EnergyFactor,
     Export,
     MonthlyMail,
     PoolCostDay,

@@ -80,11 +80,38 @@ class Price(Valid):
         return f"{self.gpu_model} {self.per_gpu_hour} {self.currency}"
 
 
+class EnergyFactor(Valid):
+    """What a cluster's site adds to the measured energy of its GPUs, and the carbon of a kWh.
+
+    `carbon_g_per_kwh` null: `carbon_hours` has it by the hour (`carbon.CarbonFile`), read from
+    `carbon_file` when the catalog was loaded; `carbon_covers` says which hours these are.
+    """
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    pue = models.DecimalField(max_digits=20, decimal_places=8, default=1)
+    carbon_g_per_kwh = models.DecimalField(max_digits=20, decimal_places=8, null=True, blank=True)
+    carbon_file = models.CharField(max_length=1000, blank=True)
+    carbon_covers = models.CharField(max_length=120, blank=True)
+    carbon_hours = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        ordering = ["cluster", "valid_from", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "valid_from"], name="energy_factor_once"),
+            models.CheckConstraint(condition=Q(pue__gte=1), name="energy_factor_pue"),
+            forward("valid_from", "valid_to", name="energy_factor_ends_after_start"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.carbon_g_per_kwh}"
+
+
 class Costed(models.Model):
     """What was held and what it cost, by cause, at the price of its hour, which is kept.
 
     `price` and `list_price` are units of 1e-8 per GPU-hour, after and before the discount. Where
     the price book has none they are null, `currency` is empty and all costs are 0: unpriced.
+    `carbon_mwh` is the part of `energy_mwh` whose hour has a factor, `carbon_ug` its carbon.
     """
 
     price = models.BigIntegerField(null=True)
@@ -102,6 +129,8 @@ class Costed(models.Model):
     cost_not_running = models.BigIntegerField(default=0)
     energy_mwh = models.BigIntegerField(default=0)
     cost_energy = models.BigIntegerField(default=0)
+    carbon_mwh = models.BigIntegerField(default=0, db_default=0)
+    carbon_ug = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
         abstract = True
@@ -137,6 +166,8 @@ class Free(models.Model):
     burst = models.BigIntegerField(default=0)
     free_energy_mwh = models.BigIntegerField(default=0)
     cost_free_energy = models.BigIntegerField(default=0)
+    free_carbon_mwh = models.BigIntegerField(default=0, db_default=0)
+    free_carbon_ug = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
         abstract = True

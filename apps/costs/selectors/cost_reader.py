@@ -66,6 +66,10 @@ _OF_HOLDER = frozenset({Grouping.TEAM, *DETAILED})
 # money are named after these, as after causes; those of what was measured are not.
 _ENERGY, _FREE_ENERGY = "energy", "free_energy"
 _MEASURED = {_ENERGY: "energy_mwh", _FREE_ENERGY: "free_energy_mwh"}
+_CARBON = {
+    _ENERGY: ("carbon_mwh", "carbon_ug"),
+    _FREE_ENERGY: ("free_carbon_mwh", "free_carbon_ug"),
+}
 _Ids = tuple[Any, ...]
 
 
@@ -171,7 +175,8 @@ class LineKey(NamedTuple):
 class CostLine:
     """What a key sums to; `low` and `high` are the least and greatest price in it.
 
-    `energy_mwh` is what was measured, for lines of energy alone.
+    For lines of energy alone `energy_mwh` is what was measured, `carbon_mwh` the part of it whose
+    hour has a factor, and `carbon_ug` the carbon of that.
     """
 
     gpu_hours: int = 0
@@ -179,13 +184,19 @@ class CostLine:
     low: int | None = None
     high: int | None = None
     energy_mwh: int = 0
+    carbon_mwh: int = 0
+    carbon_ug: int = 0
 
     def add(
-        self, gpu_hours: int, cost: int, low: int | None, high: int | None, energy_mwh: int = 0
+        self, gpu_hours: int, cost: int, low: int | None, high: int | None, *energy: int
     ) -> None:
         self.gpu_hours += gpu_hours
         self.cost += cost
-        self.energy_mwh += energy_mwh
+        if energy:
+            measured, known, carbon = energy
+            self.energy_mwh += measured
+            self.carbon_mwh += known
+            self.carbon_ug += carbon
         if low is not None:
             self.low = low if self.low is None else min(self.low, low)
         if high is not None:
@@ -288,8 +299,8 @@ class CostReader:
         for fact in self._sums(_POOLS, plan, where, groups, (*causes, _ENERGY, _FREE_ENERGY)):
             for cause, amounts in zip(causes, fact.amounts, strict=False):
                 yield fact.key(fact.ids, cause), (*amounts, *fact.prices)
-            for amounts in fact.amounts[len(causes) :]:
-                yield fact.energy(fact.ids, amounts)
+            for kind in range(2):
+                yield fact.energy(fact.ids, kind, kinds=2)
 
     def _of_payers(self, plan: ReadPlan) -> Iterator[tuple[LineKey, _Ids]]:
         yield from self._held(plan)
@@ -332,7 +343,7 @@ class CostReader:
             ids = fact.ids[: len(groups)]
             pays = self._pays(fact.ids[-1]) if by_team else self._pays_of(ids)
             if pays:
-                yield fact.energy(ids, fact.amounts[-1])
+                yield fact.energy(ids)
             for cause, amounts in zip(HELD, fact.amounts, strict=False):
                 if cause in charged and pays:
                     yield fact.key(ids, cause), (*amounts, *fact.prices)
@@ -355,7 +366,7 @@ class CostReader:
             ids = self._spread(columns, fact.ids)
             for cause, amounts in zip(FREE, fact.amounts, strict=False):
                 yield fact.key(ids, cause), (*amounts, *fact.prices)
-            yield fact.energy(ids, fact.amounts[-1])
+            yield fact.energy(ids)
 
     def _shares(self, plan: ReadPlan) -> Iterator[tuple[LineKey, _Ids]]:
         """Yield what teams pay of the unallocated by the policy, and take it off the platform."""
@@ -460,22 +471,27 @@ class CostReader:
         rate = ("price", "list_price") if self.asked.by_rate else ()
         columns = (*(() if total else ("at",)), "currency", *rate, *(one.column for one in groups))
         sums = {f"sum_{name}": _summed(name) for name in names}
-        prices = {"low": LeastOf("price"), "high": LargestOf("price")}
+        beside: dict[str, Aggregate] = {"low": LeastOf("price"), "high": LargestOf("price")}
+        for name in filter(_CARBON.get, names):
+            billed = ~Q(**{f"cost_{name}": 0})
+            beside |= {f"sum_{one}": LargeSum(one, filter=billed) for one in _CARBON[name]}
         rows = table._default_manager.order_by().filter(where)
         rows = (rows if total else rows.annotate(at=time)).values(*columns)
         rows = rows.annotate(**sums)
-        found = rows_with_costs(rows, (*columns, *sums), names, prices)
+        found = rows_with_costs(rows, (*columns, *sums), names, beside)
         first, width, count = int(not total), len(columns), len(names)
         after_rate = first + 1 + len(rate)
         for row in found:
-            amounts = zip(row[width : width + count], row[width + count : -2], strict=True)
+            after = width + 2 * count
+            amounts = zip(row[width : width + count], row[width + count : after], strict=True)
             yield (
                 row[0] if first else None,
                 row[after_rate:width],
                 row[first],
                 row[first + 1 : after_rate] if rate else (None, None),
                 [(int(amount or 0), int(cost)) for amount, cost in amounts],
-                row[-2:],
+                row[after : after + 2],
+                [int(amount or 0) for amount in row[after + 2 :]],
             )
 
     # ------------------------------------------------------------ names
@@ -509,7 +525,8 @@ def _adjustments(
 class _Fact:
     """A row of sums: (GPU-hours, cost) for each cause, and the least and greatest price.
 
-    Of energy it is (milliwatt-hours, cost).
+    Of energy it is (milliwatt-hours, cost); `carbon` has for each kind of energy the part of these
+    with a factor and its carbon.
     """
 
     period: datetime
@@ -518,17 +535,22 @@ class _Fact:
     rate: tuple[int | None, int | None]
     amounts: Sequence[tuple[int, int]]
     prices: tuple[int | None, int | None]
+    carbon: Sequence[int] = ()
 
     def key(self, ids: _Ids, cause: Cause) -> LineKey:
         price, list_price = self.rate
         return LineKey(self.period, ids, cause, self.currency, price=price, list_price=list_price)
 
-    def energy(self, ids: _Ids, amounts: tuple[int, int]) -> tuple[LineKey, _Ids]:
-        """Return the line of what was drawn; the price of a GPU-hour says nothing of it."""
-        measured, cost = amounts
+    def energy(self, ids: _Ids, kind: int = 0, *, kinds: int = 1) -> tuple[LineKey, _Ids]:
+        """Return the line of what was drawn; the price of a GPU-hour says nothing of it.
+
+        It is that of the `kind` of so many `kinds` of energy, which are the last amounts.
+        """
+        measured, cost = self.amounts[kind - kinds]
         key = LineKey(self.period, ids, Cause.ENERGY, self.currency)
         # Where its price has no tariff it is not billed, and no line.
-        return key, (0, cost, None, None, measured if cost else 0)
+        carbon = self.carbon[2 * kind : 2 * kind + 2]
+        return key, (0, cost, None, None, *((measured, *carbon) if cost else (0, 0, 0)))
 
 
 _CAUSE_PLACES = {cause: place for place, cause in enumerate(Cause)}
@@ -554,4 +576,7 @@ def _row(key: LineKey, line: CostLine, period: datetime | None, groups: dict[str
         list_price=key.list_price,
         correction=key.correction,
         energy_mwh=line.energy_mwh if key.cause is Cause.ENERGY else None,
+        # Without a factor the carbon is not known; it is 0 where that of its hours is.
+        carbon_ug=line.carbon_ug if line.carbon_mwh else None,
+        carbon_mwh=line.carbon_mwh if key.cause is Cause.ENERGY else None,
     )

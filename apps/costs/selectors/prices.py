@@ -15,9 +15,10 @@ from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import day_of
 from apps.clusters.models import holds_at
 from apps.clusters.selectors import report
+from apps.costs.domain.carbon import SiteFactor
 from apps.costs.domain.costing import FREE, HELD, money
 from apps.costs.domain.prices import PriceBook, PriceEntry, PriceKind, places
-from apps.costs.models import PoolCostDay, Price
+from apps.costs.models import EnergyFactor, PoolCostDay, Price
 from apps.usage.domain.amounts import NANO
 from gpuportal.queries import read_once
 
@@ -105,6 +106,21 @@ def _row(entry: PriceEntry) -> PriceRow:
         per_gpu_hour=entry.contracted,
         kind=entry.kind.value,
     )
+
+
+def energy_factors() -> list[SiteFactor]:
+    """Return the factors of all clusters and times, oldest first. One query."""
+    return [
+        SiteFactor(
+            cluster=row.cluster_id,
+            valid_from=row.valid_from,
+            valid_to=row.valid_to,
+            pue=row.pue,
+            carbon_g_per_kwh=row.carbon_g_per_kwh,
+            by_hour=row.carbon_hours,
+        )
+        for row in EnergyFactor.objects.order_by("cluster", "valid_from")
+    ]
 
 
 @dataclass(frozen=True, slots=True)

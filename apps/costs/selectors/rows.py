@@ -47,7 +47,7 @@ _PricePerGpuHour = Annotated[
     ),
 ]
 _Unpriced = Annotated[
-    bool, Column(help="The price book has no price for these hours.", after="energy_mwh")
+    bool, Column(help="The price book has no price for these hours.", after="carbon_mwh")
 ]
 
 
@@ -68,6 +68,7 @@ class CostRow:
     Amounts are whole: `gpu_hours` nano, money units of 1e-8 of `currency`. `cost`, `currency` and
     prices are None where the hours have no price: unpriced, not free. `period` is None for a
     total. A row of energy has no GPU-hours; `energy_mwh` is what its GPUs drew, None in other rows.
+    `carbon_mwh` is the part of it whose hour has a factor, `carbon_ug` its carbon.
     """
 
     period: Annotated[
@@ -93,6 +94,24 @@ class CostRow:
         Column(
             help="Measured energy, in rows of energy; these have no GPU-hours. Else null.",
             key="energy_kwh",
+            digits=6,
+            files=False,
+        ),
+    ] = None
+    carbon_ug: Annotated[
+        int | None,
+        Column(
+            help="Carbon of the energy, grams of CO2e, PUE included. Null without a factor.",
+            key="carbon_g",
+            digits=6,
+            files=False,
+        ),
+    ] = None
+    carbon_mwh: Annotated[
+        int | None,
+        Column(
+            help="The part of the energy whose hour has a carbon factor. Null in other rows.",
+            key="carbon_energy_kwh",
             digits=6,
             files=False,
         ),

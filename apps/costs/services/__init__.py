@@ -17,7 +17,14 @@ from apps.costs.services.exports import (
     keep_closed_files,
 )
 from apps.costs.services.messages import ReportFile, note_money_alerts, send_monthly_reports
-from apps.costs.services.prices import PriceRecord, loaded_prices, write_prices
+from apps.costs.services.prices import (
+    EnergyFactorRecord,
+    PriceRecord,
+    loaded_energy_factors,
+    loaded_prices,
+    write_energy_factors,
+    write_prices,
+)
 from apps.costs.services.pricing import price_hours, prune
 from apps.costs.services.recommendation_run import store_recommendations
 from apps.costs.services.recommendations import (

@@ -9,11 +9,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from django.db.models import Sum
 
 from apps.accounts.models import Team
+from apps.costs.domain.carbon import carbon_ug
 from apps.costs.domain.costing import (
     CHARGED,
     HELD,
@@ -34,7 +36,7 @@ RATE_COLUMNS = ("price", "list_price", "currency")
 HELD_COLUMNS = (
     *HELD_NAMES,
     *(f"cost_{name}" for name in HELD_NAMES),
-    *("energy_mwh", "cost_energy"),
+    *("energy_mwh", "cost_energy", "carbon_mwh", "carbon_ug"),
 )
 SHARES = (
     (Policy.ENTITLEMENT, Basis.ALLOCATED),
@@ -48,7 +50,7 @@ SHARE_COLUMNS = (
 )
 FREE_COLUMNS = (
     *(*FREE_NAMES, *(f"cost_{name}" for name in FREE_NAMES)),
-    *("burst", "free_energy_mwh", "cost_free_energy"),
+    *("burst", "free_energy_mwh", "cost_free_energy", "free_carbon_mwh", "free_carbon_ug"),
 )
 _WIDTH = len(HELD_NAMES)
 _MOST = (2**63 - 1) // 25
@@ -159,16 +161,17 @@ class Pricing:
         free: Sequence[int],
     ) -> None:
         rate = self.rates.rate(kind, hour)
+        grams = self.rates.grams(kind.cluster, hour)
         rated: _Row = (None, None, "") if rate is None else rate[:3]
         by_team: dict[int, list[int]] = defaultdict(lambda: [0] * len(HELD_COLUMNS))
         for holder, amounts in held:
-            values = _held_values(amounts, rate)
+            values = [*_held_values(amounts, rate), *_carbon(amounts[_WIDTH], grams)]
             made.workloads.append((*holder, *kind, *rated, *values))
             _add_to(by_team[holder.team], values)
         whole = [0] * len(HELD_COLUMNS)
         for values in by_team.values():
             _add_to(whole, values)
-        beside = _free_values(free, rate)
+        beside = [*_free_values(free, rate), *_carbon(free[-1], grams)]
         shares = self._shares(kind, hour, by_team, beside)
         for team in sorted(by_team.keys() | shares.keys()):
             share = shares.get(team, [0] * len(SHARE_COLUMNS))
@@ -224,7 +227,7 @@ def _too_large(kind: PoolKey, hour: datetime, rate: Rate | None) -> str:
 
 
 def _held_values(amounts: Sequence[int], rate: Rate | None) -> list[int]:
-    """Return HELD_COLUMNS of one holder; `amounts` are HELD_NAMES and the energy."""
+    """Return HELD_COLUMNS of one holder without carbon; `amounts` are HELD_NAMES and the energy."""
     parts = amounts[:_WIDTH]
     if rate is None:
         return [*parts, *([0] * _WIDTH), amounts[_WIDTH], 0]
@@ -234,6 +237,11 @@ def _held_values(amounts: Sequence[int], rate: Rate | None) -> list[int]:
     return [*parts, *(cost.get(cause, 0) for cause in HELD), energy, _energy(energy, rate)]
 
 
+def _carbon(energy_mwh: int, grams: Decimal | None) -> tuple[int, int]:
+    """Return how much of an hour's energy has a factor, and its carbon in micrograms."""
+    return (0, 0) if grams is None else (energy_mwh, carbon_ug(energy_mwh, grams))
+
+
 def _energy(energy_mwh: int, rate: Rate) -> int:
     if rate.per_kwh is None:
         return 0
@@ -241,7 +249,7 @@ def _energy(energy_mwh: int, rate: Rate) -> int:
 
 
 def _free_values(free: Sequence[int], rate: Rate | None) -> list[int]:
-    """Return FREE_COLUMNS; `free` are FREE_NAMES, the burst and the energy."""
+    """Return FREE_COLUMNS without carbon; `free` are FREE_NAMES, the burst and the energy."""
     unallocated, unhealthy, burst, energy = free
     if rate is None:
         return [unallocated, unhealthy, 0, 0, burst, energy, 0]

@@ -30,10 +30,9 @@ from apps.usage.models import Day, WorkloadDay
 logger = logging.getLogger(__name__)
 _HOUR = timedelta(hours=1)
 _KINDS = len(KIND_COLUMNS)
-_ENERGY = HELD_COLUMNS.index("energy_mwh")
-_AMOUNTS = (*range(_WIDTH), _ENERGY)
+_AMOUNTS = (*range(_WIDTH), *map(HELD_COLUMNS.index, ("energy_mwh", "carbon_mwh")))
 """Where in HELD_COLUMNS amounts stand; what each costs stands `_COSTS` of the same place."""
-_COSTS = (*range(_WIDTH, 2 * _WIDTH), HELD_COLUMNS.index("cost_energy"))
+_COSTS = (*range(_WIDTH, 2 * _WIDTH), *map(HELD_COLUMNS.index, ("cost_energy", "carbon_ug")))
 _Holding = tuple[Any, ...]
 """A team and its kind of pool."""
 
@@ -123,7 +122,8 @@ def _by_rate(made: PrunedDay) -> dict[_Holding, dict[_Row, list[int]]]:
 def _workloads(day: Day) -> dict[_Holding, list[tuple[_Row, list[int]]]]:
     """Return what each workload of a team's kind of pool held, as (holder, amounts)."""
     found: dict[_Holding, list[tuple[_Row, list[int]]]] = defaultdict(list)
-    columns = (*HOLDER_COLUMNS, *KIND_COLUMNS, *HELD_NAMES, "energy_mwh")
+    # Twice: what has a factor is divided as the energy is.
+    columns = (*HOLDER_COLUMNS, *KIND_COLUMNS, *HELD_NAMES, "energy_mwh", "energy_mwh")
     rows = WorkloadDay.objects.filter(cluster_id=day.cluster_id, day=day.day)
     holder = len(HOLDER_COLUMNS)
     for row in rows.order_by("workload_id", "pk").values_list(*columns):

@@ -3,9 +3,9 @@
 import hashlib
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import reduce
 from operator import or_
@@ -19,10 +19,11 @@ from apps.clusters.domain.window import Window, day_of
 from apps.clusters.models import Cluster, GpuModel, Tier
 from apps.clusters.selectors import report
 from apps.clusters.services import cluster_ids, tier_ids, write_valid
+from apps.costs.domain.carbon import SiteFactor, hour_key
 from apps.costs.domain.costing import units
 from apps.costs.domain.prices import PriceEntry, PriceKind
-from apps.costs.models import Price, PricedHour
-from apps.costs.selectors.prices import price_book
+from apps.costs.models import EnergyFactor, Price, PricedHour
+from apps.costs.selectors.prices import energy_factors, price_book
 from apps.quotas.models import Entitlement
 from apps.usage.models import CollectionWindow, Day
 
@@ -79,6 +80,36 @@ def write_prices(records: Sequence[PriceRecord], *, withdrawn: Collection[int]) 
     """Delete the withdrawn, update the records with a pk and insert the others."""
     names = {"cluster": cluster_ids, "tier": tier_ids}
     write_valid(Price, records, columns=_COLUMNS, names=names, withdrawn=withdrawn)
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyFactorRecord:
+    """What a cluster's site adds to measured energy, and the carbon of a kWh, in a span."""
+
+    cluster: str
+    pue: Decimal = Decimal(1)
+    carbon_g_per_kwh: Decimal | None = None
+    carbon_file: str = ""
+    carbon_covers: str = ""
+    carbon_hours: Mapping[str, str] = field(default_factory=dict)
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    pk: int | None = None
+
+
+def loaded_energy_factors() -> list[EnergyFactorRecord]:
+    """Return all factors there ever were. One query."""
+    rows = EnergyFactor.objects.select_related("cluster").order_by("cluster__name", "valid_from")
+    return [row_from(EnergyFactorRecord, row, cluster=row.cluster.name) for row in rows]
+
+
+def write_energy_factors(
+    records: Sequence[EnergyFactorRecord], *, withdrawn: Collection[int]
+) -> None:
+    """Delete the withdrawn, update the records with a pk and insert the others."""
+    columns = ("pue", "carbon_g_per_kwh", "carbon_file", "carbon_covers", "carbon_hours")
+    names = {"cluster": cluster_ids}
+    write_valid(EnergyFactor, records, columns=columns, names=names, withdrawn=withdrawn)
 
 
 class PoolKey(NamedTuple):
@@ -155,7 +186,7 @@ class PriceInterval(NamedTuple):
 
 
 class Rates:
-    """Prices and entitlements of all times, read once. Five queries."""
+    """Prices, entitlements and energy factors of all times, read once. Six queries."""
 
     def __init__(self) -> None:
         self._book = price_book()
@@ -163,8 +194,13 @@ class Rates:
         self._clusters, self._tiers = RateNames(Cluster), RateNames(Tier)
         self._models = RateNames(GpuModel)
         self._entitled = _entitlements()
+        self._factors = energy_factors()
         self._turns = sorted(
-            {*_price_changes(self._book.entries), *_entitlement_changes(self._entitled)}
+            {
+                *_price_changes(self._book.entries),
+                *_entitlement_changes(self._entitled),
+                *_factor_changes(self._factors),
+            }
         )
         self._digests: dict[int, str] = {}
 
@@ -182,20 +218,28 @@ class Rates:
         price, list_price = entry.contracted_units, units(entry.per_gpu_hour)
         return Rate(price, list_price, entry.currency, entry.per_kwh, entry.pue)
 
+    def grams(self, cluster: int, hour: datetime) -> Decimal | None:
+        """Return the grams of CO2e a measured kWh, PUE included; None: no factor."""
+        for factor in self._factors:
+            if factor.cluster == cluster and factor.holds(hour):
+                return factor.grams(hour)
+        return None
+
     def entitlements(self, tier: int, at: datetime) -> dict[str, int]:
         """Return micro-GPUs by team name that a tier's teams are entitled to at `at`."""
         return {e.team: e.micro_gpus for e in self._entitled if e.tier == tier and e.holds(at)}
 
     def digest(self, at: datetime) -> str:
-        """Return a digest of all prices and entitlements that hold at `at`."""
+        """Return a digest of all prices, entitlements and factors that hold at `at`."""
         # Between two turns nothing changes: a digest for each stretch, not for each hour.
         place = bisect_right(self._turns, at)
         if place not in self._digests:
             holding = [
                 *(self._text(entry) for entry in self._book.entries if entry.holds(at)),
                 *(repr((e.tier, e.team, e.micro_gpus)) for e in self._entitled if e.holds(at)),
+                *(_factor_text(factor, at) for factor in self._factors if factor.holds(at)),
             ]
-            text = "\n".join(sorted(holding))
+            text = "\n".join(sorted(filter(None, holding)))
             self._digests[place] = hashlib.sha256(text.encode()).hexdigest()[:16]
         return self._digests[place]
 
@@ -231,6 +275,30 @@ def _price_changes(entries: Iterable[PriceEntry]) -> set[datetime]:
     """Return when prices begin and end."""
     both = ((entry.valid_from, entry.valid_to) for entry in entries)
     return {at for span in both for at in span if at is not None}
+
+
+def _factor_changes(factors: Iterable[SiteFactor]) -> Iterator[datetime]:
+    """Yield when factors begin and end, and the days of those that have them by the hour."""
+    for factor in factors:
+        yield factor.valid_from
+        if factor.valid_to is not None:
+            yield factor.valid_to
+        # By day: an hour that a file gains is to price its day again, and not its year.
+        days = {hour[:10] for hour in factor.by_hour}
+        for day in days:
+            starts = datetime.fromisoformat(day).replace(tzinfo=UTC)
+            yield from (starts, starts + timedelta(days=1))
+
+
+def _factor_text(factor: SiteFactor, at: datetime) -> str:
+    """Return what of a factor decides an amount of the day of `at`."""
+    if factor.carbon_g_per_kwh is not None:
+        return repr((factor.cluster, str((factor.carbon_g_per_kwh * factor.pue).normalize())))
+    day = hour_key(at)[:10]
+    # The hours of a file are in their order only by their names.
+    of_day = [(f"{day}T{n:02}", factor.by_hour.get(f"{day}T{n:02}")) for n in range(24)]
+    known = [one for one in of_day if one[1] is not None]
+    return repr((factor.cluster, str(factor.pue.normalize()), known)) if known else ""
 
 
 def _entitlement_changes(entitled: Iterable[_Entitled]) -> set[datetime]:

@@ -13,6 +13,7 @@ from apps.clusters.domain.tiers import (
     model_key,
     unreachable,
 )
+from apps.costs.domain.carbon import MOST_G_PER_KWH
 from apps.costs.domain.prices import PriceEntry, doubt
 from apps.operations.domain.prometheus_checks import check_prometheus, check_url
 from apps.operations.domain.schema import (
@@ -21,6 +22,7 @@ from apps.operations.domain.schema import (
     Catalog,
     Cluster,
     Price,
+    SiteEnergy,
     Team,
     Tier,
     per_gpu_hour,
@@ -109,12 +111,33 @@ def _check_clusters(catalog: Catalog, problems: Problems) -> None:
 def _check_cluster(cluster: Cluster, path: Path, problems: Problems) -> None:
     if cluster.prometheus is not None:
         check_prometheus(cluster.prometheus, (*path, "prometheus"), problems)
+    if cluster.energy is not None:
+        _check_energy(cluster.energy, (*path, "energy"), problems)
     if cluster.kubernetes is not None:
         at = (*path, "kubernetes")
         _check_account(cluster.kubernetes, at, problems)
         if cluster.kubernetes.writer is not None:
             _check_account(cluster.kubernetes.writer, (*at, "writer"), problems)
             _check_apart(cluster.kubernetes, cluster.kubernetes.writer, at, problems)
+
+
+def _check_energy(energy: SiteEnergy, path: Path, problems: Problems) -> None:
+    if not problems.clean(*((*path, field) for field in ("pue", "carbon_g_per_kwh"))):
+        return
+    if Decimal(energy.pue) < 1:
+        problems.add((*path, "pue"), f"must be 1 or more, not {energy.pue}")
+    if (energy.carbon_g_per_kwh is None) == (energy.carbon_file is None):
+        have = "neither" if energy.carbon_file is None else "both"
+        problems.add(
+            path, f"has {have} of carbon_g_per_kwh and carbon_file; exactly one is needed"
+        )
+    if Decimal(energy.carbon_g_per_kwh or "0") > MOST_G_PER_KWH:
+        problems.add((*path, "carbon_g_per_kwh"), f"is more than {MOST_G_PER_KWH:,} g/kWh")
+    if energy.carbon_file is not None and energy.valid_from is None:
+        problems.add(
+            (*path, "carbon_file"),
+            "needs valid_from: hours from then on have the factors of the file",
+        )
 
 
 def _check_account(account: Account, path: Path, problems: Problems) -> None:
@@ -186,6 +209,10 @@ def _dates(catalog: Catalog) -> Iterator[tuple[Path, str]]:
         for index, item in enumerate(getattr(catalog, section)):
             if item is not None and item.valid_from is not None:
                 yield (section, index, "valid_from"), item.valid_from
+    for index, cluster in enumerate(catalog.clusters):
+        energy = None if cluster is None else cluster.energy
+        if energy is not None and energy.valid_from is not None:
+            yield ("clusters", index, "energy", "valid_from"), energy.valid_from
 
 
 _DECIDE = ("name", "sharing", "resources", "device_classes", "node_selector")

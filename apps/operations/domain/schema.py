@@ -279,10 +279,23 @@ class Kubernetes(Account, frozen=True, kw_only=True):
     writer: Account | None = None
 
 
+class SiteEnergy(Struct, frozen=True, kw_only=True):
+    """What a cluster's site adds to measured energy (`pue`), and the carbon of a kWh.
+
+    `carbon_g_per_kwh` is one factor for all hours; `carbon_file` has one for each hour.
+    """
+
+    pue: Amount = "1"
+    carbon_g_per_kwh: Amount | None = None
+    carbon_file: FilePath | None = None
+    valid_from: Instant | None = None
+
+
 class Cluster(Struct, frozen=True, kw_only=True):
     name: Name
     prometheus: Prometheus
     kubernetes: Kubernetes | None = None
+    energy: SiteEnergy | None = None
 
 
 class QueueTime(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import Membership, Team
 from apps.clusters.models import Cluster, NamespaceTeam, ReportSettings, Tier, TierRule
-from apps.costs.models import Price
+from apps.costs.models import EnergyFactor, Price
 from apps.fairness.models import QueueTimeObjective
 from apps.operations.domain.timeline import CatalogDifference
 from apps.operations.services import load_catalog
@@ -66,7 +66,7 @@ def all_rows() -> Rows:
     """Return every row of the tables that a catalog writes."""
     models = [
         *(Team, Membership, Cluster, Tier, TierRule, NamespaceTeam, ReportSettings),
-        *(Entitlement, Budget, Price, QueueTimeObjective),
+        *(Entitlement, Budget, Price, EnergyFactor, QueueTimeObjective),
     ]
     return {m.__name__: list(m._default_manager.order_by("pk").values()) for m in models}
 

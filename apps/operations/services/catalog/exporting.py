@@ -16,7 +16,7 @@ from apps.accounts.domain.formats import whole_duration
 from apps.clusters.domain.tiers import GpuSharing
 from apps.clusters.services import ClusterRecord, RuleRecord
 from apps.costs.domain.prices import PriceKind
-from apps.costs.services import PriceRecord
+from apps.costs.services import EnergyFactorRecord, PriceRecord
 from apps.fairness.services import ObjectiveRecord
 from apps.operations.domain.checks import price_doubt
 from apps.operations.domain.schema import (
@@ -29,10 +29,12 @@ from apps.operations.domain.schema import (
     Price,
     QueueTime,
     Report,
+    SiteEnergy,
     Team,
     Tier,
 )
 from apps.operations.domain.timeline import DatedRecord, RecordKind
+from apps.operations.services.catalog.energy_factors import ENERGY_FACTOR
 from apps.operations.services.catalog.loading import (
     BUDGET,
     ENTITLEMENT,
@@ -51,7 +53,7 @@ _HEAD = """\
 
 
 def export_catalog(*, now: datetime) -> str:
-    """Return the YAML text of what is loaded. Eleven queries."""
+    """Return the YAML text of what is loaded. Twelve queries."""
     return catalog_text(catalog_of(loaded(), now=now), now=now)
 
 
@@ -66,9 +68,14 @@ def catalog_of(held: Loaded, *, now: datetime) -> Catalog:
     rules = _lasting(held.rules, RULE, now)
     promises = {tier.name: tier.promise for tier in held.tiers}
     objectives = {row.tier: row for row in _lasting(held.objectives, OBJECTIVE, now)}
+    factors = {row.cluster: row for row in _lasting(held.energy_factors, ENERGY_FACTOR, now)}
     settings = held.report[0] if held.report else None
     return Catalog(
-        clusters=tuple(_cluster(cluster) for cluster in held.clusters if cluster.active),
+        clusters=tuple(
+            _cluster(cluster, factors.get(cluster.name))
+            for cluster in held.clusters
+            if cluster.active
+        ),
         tiers=tuple(
             _tier(rule, promises[rule.tier], objectives.get(rule.tier), now)
             for rule in sorted(rules, key=lambda rule: (rule.position, rule.tier))
@@ -94,11 +101,21 @@ def _lasting(
     return list(last.values())
 
 
-def _cluster(record: ClusterRecord) -> Cluster:
+def _cluster(record: ClusterRecord, factor: EnergyFactorRecord | None) -> Cluster:
     connection: dict[str, Any] = {"name": record.name, "prometheus": record.prometheus}
     if record.kubernetes is not None:
         connection["kubernetes"] = record.kubernetes
-    return msgspec.convert(connection, Cluster)
+    cluster = msgspec.convert(connection, Cluster)
+    if factor is None:
+        return cluster
+    grams = factor.carbon_g_per_kwh
+    energy = SiteEnergy(
+        pue=_decimal(factor.pue),
+        carbon_g_per_kwh=None if grams is None else _decimal(grams),
+        carbon_file=factor.carbon_file or None,
+        valid_from=_instant(cast("datetime", factor.valid_from)),
+    )
+    return msgspec.structs.replace(cluster, energy=energy)
 
 
 def _tier(rule: RuleRecord, promise: str, objective: ObjectiveRecord | None, now: datetime) -> Tier:

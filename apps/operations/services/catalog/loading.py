@@ -23,7 +23,7 @@ from apps.clusters.services import (
     TierRecord,
 )
 from apps.costs import services as costs
-from apps.costs.services import PriceRecord
+from apps.costs.services import EnergyFactorRecord, PriceRecord
 from apps.fairness import services as fairness
 from apps.fairness.services import ObjectiveRecord
 from apps.operations.domain.proposals import (
@@ -58,6 +58,13 @@ from apps.operations.domain.timeline import (
     positions,
 )
 from apps.operations.models import CatalogProposal
+from apps.operations.services.catalog.energy_factors import (
+    ENERGY_FACTOR,
+    CarbonFiles,
+    desired_energy_factors,
+    held_carbon_files,
+    read_carbon_files,
+)
 from apps.operations.services.catalog.yaml_reader import read_catalog
 from apps.quotas import services as quotas
 from apps.quotas.services import BudgetRecord, EntitlementRecord
@@ -318,6 +325,7 @@ class Loaded:
     entitlements: list[EntitlementRecord]
     budgets: list[BudgetRecord]
     prices: list[PriceRecord]
+    energy_factors: list[EnergyFactorRecord]
     report: list[ReportRecord]
 
     @property
@@ -342,6 +350,7 @@ class Plans:
     entitlements: TimelinePlan[EntitlementRecord]
     budgets: TimelinePlan[BudgetRecord]
     prices: TimelinePlan[PriceRecord]
+    energy_factors: TimelinePlan[EnergyFactorRecord]
     report: TimelinePlan[ReportRecord]
 
     def difference(self) -> CatalogDifference:
@@ -367,6 +376,9 @@ class Plans:
         quotas.write_entitlements(self.entitlements.saved, withdrawn=self.entitlements.withdrawn)
         quotas.write_budgets(self.budgets.saved, withdrawn=self.budgets.withdrawn)
         costs.write_prices(self.prices.saved, withdrawn=self.prices.withdrawn)
+        costs.write_energy_factors(
+            self.energy_factors.saved, withdrawn=self.energy_factors.withdrawn
+        )
         clusters.write_report(self.report.saved)
 
     def _all(self) -> list[TimelinePlan[Any]]:
@@ -374,7 +386,7 @@ class Plans:
 
 
 def loaded() -> Loaded:
-    """Return what is loaded. Eleven queries."""
+    """Return what is loaded. Twelve queries."""
     return Loaded(
         clusters=clusters.loaded_clusters(),
         tiers=clusters.loaded_tiers(),
@@ -386,12 +398,20 @@ def loaded() -> Loaded:
         entitlements=quotas.loaded_entitlements(),
         budgets=quotas.loaded_budgets(),
         prices=costs.loaded_prices(),
+        energy_factors=costs.loaded_energy_factors(),
         report=clusters.loaded_report(),
     )
 
 
-def plan_catalog(catalog: Catalog, held: Loaded, *, now: datetime) -> Plans:
-    """Return what loading `catalog` at `now` stores, given what is loaded. No queries."""
+def plan_catalog(
+    catalog: Catalog, held: Loaded, *, now: datetime, files: CarbonFiles | None = None
+) -> Plans:
+    """Return what loading `catalog` at `now` stores, given what is loaded. No queries.
+
+    `files` are those of carbon factors; without them what was read last stays.
+    """
+    if files is None:
+        files = held_carbon_files(held.energy_factors)
     # The first catalog of a portal describes the history that is read in after it.
     opening = BEGINNING if held.is_first else now
 
@@ -421,6 +441,11 @@ def plan_catalog(catalog: Catalog, held: Loaded, *, now: datetime) -> Plans:
         entitlements=dated(held.entitlements, desired_entitlements(catalog), ENTITLEMENT),
         budgets=dated(held.budgets, desired_budgets(catalog), BUDGET),
         prices=dated(held.prices, desired_prices(catalog), PRICE),
+        energy_factors=dated(
+            held.energy_factors,
+            desired_energy_factors(catalog, files, _reader(catalog)),
+            ENERGY_FACTOR,
+        ),
         # The one row of settings is never retired.
         report=plan_current(held.report, desired_report(catalog), REPORT, retire=lambda r: r),
     )
@@ -465,12 +490,14 @@ def load_catalog(
     got in the way; then nothing is changed.
     """
     catalog, problems = read_catalog(text, filename, now=now)
+    files = read_carbon_files(catalog, filename, problems)
     approved = _approved_since()
     if not undo_approved:
         _note_undone(catalog, approved, problems)
     if dry_run:
-        return _planned(catalog, problems, filename, now).difference()
-    return _stored(catalog, problems, filename, now, known=[row.pk for row in approved])
+        return _checked(catalog, problems, filename, loaded(), now, files).difference()
+    known = [row.pk for row in approved]
+    return _stored(catalog, problems, filename, now, files=files, known=known)
 
 
 def load_changed(text: str, *, now: datetime) -> CatalogDifference:
@@ -494,6 +521,7 @@ def _stored(
     filename: str,
     now: datetime,
     *,
+    files: CarbonFiles | None = None,
     known: Sequence[int] = (),
 ) -> CatalogDifference:
     """Store a catalog; the file that it is from knows of the proposals `known` from then on."""
@@ -501,7 +529,7 @@ def _stored(
         with transaction.atomic():
             ensure_builtin()
             accounts.lock_catalog()
-            plans = _planned(catalog, problems, filename, now)
+            plans = _checked(catalog, problems, filename, loaded(), now, files)
             plans.store()
             if known:
                 CatalogProposal.objects.filter(pk__in=known).update(in_file=True)
@@ -539,14 +567,15 @@ def _note_undone(catalog: Catalog, approved: Sequence[CatalogProposal], problems
         )
 
 
-def _planned(catalog: Catalog, problems: Problems, filename: str, now: datetime) -> Plans:
-    return _checked(catalog, problems, filename, loaded(), now)
-
-
 def _checked(
-    catalog: Catalog, problems: Problems, filename: str, held: Loaded, now: datetime
+    catalog: Catalog,
+    problems: Problems,
+    filename: str,
+    held: Loaded,
+    now: datetime,
+    files: CarbonFiles | None = None,
 ) -> Plans:
-    plans = plan_catalog(catalog, held, now=now)
+    plans = plan_catalog(catalog, held, now=now, files=files)
     for path, reason in (*plans.refused(), *_other_zone(catalog, held)):
         problems.add(path, reason)
     if problems.found:

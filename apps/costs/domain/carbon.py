@@ -1,0 +1,137 @@
+"""Carbon of measured energy: measured kWh × PUE × grams of CO2e a kWh (docs/definitions.md#energy).
+
+Amounts are whole: energy in milliwatt-hours, carbon in micrograms. One mWh at 1 g/kWh is 1 µg.
+"""
+
+import csv
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation, localcontext
+
+HEAD = ("hour", "g_per_kwh")
+MOST_G_PER_KWH = Decimal(5000)
+"""More than any grid or generator emits; what is above is in another unit."""
+_MOST_PROBLEMS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CarbonFile:
+    """Grams of CO2e a kWh by the start of the hour (UTC, `2026-01-01T00`), as decimal texts."""
+
+    hours: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """What the file says in a line; the same for the same hours and values."""
+        if not self.hours:
+            return ""
+        text = "\n".join(f"{hour},{value}" for hour, value in sorted(self.hours.items()))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        return f"{len(self.hours):,} hours, {min(self.hours)} to {max(self.hours)}Z, {digest}"
+
+
+class CarbonFileRefused(ValueError):
+    """A file of factors is not one; `problems` are sentences, each with the line that it is of."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def read_carbon_file(text: str) -> CarbonFile:
+    """Return the factors of a CSV: start of an hour with its offset, and grams of CO2e a kWh.
+
+    A first line `hour,g_per_kwh` is its head; empty lines are skipped. Raises CarbonFileRefused
+    with the first ten lines that are wrong.
+    """
+    hours: dict[str, str] = {}
+    first_on: dict[str, int] = {}
+    problems: list[str] = []
+    rows = csv.reader(text.removeprefix("\ufeff").splitlines())
+    for number, row in enumerate(rows, start=1):
+        cells = [cell.strip() for cell in row]
+        if not any(cells) or (not first_on and tuple(cells) == HEAD):
+            continue
+        try:
+            hour, value = _factor(cells)
+            if hour in first_on:
+                raise ValueError(f"the hour {cells[0]} stands on line {first_on[hour]} already")
+        except ValueError as error:
+            problems.append(f"line {number}: {error}")
+            continue
+        first_on[hour] = number
+        hours[hour] = value
+    if not hours and not problems:
+        problems = ["line 1: no hour is given; write lines such as 2026-01-01T00:00:00Z,380"]
+    if problems:
+        more = len(problems) - _MOST_PROBLEMS
+        raise CarbonFileRefused(
+            [*problems[:_MOST_PROBLEMS], *([f"and {more:,} more lines"] if more > 0 else [])]
+        )
+    return CarbonFile(hours)
+
+
+def _factor(cells: list[str]) -> tuple[str, str]:
+    if len(cells) != len(HEAD):
+        raise ValueError(f"has {len(cells)} values; an hour and its g/kWh are needed")
+    try:
+        at = datetime.fromisoformat(cells[0])
+    except ValueError:
+        raise ValueError(f"{cells[0][:40]!r} is not a time such as 2026-01-01T00:00:00Z") from None
+    if at.tzinfo is None:
+        raise ValueError(f"{cells[0]!r} has no offset; write it as {cells[0]}Z for UTC")
+    at = at.astimezone(UTC)
+    if at.minute or at.second or at.microsecond:
+        raise ValueError(f"{cells[0]!r} is not the start of an hour of UTC")
+    return hour_key(at), _grams(cells[1])
+
+
+def _grams(cell: str) -> str:
+    try:
+        value = Decimal(cell)
+    except InvalidOperation:
+        raise ValueError(f"{cell[:40]!r} is not a number of g/kWh") from None
+    # NaN compares with nothing, so this also refuses what is no number.
+    if not Decimal(0) <= value <= MOST_G_PER_KWH:
+        raise ValueError(f"{cell[:40]} g/kWh is not from 0 to {MOST_G_PER_KWH:,}")
+    return f"{value.normalize():f}"
+
+
+def hour_key(at: datetime) -> str:
+    """Return how an hour is written in a `CarbonFile`."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H")
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFactor:
+    """What a cluster's site adds to measured energy, from `valid_from` until `valid_to`.
+
+    `carbon_g_per_kwh` None: the factor of an hour is in `by_hour`, or there is none.
+    """
+
+    cluster: int
+    valid_from: datetime
+    valid_to: datetime | None
+    pue: Decimal = Decimal(1)
+    carbon_g_per_kwh: Decimal | None = None
+    by_hour: Mapping[str, str] = field(default_factory=dict)
+
+    def holds(self, at: datetime) -> bool:
+        """Say whether it is in force at `at`."""
+        return self.valid_from <= at and (self.valid_to is None or at < self.valid_to)
+
+    def grams(self, hour: datetime) -> Decimal | None:
+        """Return the grams of CO2e a measured kWh of an hour, PUE included; None: no factor."""
+        factor = self.carbon_g_per_kwh
+        if factor is None:
+            written = self.by_hour.get(hour_key(hour))
+            factor = None if written is None else Decimal(written)
+        return None if factor is None else factor * self.pue
+
+
+def carbon_ug(energy_mwh: int, grams_per_kwh: Decimal) -> int:
+    """Return the carbon of milliwatt-hours in micrograms, rounded once, half to even."""
+    with localcontext(prec=60):
+        return int((energy_mwh * grams_per_kwh).to_integral_value(ROUND_HALF_EVEN))

@@ -1,0 +1,121 @@
+"""Carbon of the energy of usage, by the same periods and groups."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db.models import F, Value
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.models import LargeSum
+from apps.clusters.selectors import report
+from apps.costs.models import (
+    PoolCostDay,
+    PoolCostHour,
+    TeamCostDay,
+    TeamCostHour,
+    WorkloadCostDay,
+    WorkloadCostHour,
+)
+from apps.usage.domain.usage_query import BEGINNING, Grouping, Periods, TimeStep, UsageQuery
+from apps.usage.selectors import (
+    DETAILED,
+    NameLookup,
+    condition,
+    filtered,
+    hours_only,
+    source_of,
+    with_days,
+)
+
+_MWH_PER_KWH = 10**6
+_UG_PER_G = 10**6
+CarbonKey = tuple[datetime | None, tuple[str, ...]]
+"""The period and the names of the groups, as the row of usage has them."""
+
+
+@dataclass(slots=True)
+class CarbonSum:
+    """Milliwatt-hours whose hour has a factor, and their carbon in micrograms of CO2e."""
+
+    carbon_mwh: int = 0
+    carbon_ug: int = 0
+
+    @property
+    def grams(self) -> float | None:
+        """The carbon, PUE included; None where no hour of the energy has a factor."""
+        return self.carbon_ug / _UG_PER_G if self.carbon_mwh else None
+
+    def kwh_without(self, energy_mwh: int) -> float | None:
+        """Return how many kWh of so much energy have no factor; None where none was measured."""
+        if not energy_mwh:
+            return None
+        return max(0, energy_mwh - self.carbon_mwh) / _MWH_PER_KWH
+
+
+def carbon_sums(
+    query: UsageQuery, *, visibility: Visibility, zone: ZoneInfo | None = None
+) -> dict[CarbonKey, CarbonSum]:
+    """Return the carbon of each row of `usage_rows` that has any; nothing by node.
+
+    Carbon is computed hour by hour when the hour is priced, and summed here. So hours that are
+    not priced yet have none. At most five queries, and one each for names. Raises GroupingRefused.
+    """
+    named = {*query.group_by, *filtered(query.filters)}
+    if Grouping.NODE in named:
+        return {}
+    names = NameLookup({Grouping.CLUSTER, *named})
+    periods = Periods(query.interval, zone or report().zone)
+    facts = list(_facts(query, visibility, periods, names.clusters(query.filters)))
+    tables = [
+        names.of(grouping, {ids[place] for _, ids, _, _ in facts})
+        for place, grouping in enumerate(query.group_by)
+    ]
+    found: dict[CarbonKey, CarbonSum] = {}
+    for at, ids, known, carbon in facts:
+        groups = tuple(table[pk] for table, pk in zip(tables, ids, strict=True))
+        total = found.setdefault((periods.label(at), groups), CarbonSum())
+        total.carbon_mwh += int(known or 0)
+        total.carbon_ug += int(carbon or 0)
+    return {key: total for key, total in found.items() if total.carbon_mwh}
+
+
+def _facts(
+    query: UsageQuery, visibility: Visibility, periods: Periods, clusters: tuple[int, ...]
+) -> Iterator[tuple[datetime, tuple[Any, ...], Any, Any]]:
+    """Yield (period, ids of the groups, milliwatt-hours with a factor, micrograms)."""
+    named = {*query.group_by, *filtered(query.filters)}
+    hours, days = _tables(named)
+    where = condition(source_of(query.group_by, query.filters, visibility), query.filters, visibility)
+    sums = {"known": F("carbon_mwh"), "carbon": F("carbon_ug")}
+    if hours is PoolCostHour:
+        # What GPUs drew that no pod explains is in the energy of a tier, and in no team's.
+        sums = {name: one + F(f"free_{one.name}") for name, one in sums.items()}
+    columns = tuple(grouping.column for grouping in query.group_by)
+    if query.interval is TimeStep.HOUR:
+        plan = hours_only(query.window, clusters)
+    else:
+        plan = with_days(query.window, clusters=clusters, periods=periods, rolled=False)
+    total = query.interval is TimeStep.TOTAL
+    for table, time, conditions in (
+        (days, "day", plan.day_conditions()),
+        (hours, "hour", plan.hour_conditions()),
+    ):
+        for part in conditions:
+            # A constant beside them: a total without groups is a group of its own.
+            rows = table._default_manager.filter(where & part).order_by().annotate(one=Value(1))
+            grouped = rows.values_list("one" if total else time, *columns)
+            for row in grouped.annotate(**{name: LargeSum(one) for name, one in sums.items()}):
+                if total:
+                    at = BEGINNING
+                else:
+                    at = plan.period_of_day[row[0]] if time == "day" else periods.start_of(row[0])
+                yield at, row[1:-2], *row[-2:]
+
+
+def _tables(named: set[Grouping]) -> tuple[Any, Any]:
+    if named & DETAILED:
+        return WorkloadCostHour, WorkloadCostDay
+    return (TeamCostHour, TeamCostDay) if Grouping.TEAM in named else (PoolCostHour, PoolCostDay)
