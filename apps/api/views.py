@@ -34,6 +34,7 @@ from apps.api.row_serializers import RowSerializer, cells_of, record, records, s
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import ClusterRow, TeamRow, TierRow
+from apps.costs import selectors as costs
 from apps.pending import selectors as pending
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
@@ -78,17 +79,18 @@ def usage_records(
     rows: Iterable[UsageRow],
     effective: Sequence[float | None],
     hours_known: Sequence[int | None],
+    carbon: Sequence[tuple[float | None, float | None]],
     *,
     groups: tuple[str, ...],
 ) -> list[Record]:
     """Return what UsageSerializer describes.
 
-    `effective` are their effective utilizations and `hours_known` their known hours of claims, in
-    the same order.
+    `effective` are their effective utilizations, `hours_known` their known hours of claims and
+    `carbon` their grams and kWh without a factor, in the same order.
     """
     return [
-        record(row, groups=groups) | ledger_record(row.amounts, ratio, known)
-        for row, ratio, known in zip(rows, effective, hours_known, strict=True)
+        record(row, groups=groups) | ledger_record(row.amounts, ratio, known, grams)
+        for row, ratio, known, grams in zip(rows, effective, hours_known, carbon, strict=True)
     ]
 
 
@@ -138,7 +140,8 @@ class UsageView(PortalView):
         def as_records(found: Sequence[UsageRow]) -> list[Record]:
             ratios = pending.effective_ratios(found, asked, zone=zone, now=timezone.now())
             known = usage.known_hours(found, asked, zone=zone)
-            return usage_records(found, ratios, known, groups=group_by)
+            carbon = costs.carbon_of(found, asked, visibility=visibility_in(request), zone=zone)
+            return usage_records(found, ratios, known, carbon, groups=group_by)
 
         columns = (*cells_of(UsageRow, group_by), *flat(ledger_record(Amounts())))
         file = CsvFile.of_window("usage", columns, window=window, zone=zone)

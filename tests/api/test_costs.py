@@ -43,7 +43,7 @@ pytestmark = pytest.mark.django_db
 WINDOW = {"start": "2026-10-30", "end": "2026-11-01"}
 FIELDS = {
     *("period", "cause", "gpu_hours", "cost", "currency", "price_per_gpu_hour"),
-    *("energy_kwh", "unpriced", "correction"),
+    *("energy_kwh", "carbon_g", "carbon_energy_kwh", "unpriced", "correction"),
 }
 STEP = Decimal("1e-8")
 

@@ -29,7 +29,7 @@ COLUMNS = [
     *("sm_active_ratio", "sm_measured_gpu_hours"),
     *("tensor_active_ratio", "tensor_measured_gpu_hours"),
     *("memory_copy_ratio", "memory_copy_measured_gpu_hours"),
-    "hours_known",
+    *("carbon_g", "energy_without_factor_kwh", "hours_known"),
 ]
 
 
@@ -203,6 +203,6 @@ def test_a_page_takes_a_known_number_of_queries(
     make_cards(portal.clusters[0], "west-9", portal.tiers[0])
     client = client_of(portal.ada)
     # Token, membership, report, names, days, day sums; whether the pending history is complete: 2;
-    # tiers of claims.
-    with django_assert_num_queries(9):
+    # tiers of claims; whether there are carbon factors.
+    with django_assert_num_queries(10):
         client.get("/api/v1/usage", BOTH | {"group_by": "tier", "tier": "gold"})

@@ -88,8 +88,10 @@ def by_file(priced: Priced) -> dict[int, SiteFactor]:
         EnergyFactor.objects.create(
             cluster=cluster, pue=PUE, carbon_hours=dict(file.hours), valid_from=BEGINNING
         )
-    return {pk: SiteFactor(pk, BEGINNING, None, PUE, by_hour=file.hours)
-            for pk in Cluster.objects.values_list("pk", flat=True)}
+    return {
+        pk: SiteFactor(pk, BEGINNING, None, PUE, by_hour=file.hours)
+        for pk in Cluster.objects.values_list("pk", flat=True)
+    }
 
 
 @pytest.mark.django_db
@@ -163,8 +165,10 @@ def test_no_factor_is_not_zero_and_zero_is_not_no_factor(priced: Priced) -> None
     assert whole.kwh_without(0) is None, "no exporter shows energy"
     nodes = UsageQuery(priced.window, filters=Filters(node=("n",)))
     assert carbon_sums(nodes, visibility=EVERYTHING) == {}
-    assert {WorkloadCostDay.objects.exclude(carbon_ug=0).count(), PoolCostDay.objects.exclude(
-        free_carbon_ug=0).count()} == {0}
+    assert {
+        WorkloadCostDay.objects.exclude(carbon_ug=0).count(),
+        PoolCostDay.objects.exclude(free_carbon_ug=0).count(),
+    } == {0}
 
 
 @pytest.mark.django_db

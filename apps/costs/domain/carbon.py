@@ -1,4 +1,4 @@
-"""Carbon of measured energy: measured kWh × PUE × grams of CO2e a kWh (docs/definitions.md#energy).
+"""Carbon of measured energy: measured kWh × PUE × grams of CO2e a kWh (docs/definitions.md#energy-and-carbon).
 
 Amounts are whole: energy in milliwatt-hours, carbon in micrograms. One mWh at 1 g/kWh is 1 µg.
 """

@@ -5,109 +5,136 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('clusters', '0005_topology_kinds'),
-        ('costs', '0004_partitions'),
+        ("clusters", "0005_topology_kinds"),
+        ("costs", "0004_partitions"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='poolcostday',
-            name='carbon_mwh',
+            model_name="poolcostday",
+            name="carbon_mwh",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='poolcostday',
-            name='carbon_ug',
+            model_name="poolcostday",
+            name="carbon_ug",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='poolcostday',
-            name='free_carbon_mwh',
+            model_name="poolcostday",
+            name="free_carbon_mwh",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='poolcostday',
-            name='free_carbon_ug',
+            model_name="poolcostday",
+            name="free_carbon_ug",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='poolcosthour',
-            name='carbon_mwh',
+            model_name="poolcosthour",
+            name="carbon_mwh",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='poolcosthour',
-            name='carbon_ug',
+            model_name="poolcosthour",
+            name="carbon_ug",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='poolcosthour',
-            name='free_carbon_mwh',
+            model_name="poolcosthour",
+            name="free_carbon_mwh",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='poolcosthour',
-            name='free_carbon_ug',
+            model_name="poolcosthour",
+            name="free_carbon_ug",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='teamcostday',
-            name='carbon_mwh',
+            model_name="teamcostday",
+            name="carbon_mwh",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='teamcostday',
-            name='carbon_ug',
+            model_name="teamcostday",
+            name="carbon_ug",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='teamcosthour',
-            name='carbon_mwh',
+            model_name="teamcosthour",
+            name="carbon_mwh",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='teamcosthour',
-            name='carbon_ug',
+            model_name="teamcosthour",
+            name="carbon_ug",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='workloadcostday',
-            name='carbon_mwh',
+            model_name="workloadcostday",
+            name="carbon_mwh",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='workloadcostday',
-            name='carbon_ug',
+            model_name="workloadcostday",
+            name="carbon_ug",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='workloadcosthour',
-            name='carbon_mwh',
+            model_name="workloadcosthour",
+            name="carbon_mwh",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='workloadcosthour',
-            name='carbon_ug',
+            model_name="workloadcosthour",
+            name="carbon_ug",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.CreateModel(
-            name='EnergyFactor',
+            name="EnergyFactor",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('valid_from', models.DateTimeField()),
-                ('valid_to', models.DateTimeField(blank=True, null=True)),
-                ('pue', models.DecimalField(decimal_places=8, default=1, max_digits=20)),
-                ('carbon_g_per_kwh', models.DecimalField(blank=True, decimal_places=8, max_digits=20, null=True)),
-                ('carbon_file', models.CharField(blank=True, max_length=1000)),
-                ('carbon_covers', models.CharField(blank=True, max_length=120)),
-                ('carbon_hours', models.JSONField(blank=True, default=dict)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("valid_from", models.DateTimeField()),
+                ("valid_to", models.DateTimeField(blank=True, null=True)),
+                ("pue", models.DecimalField(decimal_places=8, default=1, max_digits=20)),
+                (
+                    "carbon_g_per_kwh",
+                    models.DecimalField(blank=True, decimal_places=8, max_digits=20, null=True),
+                ),
+                ("carbon_file", models.CharField(blank=True, max_length=1000)),
+                ("carbon_covers", models.CharField(blank=True, max_length=120)),
+                ("carbon_hours", models.JSONField(blank=True, default=dict)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['cluster', 'valid_from', 'pk'],
-                'constraints': [models.UniqueConstraint(fields=('cluster', 'valid_from'), name='energy_factor_once'), models.CheckConstraint(condition=models.Q(('pue__gte', 1)), name='energy_factor_pue'), models.CheckConstraint(condition=models.Q(('valid_to__isnull', True), ('valid_to__gt', models.F('valid_from')), _connector='OR'), name='energy_factor_ends_after_start')],
+                "ordering": ["cluster", "valid_from", "pk"],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("cluster", "valid_from"), name="energy_factor_once"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("pue__gte", 1)), name="energy_factor_pue"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("valid_to__isnull", True),
+                            ("valid_to__gt", models.F("valid_from")),
+                            _connector="OR",
+                        ),
+                        name="energy_factor_ends_after_start",
+                    ),
+                ],
             },
         ),
     ]

@@ -1,7 +1,7 @@
 """Carbon of the energy of usage, by the same periods and groups."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -9,9 +9,11 @@ from zoneinfo import ZoneInfo
 from django.db.models import F, Value
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
 from apps.clusters.models import LargeSum
 from apps.clusters.selectors import report
 from apps.costs.models import (
+    EnergyFactor,
     PoolCostDay,
     PoolCostHour,
     TeamCostDay,
@@ -19,7 +21,14 @@ from apps.costs.models import (
     WorkloadCostDay,
     WorkloadCostHour,
 )
-from apps.usage.domain.usage_query import BEGINNING, Grouping, Periods, TimeStep, UsageQuery
+from apps.usage.domain.usage_query import (
+    BEGINNING,
+    Grouping,
+    Periods,
+    TimeStep,
+    UsageQuery,
+    UsageRow,
+)
 from apps.usage.selectors import (
     DETAILED,
     NameLookup,
@@ -82,13 +91,42 @@ def carbon_sums(
     return {key: total for key, total in found.items() if total.carbon_mwh}
 
 
+def carbon_of(
+    rows: Sequence[UsageRow], query: UsageQuery, *, visibility: Visibility, zone: ZoneInfo
+) -> list[tuple[float | None, float | None]]:
+    """Return of each row of usage its grams of CO2e, and its kWh without a factor.
+
+    Both are None where no exporter shows energy, and by node. Only the periods of the rows are
+    read. One query without any factor, else one more than `carbon_sums`.
+    """
+    energy = any(row.amounts.energy_mwh for row in rows)
+    if not energy or Grouping.NODE in {*query.group_by, *filtered(query.filters)}:
+        return [(None, None)] * len(rows)
+    if not EnergyFactor.objects.exists():
+        return [(None, CarbonSum().kwh_without(row.amounts.energy_mwh)) for row in rows]
+    periods = [row.period for row in rows if row.period is not None]
+    if periods:
+        after = Periods(query.interval, zone).after(max(periods), 1) or query.window.end
+        start, end = query.window.start, query.window.end
+        query = replace(query, window=Window(max(start, min(periods)), min(end, after)))
+    sums = carbon_sums(query, visibility=visibility, zone=zone)
+    found = []
+    for row in rows:
+        one = sums.get((row.period, tuple(row.groups.values())), CarbonSum())
+        drawn = row.amounts.energy_mwh
+        found.append((one.grams if drawn else None, one.kwh_without(drawn)))
+    return found
+
+
 def _facts(
     query: UsageQuery, visibility: Visibility, periods: Periods, clusters: tuple[int, ...]
 ) -> Iterator[tuple[datetime, tuple[Any, ...], Any, Any]]:
     """Yield (period, ids of the groups, milliwatt-hours with a factor, micrograms)."""
     named = {*query.group_by, *filtered(query.filters)}
     hours, days = _tables(named)
-    where = condition(source_of(query.group_by, query.filters, visibility), query.filters, visibility)
+    where = condition(
+        source_of(query.group_by, query.filters, visibility), query.filters, visibility
+    )
     sums = {"known": F("carbon_mwh"), "carbon": F("carbon_ug")}
     if hours is PoolCostHour:
         # What GPUs drew that no pod explains is in the energy of a tier, and in no team's.

@@ -16,6 +16,7 @@ from apps.costs.domain.costing import WASTE, Cause, money
 from apps.costs.domain.prices import PriceEntry, places
 from apps.costs.models import Adjustment
 from apps.costs.selectors.budgets import money_budget_rows
+from apps.costs.selectors.carbon import carbon_of
 from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import CostQuery, CostRow
@@ -254,21 +255,25 @@ def explain_price(
 
 def explain_energy(window: Window, *, filters: Filters, visibility: Visibility) -> Explained:
     """Explain the measured energy of a window, day by day. Queries as those of `usage_rows`."""
-    found = usage_rows(UsageQuery(window, TimeStep.DAY, _GROUPS, filters), visibility=visibility)
+    query = UsageQuery(window, TimeStep.DAY, _GROUPS, filters)
+    found = usage_rows(query, visibility=visibility)
+    carbon = carbon_of(found, query, visibility=visibility, zone=report().zone)
     rows: list[dict[str, Any]] = [
         {
             "day": "" if row.period is None else str(row.period.date()),
             **row.groups,
             "kwh": row.amounts.energy_kwh,
+            "carbon": None if grams is None else grams / 1000,
+            "without": without,
         }
-        for row in found
+        for row, (grams, without) in zip(found, carbon, strict=True)
         if row.amounts.energy_kwh
     ]
     return Explained(
         figure=ENERGY,
         label="Energy",
-        meaning="What GPUs drew, as their exporter counts it; shared by weight.",
-        anchor="activity-levels",
+        meaning="What GPUs drew, as their exporter counts it, and the carbon of that with PUE.",
+        anchor="energy-and-carbon",
         value=fsum(row["kwh"] for row in rows) if rows else None,
         unit=FigureUnit.KWH,
         formula="sum(kwh)",
@@ -276,6 +281,8 @@ def explain_energy(window: Window, *, filters: Filters, visibility: Visibility) 
             RowColumn("day", "Day"),
             *(RowColumn(name.value, name.value.replace("_", " ").capitalize()) for name in _GROUPS),
             RowColumn("kwh", "Energy", FigureUnit.KWH),
+            RowColumn("carbon", "Carbon", FigureUnit.KG_CO2E),
+            RowColumn("without", "Without factor", FigureUnit.KWH),
         ),
         rows=rows,
         prices=price_rows(window, _pools(found)),

@@ -128,9 +128,7 @@ def _check_energy(energy: SiteEnergy, path: Path, problems: Problems) -> None:
         problems.add((*path, "pue"), f"must be 1 or more, not {energy.pue}")
     if (energy.carbon_g_per_kwh is None) == (energy.carbon_file is None):
         have = "neither" if energy.carbon_file is None else "both"
-        problems.add(
-            path, f"has {have} of carbon_g_per_kwh and carbon_file; exactly one is needed"
-        )
+        problems.add(path, f"has {have} of carbon_g_per_kwh and carbon_file; exactly one is needed")
     if Decimal(energy.carbon_g_per_kwh or "0") > MOST_G_PER_KWH:
         problems.add((*path, "carbon_g_per_kwh"), f"is more than {MOST_G_PER_KWH:,} g/kWh")
     if energy.carbon_file is not None and energy.valid_from is None:

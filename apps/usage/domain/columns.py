@@ -168,6 +168,20 @@ class LedgerFigures(HeldFigures):
             "incomplete",
         ),
     ]
+    carbon_g: Annotated[
+        float | None,
+        Column(
+            help="Carbon of the energy that has a factor, grams of CO2e, PUE included. Null "
+            "without a factor, and by node."
+        ),
+    ]
+    energy_without_factor_kwh: Annotated[
+        float | None,
+        Column(
+            help="Energy whose hour has no carbon factor, or is not priced yet, kWh. Null as "
+            "energy_kwh, and by node."
+        ),
+    ]
     hours_known: Annotated[
         int | None,
         Column(
@@ -182,9 +196,15 @@ _HELD = tuple(column.key for column in columns_of(HeldFigures))
 
 
 def ledger_record(
-    amounts: Amounts, effective_ratio: float | None = None, hours_known: int | None = None
+    amounts: Amounts,
+    effective_ratio: float | None = None,
+    hours_known: int | None = None,
+    carbon: tuple[float | None, float | None] = (None, None),
 ) -> Record:
-    """Return the ledger of a row, as LedgerFigures declares it; None where there is none."""
+    """Return the ledger of a row, as LedgerFigures declares it; None where there is none.
+
+    `carbon` are its grams, and the kWh without a factor.
+    """
     # One literal: a page has hundreds of rows, and to merge parts takes twice as long.
     return {
         "capacity_gpu_hours": _hours(amounts.capacity),
@@ -212,6 +232,8 @@ def ledger_record(
         "tensor_measured_gpu_hours": _hours(amounts.tensor_measured),
         "memory_copy_ratio": amounts.memory_copy_ratio,
         "memory_copy_measured_gpu_hours": _hours(amounts.memory_copy_measured),
+        "carbon_g": carbon[0],
+        "energy_without_factor_kwh": carbon[1],
         "hours_known": hours_known,
     }
 

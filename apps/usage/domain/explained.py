@@ -37,6 +37,7 @@ class FigureUnit(StrEnum):
     TIME = "time"
     MONEY = "money"
     KWH = "kWh"
+    KG_CO2E = "kg CO2e"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from apps.web.components.tabs import Tab, TabBar, tab_bar
 from apps.web.costs import explorer, money_format, waste_waterfall
 from apps.web.costs.explorer import NOTHING, Costs, stack_group
 from apps.web.costs.exports import background_of, export_form
+from apps.web.costs.energy_table import energy_table
 from apps.web.costs.money_format import WHOLE, MoneyRow, MoneyTable, money_column, number_of
 from apps.web.costs.months import LABELS, download, refused
 from apps.web.costs.query import (
@@ -232,6 +233,7 @@ def _table(
 
 COST_TABS = (
     Tab("groups", "By group"),
+    Tab("energy", "Energy"),
     Tab("lines", "Line items"),
     Tab("files", "Files"),
 )
@@ -254,6 +256,8 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
     tables: list[Table] = []
     if tabs.chosen == "groups":
         tables = explorer.group_tables(found, asked, reading)
+    elif tabs.chosen == "energy":
+        tables = [energy_table(asked.groups, reading, reading.filters)]
     elif tabs.chosen == "lines":
         tables = [explorer.line_table(found, asked, reading)]
     return _cost_page(request, reading, asked, found, tabs, tables)

@@ -175,7 +175,7 @@ def _column(key: str, label: str, unit: FigureUnit, currency: str) -> Column:
     )
 
 
-_NAMED = frozenset({FigureUnit.GPUS, FigureUnit.HOURS, FigureUnit.KWH})
+_NAMED = frozenset({FigureUnit.GPUS, FigureUnit.HOURS, FigureUnit.KWH, FigureUnit.KG_CO2E})
 
 
 def _values(one: Explained, row: Mapping[str, Any]) -> dict[str, Value]:

@@ -99,6 +99,8 @@ def month_unit(figure: MonthFigure) -> str:
 @register.filter
 def month_short(figure: MonthFigure) -> str:
     """Write a figure at the head of the report: GPU-hours without unit, large ones whole."""
+    if figure.unit in _ENERGY_UNITS:
+        return month_number(figure)
     if figure.value is None or figure.unit is not FigureUnit.GPU_HOURS:
         return month_value(figure)
     hours = float(figure.value) / NANO
@@ -119,7 +121,11 @@ def _month_text(value: FigureValue, figure: MonthFigure) -> str:
         return money(value, figure.currency)
     if figure.unit is FigureUnit.RATIO:
         return percent(value)
-    return f"{shown(value, Format.GPU_HOURS, _UTC)}\u00a0{figure.unit.value}"
+    format_ = Format.NUMBER if figure.unit in _ENERGY_UNITS else Format.GPU_HOURS
+    return f"{shown(value, format_, _UTC)}\u00a0{figure.unit.value}"
+
+
+_ENERGY_UNITS = (FigureUnit.KWH, FigureUnit.KG_CO2E)
 
 
 @register.filter

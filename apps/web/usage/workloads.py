@@ -48,6 +48,7 @@ from apps.web.components.page_query import (
 from apps.web.components.plots import Plot, PlotLine, Scale
 from apps.web.components.tables import ALLOCATED_CLASSES, Column, Table, TableRow
 from apps.web.components.tabs import Tab, tab_bar
+from apps.web.costs.energy_table import energy_table
 from apps.web.costs.money_format import MoneyRow, MoneyTable, number_of
 from apps.web.pages import page, respond
 from apps.web.pending.pending_detail import OUTCOMES, PendingExplanation, why
@@ -405,7 +406,7 @@ def _cost(
         empty="No hour of this range has a price, or it held no GPU.",
         ordered=True,
     )
-    return {"tables": [table]}
+    return {"tables": [table, energy_table((), reading, scope.own)]}
 
 
 _EPISODE_COLUMNS = (

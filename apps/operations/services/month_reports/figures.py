@@ -51,6 +51,8 @@ class _MonthRead:
     """What was read of one month; teams by name, ALL for their sum with the capacity."""
 
     usage: Mapping[str, Amounts]
+    carbon: Mapping[str, float | None]
+    without_factor_kwh: float
     fairness: Mapping[str, TierFairness]
     tier_queue_times: Mapping[str, TierQueueTimes]
     held: _Costs
@@ -137,6 +139,8 @@ def _notes(read: _MonthRead, fresh: Freshness, window: Window, until: datetime |
         notes.append("No data for this month.")
     if read.unpriced:
         notes.append(f"{read.unpriced / NANO:,.1f} GPU-hours have no price.")
+    if read.without_factor_kwh:
+        notes.append(f"{read.without_factor_kwh:,.1f} kWh have no carbon factor.")
     if read.other_currencies:
         notes.append(f"Amounts in {', '.join(sorted(read.other_currencies))} are on the Cost page.")
     return notes
@@ -148,12 +152,17 @@ def _notes(read: _MonthRead, fresh: Freshness, window: Window, until: datetime |
 def _read(month: date, window: Window, visibility: Visibility, now: datetime) -> _MonthRead:
     by_team = (Grouping.TEAM,)
     currency = report().currency
-    ledger = {
-        row.groups[Grouping.TEAM]: row.amounts
-        for row in usage.usage_rows(UsageQuery(window, group_by=by_team), visibility=visibility)
-    }
-    for row in usage.usage_rows(UsageQuery(window), visibility=visibility):
-        ledger[ALL] = row.amounts
+    ledger: dict[str, Amounts] = {}
+    carbon: dict[str, float | None] = {}
+    without = 0.0
+    for query in (UsageQuery(window, group_by=by_team), UsageQuery(window)):
+        rows = usage.usage_rows(query, visibility=visibility)
+        grams = costs.carbon_of(rows, query, visibility=visibility, zone=report().zone)
+        for row, (of_row, without_factor) in zip(rows, grams, strict=True):
+            team = row.groups.get(Grouping.TEAM, ALL)
+            ledger[team] = row.amounts
+            carbon[team] = None if of_row is None else of_row / 1000
+            without = (without_factor or 0.0) if team == ALL else without
     held_rows = costs.cost_rows(
         CostQuery(window, group_by=by_team, waste=True), visibility=visibility
     )
@@ -161,6 +170,8 @@ def _read(month: date, window: Window, visibility: Visibility, now: datetime) ->
     charged = dict(bill.teams.get(currency, ()))
     return _MonthRead(
         usage=ledger,
+        carbon=carbon,
+        without_factor_kwh=without if carbon.get(ALL) is not None else 0.0,
         fairness={
             row.tier: row for row in fairness.fairness_rows(window, now=now, visibility=visibility)
         },
@@ -282,7 +293,22 @@ def _figures(team: str, read: _MonthRead, earlier: _MonthRead) -> list[MonthFigu
         _figure(
             "saved", "Realized savings", cost, *(_saved(team, r) for r in both), currency=currency
         ),
+        *_energy_figures(team, read, earlier),
     ]
+
+
+def _energy_figures(team: str, read: _MonthRead, earlier: _MonthRead) -> list[MonthFigure]:
+    """Return energy, and carbon where there is a factor; nothing where no exporter shows energy."""
+    both = (read, earlier)
+    energy = [r.usage[team].energy_kwh if team in r.usage else None for r in both]
+    carbon = [r.carbon.get(team) for r in both]
+    found = []
+    # Every team has the same figures: they are the columns of a table.
+    if any(one.energy_mwh for r in both for one in r.usage.values()):
+        found.append(_figure("energy", "Energy", FigureUnit.KWH, *energy))
+    if any(value is not None for r in both for value in r.carbon.values()):
+        found.append(_figure("carbon", "Carbon", FigureUnit.KG_CO2E, *carbon))
+    return found
 
 
 def _capacity(read: _MonthRead) -> int | None:
