@@ -128,19 +128,17 @@ class UsageView(PortalView):
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = parameters.UsageParams.read(request.query_params)
-        zone = clusters.report().zone
+        zone, sees = clusters.report().zone, visibility_in(request)
         window = window_in(query, zone)
         group_by = tuple(Grouping(name) for name in query.get("group_by", ()))
         interval = TimeStep(query.get("interval", "day"))
         asked = UsageQuery(window, interval, group_by, filters_of(query))
-        page_at = partial(
-            usage.usage_page, asked, visibility=visibility_in(request), strict=True, zone=zone
-        )
+        page_at = partial(usage.usage_page, asked, visibility=sees, strict=True, zone=zone)
 
         def as_records(found: Sequence[UsageRow]) -> list[Record]:
             ratios = pending.effective_ratios(found, asked, zone=zone, now=timezone.now())
             known = usage.known_hours(found, asked, zone=zone)
-            carbon = costs.carbon_of(found, asked, visibility=visibility_in(request), zone=zone)
+            carbon = costs.carbon_of(found, asked, visibility=sees, zone=zone)
             return usage_records(found, ratios, known, carbon, groups=group_by)
 
         columns = (*cells_of(UsageRow, group_by), *flat(ledger_record(Amounts())))

@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,7 +52,7 @@ def test_lines_that_are_wrong_are_named() -> None:
         "line 10: has 1 values; an hour and its g/kWh are needed",
         "line 11: 6000 g/kWh is not from 0 to 5,000",
     ]
-    with pytest.raises(CarbonFileRefused, match="line 1: no hour is given"):
+    with pytest.raises(CarbonFileRefused, match=r"line 1: no hour is given"):
         read_carbon_file("hour,g_per_kwh\n")
 
 
@@ -173,8 +174,6 @@ def test_no_factor_is_not_zero_and_zero_is_not_no_factor(priced: Priced) -> None
 
 @pytest.mark.django_db
 def test_a_catalog_names_the_file_and_loading_reads_it(tmp_path: Path) -> None:
-    import yaml  # noqa: PLC0415
-
     place = tmp_path / "catalog.yaml"
     carbon = tmp_path / "west.csv"
     cluster = small()["clusters"][0]
@@ -184,10 +183,10 @@ def test_a_catalog_names_the_file_and_loading_reads_it(tmp_path: Path) -> None:
         return changes(load_catalog(text, str(place), now=when))
 
     by_hour = {"pue": "1.3", "carbon_file": "west.csv", "valid_from": "2026-01-01"}
-    with pytest.raises(CatalogError, match="carbon_file: cannot be read: No such file"):
+    with pytest.raises(CatalogError, match=r"carbon_file: cannot be read: No such file"):
         load(by_hour)
     carbon.write_text("2026-01-01T00:00:00Z,380\n2026-01-01T01:00:00Z,many\n")
-    with pytest.raises(CatalogError, match="west.csv, line 2: 'many' is not a number"):
+    with pytest.raises(CatalogError, match=r"west.csv, line 2: 'many' is not a number"):
         load(by_hour)
     for wrong, said in (
         ({"pue": "0.9", "carbon_g_per_kwh": "1"}, "pue: must be 1 or more, not 0.9"),

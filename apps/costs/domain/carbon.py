@@ -1,4 +1,4 @@
-"""Carbon of measured energy: measured kWh × PUE × grams of CO2e a kWh (docs/definitions.md#energy-and-carbon).
+"""Carbon of measured energy: kWh × PUE × grams of CO2e a kWh, hour by hour.
 
 Amounts are whole: energy in milliwatt-hours, carbon in micrograms. One mWh at 1 g/kWh is 1 µg.
 """
@@ -56,12 +56,12 @@ def read_carbon_file(text: str) -> CarbonFile:
             continue
         try:
             hour, value = _factor(cells)
-            if hour in first_on:
-                raise ValueError(f"the hour {cells[0]} stands on line {first_on[hour]} already")
         except ValueError as error:
             problems.append(f"line {number}: {error}")
             continue
-        first_on[hour] = number
+        first = first_on.setdefault(hour, number)
+        if first != number:
+            problems.append(f"line {number}: the hour {cells[0]} stands on line {first} already")
         hours[hour] = value
     if not hours and not problems:
         problems = ["line 1: no hour is given; write lines such as 2026-01-01T00:00:00Z,380"]

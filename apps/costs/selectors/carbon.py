@@ -127,10 +127,11 @@ def _facts(
     where = condition(
         source_of(query.group_by, query.filters, visibility), query.filters, visibility
     )
-    sums = {"known": F("carbon_mwh"), "carbon": F("carbon_ug")}
+    amounts: list[Any] = [F("carbon_mwh"), F("carbon_ug")]
     if hours is PoolCostHour:
         # What GPUs drew that no pod explains is in the energy of a tier, and in no team's.
-        sums = {name: one + F(f"free_{one.name}") for name, one in sums.items()}
+        amounts = [one + F(f"free_{one.name}") for one in amounts]
+    sums = {"known": LargeSum(amounts[0]), "carbon": LargeSum(amounts[1])}
     columns = tuple(grouping.column for grouping in query.group_by)
     if query.interval is TimeStep.HOUR:
         plan = hours_only(query.window, clusters)
@@ -145,7 +146,7 @@ def _facts(
             # A constant beside them: a total without groups is a group of its own.
             rows = table._default_manager.filter(where & part).order_by().annotate(one=Value(1))
             grouped = rows.values_list("one" if total else time, *columns)
-            for row in grouped.annotate(**{name: LargeSum(one) for name, one in sums.items()}):
+            for row in grouped.annotate(**sums):
                 if total:
                     at = BEGINNING
                 else:

@@ -25,9 +25,9 @@ from apps.web.components.page_query import Query, during, figure_href, with_quer
 from apps.web.components.tables import CAPACITY_CLASSES, Column, LedgerClass, Table
 from apps.web.components.tabs import Tab, TabBar, tab_bar
 from apps.web.costs import explorer, money_format, waste_waterfall
+from apps.web.costs.energy_table import energy_table
 from apps.web.costs.explorer import NOTHING, Costs, stack_group
 from apps.web.costs.exports import background_of, export_form
-from apps.web.costs.energy_table import energy_table
 from apps.web.costs.money_format import WHOLE, MoneyRow, MoneyTable, money_column, number_of
 from apps.web.costs.months import LABELS, download, refused
 from apps.web.costs.query import (
