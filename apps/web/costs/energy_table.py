@@ -12,13 +12,11 @@ from apps.web.components.tables import Column, Table, TableRow
 from apps.web.costs.query import links_of
 from apps.web.query_session import QuerySession
 
+_WITHOUT = "not in Carbon: its hour has no factor, or is not priced yet"
 _COLUMNS = (
     Column("energy_kwh", "Energy", Format.DECIMAL, "kWh", "of the GPUs; PUE is not in it"),
     Column("carbon_kg", "Carbon", Format.DECIMAL, "kg CO2e", "PUE included; – without a factor"),
-    Column(
-        *("energy_without_factor_kwh", "Without factor", Format.DECIMAL, "kWh"),
-        "energy whose hour has no carbon factor, or is not priced yet; in no carbon",
-    ),
+    Column("energy_without_factor_kwh", "Without factor", Format.DECIMAL, "kWh", _WITHOUT),
 )
 _Carbon = tuple[float | None, float | None]
 
