@@ -17,7 +17,7 @@ from apps.costs.selectors.bills.reconciliation import (
     reconcile,
 )
 from apps.costs.selectors.budgets import MoneyBudgetRow, money_budget_rows
-from apps.costs.selectors.carbon import CarbonSum, carbon_of, carbon_sums
+from apps.costs.selectors.carbon import carbon_of, carbon_sums
 from apps.costs.selectors.cost_files import cost_file, period_file
 from apps.costs.selectors.cost_reader import covers_platform
 from apps.costs.selectors.costs import (
