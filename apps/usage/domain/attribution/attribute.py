@@ -10,6 +10,7 @@ from apps.clusters.domain.devices.state import NO_LEVELS, ActivitySample, Device
 from apps.clusters.domain.tiers import same_model
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.usage.domain.attribution.allocations import Allocation
+from apps.usage.domain.attribution.energy import divide_instances, idle_power
 from apps.usage.domain.attribution.pools import Device, Pools
 from apps.usage.domain.attribution.sharing import (
     DeviceGroup,
@@ -76,7 +77,7 @@ class Attribution:
 
     Of devices that several pods may be on, `shares` has by the number of a holding what it had in
     each slot, and `unclear` the groups whose sums cannot be cut at the pods' times; `settled` are
-    the devices of the groups whose sums could.
+    the devices of the groups whose sums could. `idle_watts` has the idle power of GPU models.
     """
 
     common_interval: float
@@ -89,6 +90,7 @@ class Attribution:
     shares: dict[int, list[DeviceShare]] = field(default_factory=lambda: defaultdict(list))
     unclear: list[DeviceGroup] = field(default_factory=list)
     settled: set[Device] = field(default_factory=set)
+    idle_watts: dict[str, float] = field(default_factory=dict)
 
     def take(self, division: Division) -> None:
         """Add what became of a group."""
@@ -130,10 +132,12 @@ def attribute(
     by_name = _by_name(holdings)
     pools = Pools(holdings, offered or {})
     result = Attribution(interval.seconds)
+    rows = list(rows)
+    result.idle_watts = idle_power(rows, interval.seconds)
     counts = _Counts()
     # Most clusters share no GPUs, and rows are many: the cheap question comes first.
     pooling = pools.any
-    for row in rows:
+    for row in divide_instances(rows, result.idle_watts):
         named = by_name.get((row.namespace, row.pod), ()) if row.pod else ()
         pooled = pooling and pools.take(row, named)
         counts.add(row, pooled=pooled)
@@ -153,7 +157,7 @@ def attribute(
     result.strays = pools.take_unnamed(left, result.rows)
     for group in pools.groups():
         if is_clear(group, holdings, result.interval):
-            result.take(divide(group, holdings, result.interval))
+            result.take(divide(group, holdings, result.interval, result.idle_watts))
             result.settled.update((group.slot, *key) for key in group.devices())
         else:
             result.unclear.append(group)
@@ -303,7 +307,7 @@ def guess(attribution: Attribution, uuids: Collection[str], holdings: Sequence[A
             attribution.guessed.add(number)
     for group in attribution.unclear:
         attribution.guessed.update(group.tenants)
-        attribution.take(divide(group, holdings, attribution.interval))
+        attribution.take(divide(group, holdings, attribution.interval, attribution.idle_watts))
     attribution.unclear.clear()
 
 
@@ -340,7 +344,8 @@ def recut(
     _put(attribution, patterns, sums, holdings)
     for group in attribution.unclear:
         own = grouped[id(group)]
-        attribution.take(divide_by_instants(group, holdings, attribution.interval, own))
+        idle = attribution.idle_watts
+        attribution.take(divide_by_instants(group, holdings, attribution.interval, own, idle))
     attribution.unclear.clear()
 
 

@@ -18,6 +18,7 @@ from apps.clusters.domain.pods.ledger import NodeInterval
 from apps.clusters.domain.tiers import gpu_model, is_shared, mig_profile, unit_weight
 from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, overlap, union
 from apps.usage.domain.attribution.allocations import Allocation
+from apps.usage.domain.attribution.energy import IdlePower, energy_parts
 
 # A grid of samples can hold one or two more than its length says; more are copies.
 _SPARE_SAMPLES = 2
@@ -154,7 +155,9 @@ def is_crowded(samples: int, interval: float) -> bool:
     return samples > SLOT_SECONDS / interval + _SPARE_SAMPLES
 
 
-def divide(group: DeviceGroup, holdings: Sequence[Allocation], seconds: Seconds) -> Division:
+def divide(
+    group: DeviceGroup, holdings: Sequence[Allocation], seconds: Seconds, idle: IdlePower
+) -> Division:
     """Divide a slot's activity in proportion to what each tenant held while it ran.
 
     Where the exporter has values by process that are not all 0, in proportion to these.
@@ -173,7 +176,7 @@ def divide(group: DeviceGroup, holdings: Sequence[Allocation], seconds: Seconds)
     used = _TenantUse(group, holdings, devices)
     # Activity adds up over the devices, time does not: a tenant ran on all of them at once.
     used.add(fsum(activity), fsum(measured) / len(devices), used.weights())
-    return Division(used.shares(), strays + used.left_over())
+    return used.division(strays, idle)
 
 
 def divide_by_instants(
@@ -181,6 +184,7 @@ def divide_by_instants(
     holdings: Sequence[Allocation],
     seconds: Seconds,
     samples: Iterable[ActivitySample],
+    idle: IdlePower,
 ) -> Division:
     """Divide each raw sample among the tenants that ran at its instant; samples without tenants are
     strays.
@@ -201,7 +205,7 @@ def divide_by_instants(
                 nobody.append(value)
         if nobody:
             strays.append(_stray(row, fsum(nobody), len(nobody)))
-    return Division(used.shares(), strays + used.left_over())
+    return used.division(strays, idle)
 
 
 def _by_instant(
@@ -311,9 +315,24 @@ class _TenantUse:
         if len(of) > 1:
             self._together.update([number for number, _ in of])
 
-    def shares(self) -> dict[int, DeviceShare]:
-        """Return each tenant's share; what exceeds its holding is burst."""
+    def division(self, strays: Sequence[DeviceSlot], idle: IdlePower) -> Division:
+        """Return what became of the group; its energy is divided to the last milliwatt-hour."""
         energy = fsum(row.energy_wh or 0.0 for rows in self._devices.values() for row in rows)
+        first = [rows[0] for rows in self._devices.values()]
+        known = all(row.model in idle for row in first)
+        watts = fsum(idle[row.model] * _part(row) for row in first) if known else None
+        there = [number for number in self._holdings if self._measured[number]]
+        *parts, left = energy_parts(
+            energy,
+            None if watts is None else watts * SLOT_SECONDS / 3600,
+            self._held_parts(there),
+            [fsum(self._used[number]) for number in there],
+        )
+        shares = self.shares(dict(zip(there, parts, strict=True)))
+        return Division(shares, [*strays, *self._left_over(left)])
+
+    def shares(self, energy: Mapping[int, float]) -> dict[int, DeviceShare]:
+        """Return each tenant's share; what exceeds its holding is burst."""
         levels = self._level_sums()
         together = fsum(amount for some in self._used.values() for amount in some)
         slot = self._group.slot
@@ -329,7 +348,7 @@ class _TenantUse:
                 min(used, most),
                 max(0.0, used - most),
                 not self._processes and (number in self._together or not self._is_placed(number)),
-                energy * self._held_part(number),
+                energy[number],
                 self._memory(number),
                 self._levels(levels, most, used / together if together else most / self._there),
             )
@@ -360,10 +379,15 @@ class _TenantUse:
             any(_names(row, pod.namespace, pod.name) for row in rows) for rows in devices.values()
         )
 
-    def _held_part(self, number: int) -> float:
-        """Return which part of the group's devices a tenant held over the slot, 0..1."""
-        held = self._holdings[number].gpu_equivalents * self.ran(number, self._group.slot)
-        return min(1.0, held / self._there) if self._there else 0.0
+    def _held_parts(self, numbers: Iterable[int]) -> list[float]:
+        """Return which part of the group's devices tenants held over the slot; they sum to <= 1."""
+        held = [
+            self._holdings[number].gpu_equivalents * self.ran(number, self._group.slot)
+            for number in numbers
+        ]
+        # Replicas may be promised beyond the device: then it is all held.
+        whole = max(self._there, fsum(held))
+        return [one / whole if whole else 0.0 for one in held]
 
     def _memory(self, number: int) -> float | None:
         """Return a tenant's peak: memory of a device with several is known by process alone."""
@@ -378,17 +402,13 @@ class _TenantUse:
         ]
         return max(peaks, default=None)
 
-    def left_over(self) -> list[DeviceSlot]:
-        """Return rows for the energy that no share covers."""
-        held = fsum(self._held_part(n) for n in self._holdings if self._measured[n])
-        left = max(0.0, 1.0 - held)
-        return [
-            _stray(rows[0], 0.0, 0)._replace(
-                energy_wh=left * fsum(row.energy_wh or 0.0 for row in rows)
-            )
-            for rows in self._devices.values()
-            if left and any(row.energy_wh for row in rows)
-        ]
+    def _left_over(self, energy: float) -> list[DeviceSlot]:
+        """Return a row of the first device that has energy, for what no share covers."""
+        metered = (rows[0] for rows in self._devices.values() if any(r.energy_wh for r in rows))
+        first = next(metered, None)
+        if first is None or not energy:
+            return []
+        return [_stray(first, 0.0, 0)._replace(energy_wh=energy)]
 
 
 def _counted_once(
