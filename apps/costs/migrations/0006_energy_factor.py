@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("clusters", "0005_topology_kinds"),
-        ("costs", "0004_partitions"),
+        ("costs", "0005_focus_versions"),
     ]
 
     operations = [
