@@ -290,6 +290,7 @@ CELERY_BEAT_SCHEDULE = {
     "prune-costs": _every("costs.prune", hours=24),
     "judge-nodes": _every("goodput.judge_nodes", hours=1),
     "backtest": _every("planning.backtest", hours=1),
+    "simulate-policies": _every("planning.simulate_policies", minutes=1),
     "forecast-queue-times": _every("planning.forecast_queue_times", minutes=15),
     "tend-exports": _every("costs.tend_exports", minutes=1),
     "keep-closed-files": _every("costs.keep_closed_files", hours=1),
@@ -458,6 +459,7 @@ SPECTACULAR_SETTINGS = {
     # Two lists have a verdict: the first one keeps the name that clients know.
     "ENUM_NAME_OVERRIDES": {
         "VerdictEnum": ["too-early", "came", "partly", "did-not-come"],
+        "SimulationStateEnum": ["queued", "done", "failed"],
         "PreflightVerdictEnum": ["starts", "waits", "never"],
     },
 }

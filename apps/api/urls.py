@@ -4,7 +4,7 @@ from django.urls import URLPattern, path, re_path
 from rest_framework.views import APIView
 
 from apps.api import bills, costs, fairness, pending, proposals, quota_requests, quotas, views
-from apps.api.planning import capacity_plan, reliability, topology
+from apps.api.planning import capacity_plan, policies, reliability, topology
 
 app_name = "api"
 
@@ -25,6 +25,7 @@ _LISTS: dict[str, type[APIView]] = {
     "fragmentation": topology.FragmentationView,
     "reliability": reliability.ReliabilityView,
     "capacity-plan": capacity_plan.CapacityPlanView,
+    "policy-simulations": policies.PolicySimulationsView,
     "costs": costs.CostsView,
     "costs/focus": costs.FocusView,
     "waste": costs.WasteView,
@@ -34,6 +35,7 @@ _LISTS: dict[str, type[APIView]] = {
     "quota-requests": quota_requests.QuotaRequestsView,
     "proposals": proposals.ProposalsView,
 }
+_SIMULATION = "policy-simulations/<int:pk>"
 _REQUEST, _PROPOSAL = "quota-requests/<int:pk>", "proposals/<int:pk>"
 
 
@@ -50,6 +52,8 @@ urlpatterns = [
     path("v1/", views.IndexView.as_view(), name="index"),
     *(route for name, view in _LISTS.items() for route in _routes(name, view)),
     *_routes("preflight", pending.PreflightView),
+    *_routes("policy-simulation", policies.PolicySimulationView, _SIMULATION),
+    *_routes("request-policy-simulation", policies.PolicyRequestsView, f"{_SIMULATION}/request"),
     *_routes("quota-request", quota_requests.QuotaRequestView, _REQUEST),
     *(
         route

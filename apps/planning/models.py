@@ -1,4 +1,4 @@
-"""What planning works out once and pages show: outlooks of tiers, backtests of clusters."""
+"""What planning works out and pages show: outlooks, backtests, forecasts, simulations."""
 
 from django.db import models
 
@@ -70,3 +70,43 @@ class QueueForecast(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cluster_id} at {self.at}"
+
+
+class PolicySimulation(models.Model):
+    """Recorded demand replayed without and with a change of policies, as somebody asked for it.
+
+    `change` has the fields of `PolicyChange`, `rows` those of `TeamEffect`. `computed_at` is null
+    until a worker replayed it, or `error` says why it cannot be. `requests` are the numbers of the
+    quota requests that were made of it at `requested_at`. The process that computes holds
+    `lease_until`.
+    """
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    author = models.CharField(max_length=150)
+    created_at = models.DateTimeField()
+    change = models.JSONField()
+    start = models.DateTimeField(null=True)
+    end = models.DateTimeField(null=True)
+    computed_at = models.DateTimeField(null=True)
+    works = models.PositiveIntegerField(default=0)
+    rows = models.JSONField(default=list)
+    left_out = models.JSONField(default=dict)
+    assumptions = models.JSONField(default=list)
+    error = models.TextField(blank=True, default="", db_default="")
+    requests = models.JSONField(default=list)
+    requested_at = models.DateTimeField(null=True, blank=True)
+    lease_until = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [
+            models.Index(fields=["author", "-created_at"], name="policy_simulation_author"),
+            models.Index(
+                fields=["created_at"],
+                condition=models.Q(computed_at__isnull=True),
+                name="policy_simulation_due",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.pk} of {self.author}"

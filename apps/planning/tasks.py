@@ -19,3 +19,8 @@ def backtest(**_: object) -> int:
 @shared_task(name="planning.forecast_queue_times")
 def forecast_queue_times(**_: object) -> int:
     return services.forecast_queue_times(now=timezone.now())
+
+
+@shared_task(name="planning.simulate_policies")
+def simulate_policies(**_: object) -> int:
+    return services.simulate_policies(now=timezone.now())

@@ -25,6 +25,8 @@ class NavPage:
     finance: bool = False
 
 
+_POLICIES = ("policies", "policy_simulation")
+
 GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
     ("Home", (NavPage("Home", "home", "h", ("home",)),)),
     ("Pending", (NavPage("Pending", "pending", "p", ("pending", "pending_detail")),)),
@@ -62,7 +64,7 @@ GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
             NavPage("Fairness", "fairness", "f", ("fairness", "tier_fairness", "what_if")),
             NavPage("GPUs", "gpus", "g", ("gpus", "gpu")),
             NavPage("Topology", "topology", "z", ("topology",)),
-            NavPage("Plan", "plan", "v", ("plan", "tier_plan")),
+            NavPage("Plan", "plan", "v", ("plan", "tier_plan", *_POLICIES)),
             NavPage("Reliability", "reliability", "1", ("reliability",), admin=True),
             NavPage("Backtest", "backtest", "k", ("backtest",)),
         ),

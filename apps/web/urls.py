@@ -13,7 +13,7 @@ from apps.web.fairness import overview, statement, tier, what_if
 from apps.web.goodput import reliability
 from apps.web.home import home
 from apps.web.pending import pending_pages
-from apps.web.planning import backtest, capacity_plan, preflight_pages, topology
+from apps.web.planning import backtest, capacity_plan, policies, preflight_pages, topology
 from apps.web.quota_requests import request_pages
 from apps.web.quotas import budget_pages, key_page, proposals, quota_pages
 from apps.web.usage import pods, team, teams, workload_list, workloads
@@ -64,6 +64,10 @@ urlpatterns: list[URLPattern] = [
     path("capacity/backtest/", backtest.backtest, name="backtest"),
     path("capacity/fairness/<str:name>/what-if/", what_if.what_if_page, name="what-if"),
     path("capacity/plan/", capacity_plan.plan_list, name="plan"),
+    path("capacity/policies/", policies.policies, name="policies"),
+    path("capacity/policies/simulate", policies.simulate, name="simulate-policies"),
+    path("capacity/policies/<int:pk>/", policies.simulation, name="policy-simulation"),
+    path("capacity/policies/<int:pk>/request", policies.request_changes, name="request-policies"),
     path("capacity/plan/<str:name>/", capacity_plan.tier_plan, name="tier-plan"),
     path("costs/", cost_pages.cost_explorer, name="costs"),
     path("costs/file", cost_pages.costs_file, name="costs-file"),

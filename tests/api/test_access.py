@@ -83,6 +83,18 @@ for slash in ("", "/"):
     TABLE[f"{PROPOSAL}/cancel{slash}"] = {"anonymous": UNKNOWN} | {
         role: ONLY_POST | {"post": 404 if role == "dan" else 403} for role in SIGNED_IN
     }
+# Anybody may simulate policies; nobody of these made the simulation.
+SIMULATIONS = "/api/v1/policy-simulations"
+for slash in ("", "/"):
+    TABLE[f"{SIMULATIONS}{slash}"] = {"anonymous": UNKNOWN} | {
+        role: READ | REFUSED | {"post": 400} for role in SIGNED_IN
+    }
+    TABLE[f"{SIMULATIONS}/1{slash}"] = {"anonymous": UNKNOWN} | {
+        role: READ | REFUSED | OF_OTHERS for role in SIGNED_IN
+    }
+    TABLE[f"{SIMULATIONS}/1/request{slash}"] = {"anonymous": UNKNOWN} | {
+        role: ONLY_POST | {"post": 404} for role in SIGNED_IN
+    }
 # Anybody may ask about namespaces that they see; an empty object names none.
 for slash in ("", "/"):
     TABLE[f"/api/v1/preflight{slash}"] = {"anonymous": UNKNOWN} | {

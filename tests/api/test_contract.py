@@ -51,6 +51,8 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "queue-time-objectives": ("tier", "p95_seconds", "attainment_ratio", "budget_left_ratio"),
     "reliability": ("cluster", "node", "is_unreliable", "incidents", "expected", "reasons"),
     "capacity-plan": ("tier", "action", "action_gpus", "forecast_gpus", "cost_per_month"),
+    "policy-simulations": ("id", "changes", "cluster", "author", "state", "requests"),
+    "policy-simulations/{id}": ("teams", "assumptions", "error"),
     "costs": MONEY,
     "waste": MONEY,
     "recommendations": (

@@ -44,6 +44,7 @@ STANDING = {
     "/capacity/reliability/": 9,
     "/capacity/plan/": 9,
     "/capacity/plan/gold/": 10,
+    "/capacity/policies/": 20,
     "/costs/": 17,
     "/costs/recommendations/": 12,
     "/costs/prices/": 7,

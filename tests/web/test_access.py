@@ -60,6 +60,10 @@ ADDRESSES = {
     "reliability": "/capacity/reliability/",
     "what-if": "/capacity/fairness/gold/what-if/",
     "plan": "/capacity/plan/",
+    "policies": "/capacity/policies/",
+    "simulate-policies": "/capacity/policies/simulate",
+    "policy-simulation": "/capacity/policies/0/",
+    "request-policies": "/capacity/policies/0/request",
     "tier-plan": "/capacity/plan/gold/",
     "statement": "/capacity/teams/vision/statement/",
     "costs": "/costs/",
@@ -158,6 +162,8 @@ CHANGES = {
     "delete-bill": 404,
     "check-manifest": 400,
     "create-proposal": 400,
+    "simulate-policies": 400,
+    "request-policies": 404,
     "decide-proposal": 404,
     # Without a key, without fields, and of no version.
     "create-request": 400,
@@ -177,7 +183,7 @@ ENDING = {"sign-out", "sign-out-everywhere"}
 # Where no sign-in provider is set up; with one: test_single_sign_on.
 PROVIDER = {"sign-in-provider", "sign-in-callback"}
 # Whose it is gets it: test_exports_page, test_notices_access; an account: test_people.
-NOBODYS = {"export-file", "channel", "user", "proposal", "alert", "recommendation"}
+NOBODYS = {"export-file", "channel", "user", "proposal", "alert", "recommendation", "policy-simulation"}
 # Files, parts of pages, and addresses that lead on.
 NO_PAGES = {
     *("costs-file", "waste-file", "month-file", "export-file", "report-file", "request-file"),

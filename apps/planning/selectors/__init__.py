@@ -13,6 +13,15 @@ from apps.planning.selectors.demand import NothingRecorded, RecordedDemand, reco
 from apps.planning.selectors.families import family_history
 from apps.planning.selectors.forecasts import queue_forecasts
 from apps.planning.selectors.gang_rows import GangRow, gang_rows
+from apps.planning.selectors.policy_inputs import limits_to_change, team_shares
+from apps.planning.selectors.policy_simulations import (
+    SimulatedTeamRow,
+    SimulationReport,
+    SimulationState,
+    simulation_report,
+    simulation_reports,
+    team_row,
+)
 from apps.planning.selectors.priorities import priority_values
 from apps.planning.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.planning.selectors.tier_nodes import TierFilters

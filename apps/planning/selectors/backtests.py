@@ -8,7 +8,7 @@ import msgspec
 
 from apps.accounts.permissions import Visibility
 from apps.planning.domain.cluster_replay.backtest import BacktestRow
-from apps.planning.domain.cluster_replay.inputs import ReplayAssumption
+from apps.planning.domain.cluster_replay.inputs import Packing, ReplayAssumption
 from apps.planning.domain.cluster_replay.wording import assumption_text
 from apps.planning.models import Backtest
 
@@ -54,3 +54,9 @@ def backtest_reports(*, visibility: Visibility) -> list[BacktestReport]:
         )
         for row in rows.order_by("cluster__name", "pk")
     ]
+
+
+def usual_packing(cluster_id: int) -> Packing:
+    """Return how the scheduler chooses nodes, as the newest backtest found. One query."""
+    known = Backtest.objects.filter(cluster_id=cluster_id).values_list("packing", flat=True)
+    return Packing(next(iter(known), "") or Packing.SPREAD.value)

@@ -19,8 +19,9 @@ from apps.planning.domain.queue_time_ranges import (
     PastForecast,
     forecast,
 )
-from apps.planning.models import Backtest, QueueForecast
+from apps.planning.models import QueueForecast
 from apps.planning.selectors import NothingRecorded, RecordedDemand, recorded_demand
+from apps.planning.selectors.backtests import usual_packing
 
 HISTORY = timedelta(days=21)
 _BEFORE = timedelta(days=8)
@@ -54,7 +55,7 @@ def _forecast(cluster_id: int, name: str, now: datetime) -> int:
     except NothingRecorded:
         QueueForecast.objects.filter(pk=held.pk).update(**values)
         return 0
-    tiers = tier_forecasters(demand, _packing(cluster_id))
+    tiers = tier_forecasters(demand, usual_packing(cluster_id))
     past = [PastForecast(*one) for one in held.past]
     if held.trained_at is None or held.trained_at <= now - _TRAINED_FOR:
         past = list(past_forecasts(tiers, demand.window))
@@ -62,12 +63,6 @@ def _forecast(cluster_id: int, name: str, now: datetime) -> int:
     values["rows"] = [asdict(row) for row in _rows(tiers, past, now.timestamp())]
     QueueForecast.objects.filter(pk=held.pk).update(**values)
     return len(values["rows"])
-
-
-def _packing(cluster_id: int) -> Packing:
-    """Return how the scheduler chooses nodes, as the newest backtest found."""
-    known = Backtest.objects.filter(cluster_id=cluster_id).values_list("packing", flat=True)
-    return Packing(next(iter(known), "") or Packing.SPREAD.value)
 
 
 def tier_forecasters(demand: RecordedDemand, packing: Packing) -> Mapping[str, TierForecaster]:

@@ -30,6 +30,7 @@ from apps.quota_requests.services.execution.orders import (
     schedule_executions,
     start,
 )
+from apps.quota_requests.services.policy_requests import request_limits
 from apps.quota_requests.services.requests import (
     Edited,
     RequestInput,

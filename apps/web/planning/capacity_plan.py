@@ -37,6 +37,7 @@ from apps.web.components.tables import (
 )
 from apps.web.fairness.overview import known_tiers
 from apps.web.pages import page, respond
+from apps.web.planning.policies import plan_tabs
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
 NOT_COMPUTED = "Not computed yet. A plan needs one whole day of data."
@@ -58,6 +59,7 @@ def plan_list(request: PageRequest) -> HttpResponseBase:
         request,
         reading,
         "plan",
+        tabs=plan_tabs("plan", reading),
         figures=_overview(rows, reading),
         tables=[_plan_table(rows, reading)],
         newest=max((plan.computed_at for plan in plans), default=None),

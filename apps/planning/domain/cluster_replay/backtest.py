@@ -113,7 +113,9 @@ def backtest(span: RecordedSpan, packing: Packing) -> Backtested:
     """Replay recorded works with nothing changed, beside what happened."""
     real = tier_times(span.happened, start=span.start, end=span.end)
     played, assumptions = _replayed(span, packing)
-    rows = (BacktestRow(tier, _row(real[tier]), _row(played[tier])) for tier in sorted(real))
+    rows = (
+        BacktestRow(tier, times_row(real[tier]), times_row(played[tier])) for tier in sorted(real)
+    )
     return Backtested(tuple(rows), packing, assumptions)
 
 
@@ -155,6 +157,7 @@ def _played(found: ClusterReplay, happened: Sequence[WorkTimes]) -> Iterable[Wor
         yield was._replace(started_at=one.started_at, ended_at=one.ended_at)
 
 
-def _row(times: TierTimes) -> TimesRow:
+def times_row(times: TierTimes) -> TimesRow:
+    """Return what is compared of a tier's sums."""
     p50, p95 = times.percentiles()
     return TimesRow(p50, p95, times.unmet_gpu_hours, times.allocated_gpu_hours)

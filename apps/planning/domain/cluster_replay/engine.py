@@ -93,10 +93,11 @@ def run_seconds(work: RecordedWork, policy: ReplayPolicy) -> float | None:
     """Return how long a work runs under the policy's idle-time limit; None where not known."""
     if work.runs_seconds is None:
         return None
-    return work.runs_seconds - _idle_cut(work, policy)
+    return work.runs_seconds - idle_cut(work, policy)
 
 
-def _idle_cut(work: RecordedWork, policy: ReplayPolicy) -> float:
+def idle_cut(work: RecordedWork, policy: ReplayPolicy) -> float:
+    """Return by how many seconds the idle-time limit shortens a work."""
     if policy.idle_limit is None:
         return 0.0
     return max(0.0, work.idle_seconds - policy.idle_limit)
@@ -430,7 +431,7 @@ class _ClusterRun:
         self._turns[work.tier].hold(work.team, state.gpus, at)
         self._running[work.tier].add(number)
         if work.ends_at is not None:
-            ends_at = work.ends_at - _idle_cut(work, self._policy)
+            ends_at = work.ends_at - idle_cut(work, self._policy)
             self._push(max(at, ends_at), _EventKind.END, number, state.attempt)
         elif state.left is not None:
             self._push(at + state.left, _EventKind.END, number, state.attempt)

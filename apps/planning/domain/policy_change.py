@@ -1,0 +1,194 @@
+"""Changes of policies, and the recorded cluster and works of a replay with and without them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from apps.planning.domain.cluster_replay.inputs import (
+    FlavorQuota,
+    PendingOrder,
+    RecordedWork,
+    ReplayCluster,
+    ReplayPolicy,
+    ReplayQueue,
+)
+from apps.quotas.domain.keys import DEVICES, REQUESTS, QuotaSource
+
+_DAY, _MINUTE = 86400.0, 60.0
+TeamTier = tuple[str, str]
+
+
+class PolicyRefused(ValueError):
+    """A change that cannot be replayed; the text says why, for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitChange:
+    """Another limit of a quota key, in units of its resource.
+
+    `others` is the least of the other limits on the resource in the namespace: each of them has to
+    let a pod in. `team` is the one that uses the key; empty where several do.
+    """
+
+    source: str
+    namespace: str
+    name: str
+    key: str
+    before: float
+    after: float
+    others: float | None = None
+    team: str = ""
+
+    @property
+    def resource(self) -> str:
+        """What the key counts."""
+        if self.source == QuotaSource.CLUSTER_QUEUE:
+            return self.key.partition("/")[2]
+        return self.key.removeprefix(REQUESTS).removesuffix(DEVICES)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareChange:
+    """Another entitlement (GPU-equivalents) or weight of a team in a tier; None: as it is."""
+
+    team: str
+    tier: str
+    gpus: float | None = None
+    weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """What is to be otherwise; the defaults change nothing.
+
+    `fair_order`: pending work of teams below their entitlement comes first, then of the team that
+    holds least for its weight. `half_life_days`: what a team held counts too, half after so long.
+    `idle_minutes`: work is ended after so long without activity; `idle_of` narrows that to a team
+    in a tier.
+    """
+
+    limits: tuple[LimitChange, ...] = ()
+    shares: tuple[ShareChange, ...] = ()
+    fair_order: bool = False
+    half_life_days: float | None = None
+    no_borrowing: bool = False
+    idle_minutes: float | None = None
+    idle_of: TeamTier | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self == PolicyChange()
+
+
+@dataclass(frozen=True, slots=True)
+class TeamShare:
+    """What a team may count on in a tier, in GPU-equivalents, and its weight."""
+
+    gpus: float
+    weight: float
+
+
+Shares = Mapping[TeamTier, TeamShare]
+
+
+def check_change(change: PolicyChange) -> None:
+    """Raise PolicyRefused for a change that changes nothing, or has parts without effect."""
+    if change.is_empty:
+        raise PolicyRefused("Nothing is changed: enter a limit or a policy.")
+    if (change.shares or change.half_life_days is not None) and not change.fair_order:
+        raise PolicyRefused(
+            "Entitlements, weights and the half-life order pending work only in fair order: "
+            "choose it."
+        )
+    amounts = [
+        *(one.after for one in change.limits),
+        *(x for one in change.shares for x in (one.gpus, one.weight) if x is not None),
+    ]
+    if any(amount < 0 for amount in amounts):
+        raise PolicyRefused("A limit, entitlement or weight cannot be negative.")
+    for time in (change.half_life_days, change.idle_minutes):
+        if time is not None and time <= 0:
+            raise PolicyRefused("A half-life or idle limit is longer than 0.")
+
+
+def cluster_with(cluster: ReplayCluster, change: PolicyChange, *, after: bool) -> ReplayCluster:
+    """Return the cluster with the limits that a change concerns, as they are now or `after` it.
+
+    Raises PolicyRefused for a queue that was not recorded.
+    """
+    queues = {queue.name: queue for queue in cluster.queues}
+    spaces = {name: dict(limits) for name, limits in cluster.namespace_quotas.items()}
+    for one in change.limits:
+        amount = one.after if after else one.before
+        if one.source != QuotaSource.CLUSTER_QUEUE:
+            least = amount if one.others is None else min(amount, one.others)
+            spaces.setdefault(one.namespace, {})[one.resource] = least
+        elif one.name in queues:
+            queues[one.name] = _with_nominal(queues[one.name], one, amount)
+        else:
+            raise PolicyRefused(f"ClusterQueue {one.name} is not recorded in these days.")
+    return replace(cluster, queues=tuple(queues.values()), namespace_quotas=spaces)
+
+
+def _with_nominal(queue: ReplayQueue, limit: LimitChange, amount: float) -> ReplayQueue:
+    flavor, _, resource = limit.key.partition("/")
+    quota = queue.quotas.get((flavor, resource), FlavorQuota(0.0))
+    return replace(
+        queue, quotas={**queue.quotas, (flavor, resource): replace(quota, nominal=amount)}
+    )
+
+
+def policy_with(base: ReplayPolicy, change: PolicyChange, shares: Shares) -> ReplayPolicy:
+    """Return the policy after a change; `shares` are the entitlements and weights of now."""
+    if change.fair_order:
+        now = dict(shares)
+        for one in change.shares:
+            known = now.get((one.team, one.tier), TeamShare(0.0, 0.0))
+            gpus = known.gpus if one.gpus is None else one.gpus
+            # As in the catalog: a weight that is not set is the entitlement.
+            follows = one.gpus is not None and known.weight == known.gpus
+            weight = gpus if follows else known.weight
+            now[one.team, one.tier] = TeamShare(gpus, weight if one.weight is None else one.weight)
+        half_life = change.half_life_days
+        base = replace(
+            base,
+            order=PendingOrder.FAIR,
+            entitlements={key: share.gpus for key, share in now.items()},
+            weights={key: share.weight for key, share in now.items()},
+            half_life=None if half_life is None else half_life * _DAY,
+        )
+    idle = change.idle_minutes
+    return replace(
+        base,
+        borrowing=base.borrowing and not change.no_borrowing,
+        idle_limit=base.idle_limit if idle is None else idle * _MINUTE,
+    )
+
+
+def with_idle_ends(
+    works: Sequence[RecordedWork],
+    idle_seconds: Iterable[float],
+    change: PolicyChange,
+    *,
+    end: float,
+) -> list[RecordedWork]:
+    """Return works told how long each did nothing until its end, in the same order.
+
+    Without an idle limit they stay as they are, as do those that it does not concern. Work that
+    still did nothing at `end` ends there, so that a limit can end it earlier.
+    """
+    if change.idle_minutes is None:
+        return list(works)
+    return [
+        _idle_until(work, idle, end) if idle > 0 and _is_limited(work, change) else work
+        for work, idle in zip(works, idle_seconds, strict=True)
+    ]
+
+
+def _is_limited(work: RecordedWork, change: PolicyChange) -> bool:
+    return change.idle_of is None or change.idle_of == (work.team, work.tier)
+
+
+def _idle_until(work: RecordedWork, idle: float, end: float) -> RecordedWork:
+    if work.runs_seconds is None:
+        return replace(work, idle_seconds=idle, ends_at=end)
+    return replace(work, idle_seconds=min(idle, work.runs_seconds))

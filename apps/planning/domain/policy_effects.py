@@ -1,0 +1,161 @@
+"""What a change of policies does to each team: the recorded demand replayed with and without it."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from apps.planning.domain.cluster_replay.backtest import (
+    ALL_TIERS,
+    TierTimes,
+    TimesRow,
+    WorkTimes,
+    tier_times,
+    times_row,
+)
+from apps.planning.domain.cluster_replay.engine import idle_cut, replay_cluster
+from apps.planning.domain.cluster_replay.inputs import (
+    ClusterReplay,
+    RecordedWork,
+    ReplayAssumption,
+    ReplayCluster,
+    ReplayPolicy,
+)
+from apps.planning.domain.policy_change import (
+    PolicyChange,
+    Shares,
+    cluster_with,
+    policy_with,
+    with_idle_ends,
+)
+
+ALL_TEAMS = ""
+"""The team of the sums over all teams."""
+_HOUR = 3600.0
+_SAME = 0.005
+"""GPU-hours of pending work that differ by less read as the same."""
+
+
+class QueueTimeChange(StrEnum):
+    """Whether work of a team is pending for less or more GPU-hours after a change."""
+
+    SHORTER = "shorter"
+    LONGER = "longer"
+    SAME = "same"
+
+
+@dataclass(frozen=True, slots=True)
+class TeamEffect:
+    """A team in a tier, replayed without and with a change; ALL_TEAMS and ALL_TIERS are sums.
+
+    `freed_gpu_hours` are those after the idle limit ended work, which it would have held.
+    """
+
+    team: str
+    tier: str
+    before: TimesRow
+    after: TimesRow
+    freed_gpu_hours: float
+
+    @property
+    def pending_change(self) -> float:
+        """GPU-hours that are pending more after the change; negative for less."""
+        return self.after.unmet_gpu_hours - self.before.unmet_gpu_hours
+
+    @property
+    def queue_time(self) -> QueueTimeChange:
+        if abs(self.pending_change) < _SAME:
+            return QueueTimeChange.SAME
+        return QueueTimeChange.SHORTER if self.pending_change < 0 else QueueTimeChange.LONGER
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyEffects:
+    """The effects by tier and team, sums first; and what both replays take for granted."""
+
+    rows: tuple[TeamEffect, ...]
+    assumptions: tuple[ReplayAssumption, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedWeeks:
+    """What is replayed: works with how each went and how long each did nothing until its end.
+
+    The three are in the same order. `shares` are entitlements and weights now; `policy` is how the
+    cluster is replayed without a change.
+    """
+
+    works: Sequence[RecordedWork]
+    happened: Sequence[WorkTimes]
+    idle_seconds: Sequence[float]
+    cluster: ReplayCluster
+    shares: Shares
+    policy: ReplayPolicy
+    start: float
+    end: float
+
+
+def policy_effects(weeks: RecordedWeeks, change: PolicyChange) -> PolicyEffects:
+    """Replay recorded weeks without and with a change. Raises PolicyRefused."""
+    works = with_idle_ends(weeks.works, weeks.idle_seconds, change, end=weeks.end)
+    policy = policy_with(weeks.policy, change, weeks.shares)
+    before = _replay(weeks, works, cluster_with(weeks.cluster, change, after=False), weeks.policy)
+    after = _replay(weeks, works, cluster_with(weeks.cluster, change, after=True), policy)
+    freed = _freed(weeks, after, policy)
+    sums_before, sums_after = _sums(weeks, before), _sums(weeks, after)
+    rows = (
+        TeamEffect(
+            team,
+            tier,
+            times_row(sums_before[team, tier]),
+            times_row(sums_after[team, tier]),
+            freed[team, tier],
+        )
+        for tier, team in sorted((tier, team) for team, tier in sums_before)
+    )
+    assumed = dict.fromkeys((*before.assumptions, *after.assumptions))
+    return PolicyEffects(tuple(rows), tuple(assumed))
+
+
+def _replay(
+    weeks: RecordedWeeks,
+    works: Sequence[RecordedWork],
+    cluster: ReplayCluster,
+    policy: ReplayPolicy,
+) -> ClusterReplay:
+    return replay_cluster(works, cluster, policy, start=weeks.start, end=weeks.end)
+
+
+def _sums(weeks: RecordedWeeks, found: ClusterReplay) -> Mapping[tuple[str, str], TierTimes]:
+    """Return the sums by team and tier."""
+    by_team: dict[str, list[WorkTimes]] = defaultdict(list)
+    for one, was in zip(found.played, weeks.happened, strict=True):
+        times = was._replace(started_at=one.started_at, ended_at=one.ended_at)
+        for team in (one.work.team, ALL_TEAMS):
+            by_team[team].append(times)
+    return {
+        (team, tier): times
+        for team, own in by_team.items()
+        for tier, times in tier_times(own, start=weeks.start, end=weeks.end).items()
+    }
+
+
+def _freed(
+    weeks: RecordedWeeks, after: ClusterReplay, policy: ReplayPolicy
+) -> Mapping[tuple[str, str], float]:
+    """Return the GPU-hours by team and tier that ended work would have held in these weeks."""
+    found: dict[tuple[str, str], float] = defaultdict(float)
+    for one, was in zip(after.played, weeks.happened, strict=True):
+        cut = idle_cut(one.work, policy)
+        if one.ended_at is None or not one.runs or cut <= 0:
+            continue
+        hours = was.gpus * max(0.0, min(cut, weeks.end - one.ended_at)) / _HOUR
+        for team in (one.work.team, ALL_TEAMS):
+            for tier in (one.work.tier, ALL_TIERS):
+                found[team, tier] += hours
+    return found
+
+
+def of_teams(rows: Iterable[TeamEffect]) -> list[TeamEffect]:
+    """Return the effects on single teams in single tiers, without sums."""
+    return [row for row in rows if row.team != ALL_TEAMS and row.tier != ALL_TIERS]
