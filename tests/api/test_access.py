@@ -89,9 +89,9 @@ for slash in ("", "/"):
     TABLE[f"{SIMULATIONS}{slash}"] = {"anonymous": UNKNOWN} | {
         role: READ | REFUSED | {"post": 400} for role in SIGNED_IN
     }
-    TABLE[f"{SIMULATIONS}/1{slash}"] = {"anonymous": UNKNOWN} | {
-        role: READ | REFUSED | OF_OTHERS for role in SIGNED_IN
-    }
+    TABLE[f"{SIMULATIONS}/1{slash}"] = {"anonymous": UNKNOWN} | dict.fromkeys(
+        SIGNED_IN, READ | REFUSED | OF_OTHERS
+    )
     TABLE[f"{SIMULATIONS}/1/request{slash}"] = {"anonymous": UNKNOWN} | {
         role: ONLY_POST | {"post": 404} for role in SIGNED_IN
     }

@@ -106,7 +106,7 @@ def test_a_higher_limit_delays_no_work_of_its_team_and_none_of_others_while_gpus
             assert row.after.unmet_gpu_hours <= row.before.unmet_gpu_hours + 1e-9
 
 
-def test_a_limit_moves_waiting_from_one_team_to_another() -> None:
+def test_limits_that_change_places_change_who_queues() -> None:
     works = [work(asked_at=t, team=team, queue=team) for t in (0, 1) for team in ("a", "b")]
     queues = (queue("a", 1, cohort=""), queue("b", 2, cohort=""))
     change = PolicyChange(limits=(limit("a", 1, 2), limit("b", 2, 1)))

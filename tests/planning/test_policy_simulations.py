@@ -108,17 +108,16 @@ def test_what_the_user_does_not_see_is_not_changed(cluster: Cluster) -> None:
         weight=4,
         valid_from=START,
     )
-    fair = {"fair_order": True}
     with pytest.raises(PolicyRefused, match="no limit that you can change"):
         start(ada, PolicyChange(), [LimitInput(RQ, 8)])
     with pytest.raises(PolicyRefused, match="Nothing is changed"):
         start(ada, PolicyChange(), [LimitInput(CQ, 4)])
     with pytest.raises(PolicyRefused, match="no entitlement in gold"):
-        start(ada, PolicyChange(**fair, shares=(ShareChange("vision", "gold", 1),)))
+        start(ada, PolicyChange(fair_order=True, shares=(ShareChange("vision", "gold", 1),)))
     with pytest.raises(PolicyRefused, match="no cluster east"):
         start_simulation(ada, "east", PolicyChange(no_borrowing=True), (), now=NOW)
     for _ in range(3):
-        start(ada, PolicyChange(**fair, shares=(ShareChange("vision", "whole", 1),)))
+        start(ada, PolicyChange(fair_order=True, shares=(ShareChange("vision", "whole", 1),)))
     with pytest.raises(PolicyRefused, match="3 of your simulations are queued"):
         start(ada, PolicyChange(no_borrowing=True))
 

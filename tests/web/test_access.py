@@ -183,7 +183,15 @@ ENDING = {"sign-out", "sign-out-everywhere"}
 # Where no sign-in provider is set up; with one: test_single_sign_on.
 PROVIDER = {"sign-in-provider", "sign-in-callback"}
 # Whose it is gets it: test_exports_page, test_notices_access; an account: test_people.
-NOBODYS = {"export-file", "channel", "user", "proposal", "alert", "recommendation", "policy-simulation"}
+NOBODYS = {
+    "export-file",
+    "channel",
+    "user",
+    "proposal",
+    "alert",
+    "recommendation",
+    "policy-simulation",
+}
 # Files, parts of pages, and addresses that lead on.
 NO_PAGES = {
     *("costs-file", "waste-file", "month-file", "export-file", "report-file", "request-file"),

@@ -189,6 +189,8 @@ def _is_limited(work: RecordedWork, change: PolicyChange) -> bool:
 
 
 def _idle_until(work: RecordedWork, idle: float, end: float) -> RecordedWork:
+    # Ending there changes no sum: the replay ends too.
     if work.runs_seconds is None:
         return replace(work, idle_seconds=idle, ends_at=end)
+    # It cannot end before the replay begins.
     return replace(work, idle_seconds=min(idle, work.runs_seconds))

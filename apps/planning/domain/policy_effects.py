@@ -130,6 +130,7 @@ def _sums(weeks: RecordedWeeks, found: ClusterReplay) -> Mapping[tuple[str, str]
     """Return the sums by team and tier."""
     by_team: dict[str, list[WorkTimes]] = defaultdict(list)
     for one, was in zip(found.played, weeks.happened, strict=True):
+        # The recorded size of both, as in the backtest: units may weigh differently on other nodes.
         times = was._replace(started_at=one.started_at, ended_at=one.ended_at)
         for team in (one.work.team, ALL_TEAMS):
             by_team[team].append(times)
@@ -149,6 +150,7 @@ def _freed(
         cut = idle_cut(one.work, policy)
         if one.ended_at is None or not one.runs or cut <= 0:
             continue
+        # What it would have held after the end of these weeks is not part of them.
         hours = was.gpus * max(0.0, min(cut, weeks.end - one.ended_at)) / _HOUR
         for team in (one.work.team, ALL_TEAMS):
             for tier in (one.work.tier, ALL_TIERS):

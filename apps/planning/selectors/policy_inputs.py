@@ -70,6 +70,7 @@ def idle_before_end(demand: RecordedDemand, cluster: str) -> list[float]:
         times = life.times
         ended = window.end_seconds if times.ended_at is None else times.ended_at
         since, until = idle_since.get(life.uid, (0.0, 0.0))
+        # Without metrics up to its end nothing is said: it may have worked again.
         if times.started_at is None or until < min(ended, window.end_seconds):
             found.append(0.0)
         else:

@@ -37,7 +37,7 @@ REPLAYED_DAYS = 14
 MOST_QUEUED = 3
 """Of one author: each takes a worker some seconds."""
 MOST_PARTS = 1000
-KEPT_DAYS = 90
+RETENTION_DAYS = 90
 TASK = "planning.simulate_policies"
 _LEASE = timedelta(minutes=15)
 
@@ -93,6 +93,7 @@ def _limit_changes(
         row = known.get(one.ref._replace(cluster=cluster))
         if row is None:
             raise PolicyRefused(f"{one.ref.key} of {one.ref.name} is no limit that you can change.")
+        # A form sends every limit that it shows: those as they are ask for nothing.
         if row.hard == one.after:
             continue
         beside = [
@@ -127,6 +128,7 @@ def simulate_policies(*, now: datetime) -> int:
     """
     done = 0
     due = PolicySimulation.objects.filter(computed_at__isnull=True).order_by("pk")
+    # One by one with a lease: two workers share what is due, and a dead one's is taken over.
     while held := leases.take(due, now, lease_until=now + _LEASE):
         values: dict[str, Any] = {"computed_at": now, "lease_until": None}
         change = msgspec.convert(held.change, PolicyChange)
@@ -137,7 +139,7 @@ def simulate_policies(*, now: datetime) -> int:
             values["error"] = str(error)
         PolicySimulation.objects.filter(pk=held.pk).update(**values)
         done += 1
-    PolicySimulation.objects.filter(created_at__lt=now - timedelta(days=KEPT_DAYS)).delete()
+    PolicySimulation.objects.filter(created_at__lt=now - timedelta(days=RETENTION_DAYS)).delete()
     return done
 
 
