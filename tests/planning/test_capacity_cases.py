@@ -105,8 +105,10 @@ def test_allocated_gpus_that_are_not_active_are_shared_first() -> None:
     found = capacity_cases([outlook(forecast=level(16, 22, 26), unused=3.7)])
     assert actions(found) == [
         ("a100", CaseAction.SHARE, 3, ""),
-        ("a100", CaseAction.BUY, 6, ""),
+        ("a100", CaseAction.BUY, 3, ""),
     ]
+    (enough,) = capacity_cases([outlook(forecast=level(16, 22, 26), unused=50.0)])
+    assert (enough.action, enough.gpus) == (CaseAction.SHARE, 6)
 
 
 @pytest.mark.parametrize(

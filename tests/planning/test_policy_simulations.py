@@ -173,7 +173,7 @@ def test_the_pages_lead_from_the_form_to_the_requests(cluster: Cluster, client: 
     form = client.get("/capacity/policies/?on=west&of=whole").content.decode()
     assert "Run simulation" in form
     assert "vision-cq, a100/nvidia.com/gpu" in form
-    assert "speech" not in form.partition("Limits of")[2].partition("</fieldset>")[0]
+    assert "speech" not in form.partition("Limits of")[2].partition("</details>")[0]
     key = "west/ClusterQueue/-/vision-cq/a100/nvidia.com/gpu"
     typed = {"on": "west", "of": "whole", "key": key, "limit": "many"}
     refused = client.post("/capacity/policies/simulate", typed)

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from apps.accounts.domain.identity import ActingParty
 from apps.accounts.models import User
+from apps.accounts.permissions import EVERYTHING
 from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.domain.channels import ChannelKind
 from apps.alerts.models import Alert, Channel
@@ -24,6 +25,10 @@ from apps.operations.models import CatalogProposal
 from apps.operations.services import load_catalog, reject_proposal, submit_proposal
 from apps.operations.services.deriving import derive_after_history
 from apps.pending.models import Episode
+from apps.planning.domain.policy_change import PolicyChange
+from apps.planning.models import PolicySimulation
+from apps.planning.selectors import limits_to_change
+from apps.planning.services import LimitInput, simulate_policies, start_simulation
 from apps.quota_requests.models import ChangeRequest
 from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
@@ -51,6 +56,7 @@ def fill_campus_portal() -> None:
         derive_after_history(lambda: NOW)
         Story(lambda: NOW).tell()
         _propose()
+        _simulate_policies()
         close_last_month(NOW)
         _make_channel()
         _import_bill()
@@ -109,6 +115,16 @@ def _import_bill() -> None:
     """Import a bill of October with many SKUs, some of which map by their name."""
     lines = [("2026-10-31", f"{name}, zone {n}", 40.0 + n) for name in BILLED for n in range(1, 7)]
     imported(plain(*lines))
+
+
+def _simulate_policies() -> None:
+    """Halve the first limit that can be changed, and end what is idle for an hour."""
+    row = limits_to_change("lab", NOW, visibility=EVERYTHING)[0]
+    author = User.objects.get(username=ADMIN)
+    limit = LimitInput(row.ref, row.hard // 2)
+    start_simulation(author, "lab", PolicyChange(idle_minutes=60.0), [limit], now=NOW)
+    # The hour of the watch has to be over.
+    simulate_policies(now=NOW + timedelta(hours=1))
 
 
 def _watch() -> None:
@@ -190,7 +206,7 @@ _PAGES = {
 OF_A_ROW = frozenset(
     {
         *("pending-detail", "pod", "request", "edit-request", "proposal"),
-        *("what-if", "gpu", "user", "alert", "channel"),
+        *("what-if", "gpu", "user", "alert", "channel", "policy-simulation"),
     }
 )
 """The pages that name one."""
@@ -208,6 +224,7 @@ def campus_pages() -> dict[str, str]:
     person = User.objects.get(username=MEMBER)
     alert = Alert.objects.order_by("pk")[0]
     channel = Channel.objects.order_by("pk")[0]
+    simulation = PolicySimulation.objects.get()
     found = {
         "pending-detail": f"/pending/lab/{item.uid}/",
         "pod": f"/pods/lab/{pod.uid}/",
@@ -219,6 +236,7 @@ def campus_pages() -> dict[str, str]:
         "user": f"/admin/users/{person.pk}/",
         "alert": f"/alerts/?{urlencode({'kind': alert.kind, 'subject': alert.subject})}",
         "channel": f"/alerts/channels/{channel.pk}/",
+        "policy-simulation": f"/capacity/policies/{simulation.pk}/",
     }
     assert found.keys() == OF_A_ROW
     return _PAGES | found

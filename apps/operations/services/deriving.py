@@ -24,6 +24,7 @@ from apps.fairness import services as fairness
 from apps.operations.services.alerting import gather_alerts
 from apps.operations.services.doctor.diagnosis import run_doctor
 from apps.pending import services as pending
+from apps.planning import services as planning
 from apps.quota_requests import services as changes
 from apps.quotas import services as quotas
 from apps.usage import services as usage
@@ -84,6 +85,7 @@ _OF_HOURS: Sequence[DerivingStep] = (
 )
 _OF_HISTORY: Sequence[DerivingStep] = (
     DerivingStep("recommendations", lambda now: store_recommendations(now=now)),
+    DerivingStep("capacity plan", lambda now: planning.plan_capacity(now=now)),
     DerivingStep("budgets", lambda now: quotas.note_budget_alerts(now=now)),
     DerivingStep("budgets in money", lambda now: note_money_alerts(now=now)),
     DerivingStep("audit", lambda now: int(bool(changes.check_audit_when_due(now=now)))),

@@ -164,7 +164,7 @@ def capacity_cases(outlooks: Iterable[TierOutlook]) -> list[CapacityCase]:
         own = [move for move in moves if move.tier == one.tier]
         buy, back = wanted.get(one.tier), spare.get(one.tier)
         if buy is not None and buy.gpus > 0:
-            own += [*_share(one, buy), buy]
+            own += _share_and_buy(one, buy)
         if back is not None and back.gpus > 0:
             own.append(back)
         is_known = one.ahead is not None and one.as_it_is is not None
@@ -229,6 +229,9 @@ def _moves(
     return found
 
 
-def _share(tier: TierOutlook, buy: CapacityCase) -> list[CapacityCase]:
-    gpus = min(buy.gpus, floor(tier.unused or 0.0))
-    return [CapacityCase(tier.tier, CaseAction.SHARE, gpus)] if gpus > 0 else []
+def _share_and_buy(tier: TierOutlook, wanted: CapacityCase) -> list[CapacityCase]:
+    """Return what sharing can give of what is wanted, and the rest to buy: no GPU is in both."""
+    shared = min(wanted.gpus, floor(tier.unused or 0.0))
+    bought = wanted.gpus - shared
+    own = [replace(wanted, action=CaseAction.SHARE, gpus=shared)] if shared > 0 else []
+    return [*own, replace(wanted, gpus=bought)] if bought > 0 else own

@@ -201,7 +201,7 @@ def case_text(case: CapacityCase, plan: TierCapacityPlan) -> CaseText:
         return CaseText(
             f"Share {gpus}",
             f"{unused} allocated GPUs are not active. Smaller requests or a shared tier can free "
-            f"{gpus} in place of a purchase.",
+            f"{gpus} in place of a purchase. {_reason_to_buy(case, plan)}",
         )
     return CaseText("Keep", "Capacity meets the forecast and the replayed demand.")
 
@@ -209,8 +209,9 @@ def case_text(case: CapacityCase, plan: TierCapacityPlan) -> CaseText:
 def _reason_to_buy(case: CapacityCase, plan: TierCapacityPlan) -> str:
     texts = []
     if case.before is not None and case.after is not None:
+        more = gpus_words(round(case.after.gpus - case.before.gpus))
         texts.append(
-            f"In {plan.outlook.replayed_days} replayed days pending falls from "
+            f"With {more} more, pending of {plan.outlook.replayed_days} replayed days falls from "
             f"{gpus_text(case.before.unmet_gpu_hours)} to "
             f"{gpus_text(case.after.unmet_gpu_hours)} GPU-h, and p95 queue time from "
             f"{_duration(case.before.p95_seconds)} to {_duration(case.after.p95_seconds)}."

@@ -70,6 +70,14 @@ class PolicyForm:
     def fields(self) -> dict[str, str]:
         return {key: self.typed.get(key, "") for key in ("order", "half_life", "lending", "idle")}
 
+    @property
+    def has_limits(self) -> bool:
+        return any(typed for _, _, typed in self.limits)
+
+    @property
+    def has_shares(self) -> bool:
+        return any(gpus or weight for *_, gpus, weight in self.shares)
+
 
 @page
 def policies(request: PageRequest) -> HttpResponseBase:
