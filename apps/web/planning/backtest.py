@@ -91,6 +91,6 @@ def _notes(one: BacktestReport, reading: QuerySession) -> Iterator[str]:
         return
     first, last = (shown(at, Format.TIME, reading.choice.zone) for at in (one.start, one.end))
     yield f"{one.cluster}: {one.works:,} workloads from {first} to {last}."
-    yield f"{one.cluster}: nodes are chosen to “{one.packing}”, as the days before tell."
+    yield f"{one.cluster}: nodes are chosen to “{one.packing}”."
     for reason, number in sorted(one.left_out.items()):
         yield f"{one.cluster}: {number:,} pods are left out ({reason})."
