@@ -18,6 +18,7 @@ from apps.web.components.tables import Table, TableRow, declared_columns, declar
 from apps.web.query_session import QuerySession
 
 _ALL = "All"
+_TEAMS_AT_FIRST = 12
 
 
 def result_of(found: SimulationReport, reading: QuerySession) -> dict[str, Any]:
@@ -94,6 +95,7 @@ def _table(rows: Sequence[TeamEffect], reading: QuerySession) -> Table:
         zone=reading.choice.zone,
         empty="No work of these days is known.",
         total=TableRow(_values(sums)),
+        page_length=_TEAMS_AT_FIRST,
         on_phone=("team", "queue_time", "pending_gpu_hours", "pending_after_gpu_hours"),
     )
 
