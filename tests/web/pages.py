@@ -50,7 +50,7 @@ STANDING = {
     "/costs/prices/": 7,
     "/costs/exports/": 6,
     "/costs/bill/": 6,
-    "/costs/report/2025-10/": 53,
+    "/costs/report/2025-10/": 54,
     "/capacity/gpus/": 13,
     "/capacity/topology/": 20,
     "/capacity/gpus/west/GPU-00000000-0000-0000-0000-000000000001/": 14,

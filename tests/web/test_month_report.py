@@ -127,7 +127,7 @@ def test_the_page_has_a_legend_and_says_once_that_the_month_before_has_no_data(
         page = text_of(signed_in(priced.portal.finn), f"/costs/report/2026-10/{query}")
         assert '<ul class="class-legend"' in page
         assert page.count("No data for September.") == 1
-        assert "no data in Sep" not in page
+        assert "Sep: no data" not in page
         assert "p50 in Sep" not in page
         value = re.search(r'id="figure-allocated" title="([^"]*)">([^<]*)</span>', page)
         assert value

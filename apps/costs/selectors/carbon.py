@@ -38,6 +38,7 @@ from apps.usage.selectors import (
     source_of,
     with_days,
 )
+from gpuportal.queries import read_once
 
 _MWH_PER_KWH = 10**6
 _UG_PER_G = 10**6
@@ -102,7 +103,7 @@ def carbon_of(
     energy = any(row.amounts.energy_mwh for row in rows)
     if not energy or Grouping.NODE in {*query.group_by, *filtered(query.filters)}:
         return [(None, None)] * len(rows)
-    if not EnergyFactor.objects.exists():
+    if not _has_factors():
         return [(None, CarbonSum().kwh_without(row.amounts.energy_mwh)) for row in rows]
     periods = [row.period for row in rows if row.period is not None]
     if periods:
@@ -116,6 +117,11 @@ def carbon_of(
         drawn = row.amounts.energy_mwh
         found.append((one.grams if drawn else None, one.kwh_without(drawn)))
     return found
+
+
+@read_once
+def _has_factors() -> bool:
+    return EnergyFactor.objects.exists()
 
 
 def _facts(

@@ -240,7 +240,7 @@ def _all_page(
     )
     return MonthPage(
         team=ALL,
-        figures=[capacity, *figures, unallocated],
+        figures=[capacity, *figures, unallocated, *_energy_figures(ALL, read, earlier)],
         queue_times=_tier_queue_times(read, earlier),
         days=days.of(ALL),
         teams=[TeamLine(name, _figures(name, read, earlier)) for name in teams],
@@ -254,7 +254,11 @@ def _team_page(team: str, read: _MonthRead, earlier: _MonthRead, days: "_DaySums
     )
     return MonthPage(
         team=team,
-        figures=[entitled, *_figures(team, read, earlier)],
+        figures=[
+            entitled,
+            *_figures(team, read, earlier),
+            *_energy_figures(team, read, earlier),
+        ],
         queue_times=_team_queue_times(team, read, earlier),
         days=days.of(team),
     )
@@ -293,7 +297,6 @@ def _figures(team: str, read: _MonthRead, earlier: _MonthRead) -> list[MonthFigu
         _figure(
             "saved", "Realized savings", cost, *(_saved(team, r) for r in both), currency=currency
         ),
-        *_energy_figures(team, read, earlier),
     ]
 
 
