@@ -11,7 +11,6 @@ from apps.clusters.domain.devices.mig import PARTS, MigModel, fewest_cards, part
 from apps.costs.domain.recommendations.capacity import (
     HOURS_PER_WEEK,
     empty_nodes,
-    layouts,
     mig_layout,
     shared_out,
     stranded,
@@ -187,29 +186,6 @@ def test_a_layout_that_strands_less(
     found = mig_layout(replace(LAYOUT, **changes))
     assert (found and str(found.saving_per_month)) == saving
     assert found is None or (change or "") in found.change
-
-
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
-def test_every_layout_fits_on_a_gpu(part: MigModel) -> None:
-    found = list(layouts(part))
-    assert {} in found
-    assert len({tuple(sorted(layout.items())) for layout in found}) == len(found)
-    for layout in found:
-        assert stranded(layout, part) >= 0
-        assert not layout or fewest_cards(layout, part.name) == 1
-
-
-def test_layouts_in_use_are_among_them() -> None:
-    part = part_of(A100)
-    assert part is not None
-    found = list(layouts(part))
-    for layout in (
-        {"1g.10gb": 7},
-        {"3g.40gb": 2},
-        {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1},
-        {"3g.40gb": 1, "4g.40gb": 1},
-    ):
-        assert layout in found
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, fsum
 
-from apps.clusters.domain.devices.mig import Geometry, MigModel, part_of
+from apps.clusters.domain.devices.mig import part_of
+from apps.clusters.domain.devices.mig_layouts import layouts, slices, stranded
 from apps.clusters.domain.resources import gpus, quantity
 from apps.clusters.domain.tiers import CapacityType
 from apps.costs.domain.costing import Cause
@@ -132,7 +133,7 @@ def mig_layout(one: LayoutEvidence) -> Finding | None:
     then, *_, best = min(candidates, key=lambda each: each[:3])
     if then >= now:
         return None
-    total = _slices(part)
+    total = slices(part)
     return Finding(
         kind=RecommendationKind.MIG_LAYOUT,
         subject=one.subject,
@@ -196,43 +197,6 @@ def _of_pool(one: PoolEvidence, node_hours: int) -> Fractions:
     freed = node_hours * one.gpus_per_node * one.days / 7
     name = cell_name("", "", one.gpu_model, one.capacity_type)
     return {name: {Cause.UNALLOCATED.value: min(1.0, freed / one.unallocated_gpu_hours)}}
-
-
-def layouts(part: MigModel) -> Iterator[dict[str, int]]:
-    """Yield every set of profiles that fits on one GPU, by compute and memory slices."""
-    yield from _filled(list(part.profiles.items()), *_room(part))
-
-
-def stranded(layout: Mapping[str, int], part: MigModel) -> int:
-    """Return how many compute slices of a GPU a layout leaves over."""
-    used = sum(
-        part.profiles[name].compute * n for name, n in layout.items() if name in part.profiles
-    )
-    return _slices(part) - used
-
-
-def _room(part: MigModel) -> tuple[int, int]:
-    cut = next(iter(part.profiles.values()))
-    return cut.compute_total, cut.memory_total
-
-
-def _slices(part: MigModel) -> int:
-    return _room(part)[0]
-
-
-def _filled(
-    profiles: Sequence[tuple[str, Geometry]], compute: int, memory: int
-) -> Iterator[dict[str, int]]:
-    if not profiles:
-        yield {}
-        return
-    (name, cut), *rest = profiles
-    for count in range(cut.most + 1):
-        left = compute - count * cut.compute, memory - count * cut.memory
-        if min(left) < 0:
-            return
-        for layout in _filled(rest, *left):
-            yield {name: count, **layout} if count else layout
 
 
 def _changes(old: Mapping[str, int], new: Mapping[str, int]) -> int:
