@@ -291,6 +291,7 @@ CELERY_BEAT_SCHEDULE = {
     "judge-nodes": _every("goodput.judge_nodes", hours=1),
     "backtest": _every("planning.backtest", hours=1),
     "simulate-policies": _every("planning.simulate_policies", minutes=1),
+    "advise-layouts": _every("planning.advise_layouts", hours=1),
     "forecast-queue-times": _every("planning.forecast_queue_times", minutes=15),
     "tend-exports": _every("costs.tend_exports", minutes=1),
     "keep-closed-files": _every("costs.keep_closed_files", hours=1),

@@ -110,3 +110,26 @@ class PolicySimulation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.pk} of {self.author}"
+
+
+class LayoutPlan(models.Model):
+    """The layout advice of a cluster (`domain.layouts.advice.LayoutAdvice`) over its last weeks.
+
+    `error` says why the newest try gave nothing; `advice` is then that of the last that did, null
+    before the first. The process that computes holds `lease_until`.
+    """
+
+    cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)
+    start = models.DateTimeField(null=True)
+    end = models.DateTimeField(null=True)
+    computed_at = models.DateTimeField(null=True)
+    tried_at = models.DateTimeField(null=True)
+    advice = models.JSONField(null=True)
+    error = models.TextField(blank=True, default="", db_default="")
+    lease_until = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["cluster"]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} to {self.end}"

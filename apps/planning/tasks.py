@@ -24,3 +24,8 @@ def forecast_queue_times(**_: object) -> int:
 @shared_task(name="planning.simulate_policies")
 def simulate_policies(**_: object) -> int:
     return services.simulate_policies(now=timezone.now())
+
+
+@shared_task(name="planning.advise_layouts")
+def advise_layouts(**_: object) -> int:
+    return services.advise_layouts(now=timezone.now())

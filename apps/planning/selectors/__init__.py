@@ -13,6 +13,14 @@ from apps.planning.selectors.demand import NothingRecorded, RecordedDemand, reco
 from apps.planning.selectors.families import family_history
 from apps.planning.selectors.forecasts import queue_forecasts
 from apps.planning.selectors.gang_rows import GangRow, gang_rows
+from apps.planning.selectors.layouts import (
+    BlockingPod,
+    LayoutReport,
+    LayoutRow,
+    blocking_pods,
+    layout_reports,
+    step_times,
+)
 from apps.planning.selectors.policy_inputs import limits_to_change, team_shares
 from apps.planning.selectors.policy_simulations import (
     SimulatedTeamRow,

@@ -4,6 +4,7 @@ from apps.planning.services.backtests import backtest_clusters
 from apps.planning.services.capacity_plans import plan_capacity
 from apps.planning.services.drain_plans import UNCHECKED as DRAIN_UNCHECKED
 from apps.planning.services.drain_plans import TierDrainPlan, drain_plans
+from apps.planning.services.layout_plans import advise_layouts
 from apps.planning.services.policy_simulations import (
     REPLAYED_DAYS,
     LimitInput,

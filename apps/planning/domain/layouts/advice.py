@@ -1,0 +1,233 @@
+"""The layout advice of a cluster: chosen by the integer program, told by the replay."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from apps.planning.domain.cluster_replay.inputs import Packing, ReplayAssumption, ReplayNode
+from apps.planning.domain.layouts.figures import (
+    DemandWindow,
+    LayoutFigures,
+    TierFigures,
+    layout_figures,
+    tier_demand,
+)
+from apps.planning.domain.layouts.options import (
+    GpuLayout,
+    LayoutChoices,
+    NodeGroup,
+    changed_node,
+)
+from apps.planning.domain.layouts.program import (
+    MOST_SECONDS,
+    GroupChange,
+    LayoutSolution,
+    choose_layouts,
+)
+
+CHANGE_HOURS = 0.5
+"""How long a node is away while its layout changes, taken for granted: half an hour."""
+_FACTORS = (1.0, 10.0, 50.0)
+"""How much more than its own loss a change has to gain: bold, and more careful programs."""
+_LEAST_GAIN = 0.01
+"""Advice that gains less than this part of the unmet demand is none."""
+_WEEK = 7 * 24
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSpan:
+    """GPUs of a node, by number, that get a layout."""
+
+    gpus: tuple[int, ...]
+    layout: GpuLayout
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutStep:
+    """A node to empty and to change, at the hour in which it was emptiest; times are Unix seconds.
+
+    `held_gpus` is what was held on it in that hour of the week, the mean of the window. `had_mig`:
+    it has MIG devices now.
+    """
+
+    node: str
+    gpu_model: str
+    gpus: int
+    before: str
+    layout: tuple[GpuSpan, ...]
+    starts_at: float
+    held_gpus: float
+    had_mig: bool = False
+
+    @property
+    def ends_at(self) -> float:
+        return self.starts_at + CHANGE_HOURS * _HOUR
+
+    @property
+    def after(self) -> str:
+        """What it offers then: `6 GPUs: 2 × 3g.40gb; 2 GPUs: 7 × 1g.10gb`."""
+        if len(self.layout) == 1:
+            return f"{self.gpus} GPUs: {self.layout[0].layout.text}"
+        return "; ".join(f"{len(own.gpus)} GPUs: {own.layout.text}" for own in self.layout)
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutAdvice:
+    """What changes, and the same weeks replayed before and after; no steps: nothing to change.
+
+    `is_optimal` False: the solver ran out of time. `left` counts nodes that are left as they are,
+    by `LeftAsIs`. `changeable` are the nodes that could have been changed.
+    """
+
+    before: LayoutFigures
+    after: LayoutFigures
+    steps: tuple[LayoutStep, ...]
+    packing: Packing
+    is_optimal: bool
+    changeable: int
+    left: Mapping[str, int]
+    assumptions: tuple[ReplayAssumption, ...]
+
+    @property
+    def lost_gpu_hours(self) -> float:
+        """What the change itself costs."""
+        return sum(step.gpus for step in self.steps) * CHANGE_HOURS
+
+    def tiers(self) -> Iterator[tuple[str, TierFigures, TierFigures]]:
+        """Yield each tier with its figures before and after."""
+        none = TierFigures()
+        for tier in sorted({*self.before.tiers, *self.after.tiers}):
+            yield tier, self.before.tiers.get(tier, none), self.after.tiers.get(tier, none)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldGpus:
+    """Mean GPUs that were held on each node in each hour of a week from `start` on."""
+
+    start: float
+    by_hour: Mapping[str, Sequence[float]]
+
+    def at(self, node: str, time: float) -> float:
+        own = self.by_hour.get(node)
+        return own[int((time - self.start) // _HOUR) % _WEEK] if own else 0.0
+
+
+def layout_advice(
+    demand: DemandWindow,
+    choices: LayoutChoices,
+    held: HeldGpus,
+    packing: Packing,
+    *,
+    most_seconds: float = MOST_SECONDS,
+) -> LayoutAdvice:
+    """Return the layouts that leave least of the recorded demand unmet.
+
+    The program knows no gangs, queues and quotas. So several of its solutions are replayed, and
+    the one with the least unmet demand is taken, if it gains more than the change costs.
+    """
+    before, assumptions = layout_figures(demand, demand.cluster, packing)
+    best = LayoutAdvice(
+        before, before, (), packing, is_optimal=True,
+        changeable=sum(len(group.nodes) for group in choices.groups),
+        left={reason.value: count for reason, count in choices.left.items()},
+        assumptions=assumptions,
+    )  # fmt: skip
+    least = before.unmet_gpu_hours * (1 - _LEAST_GAIN)
+    for solution in _solutions(demand, choices, most_seconds):
+        steps = _steps(choices.groups, solution.changes, held, demand.end)
+        layouts = {step.node: _each_gpu(step) for step in steps}
+        nodes = tuple(_changed(node, layouts, steps) for node in demand.cluster.nodes)
+        after, _ = layout_figures(demand, replace(demand.cluster, nodes=nodes), packing)
+        found = replace(best, after=after, steps=steps, is_optimal=solution.is_optimal)
+        cost = after.unmet_gpu_hours + found.lost_gpu_hours
+        if cost < least:
+            best, least = found, cost
+    return best
+
+
+def held_gpus(
+    spans: Sequence[tuple[str, float, float, float]], *, start: float, end: float
+) -> HeldGpus:
+    """Return who held how much when; `spans` are (node, GPUs, from, to) within the window."""
+    weeks = max(1.0, (end - start) / _HOUR / _WEEK)
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * _WEEK)
+    for node, gpus, first, last in spans:
+        begins, ends = (max(first, start) - start) / _HOUR, (min(last, end) - start) / _HOUR
+        for hour in range(int(begins), int(ends) + 1):
+            part = min(ends, hour + 1) - max(begins, hour)
+            sums[node][hour % _WEEK] += gpus * max(0.0, part) / weeks
+    return HeldGpus(start, dict(sums))
+
+
+def _solutions(
+    demand: DemandWindow, choices: LayoutChoices, most_seconds: float
+) -> Iterator[LayoutSolution]:
+    """Yield the solutions that change something, each once."""
+    wanted = tier_demand(demand)
+    seen: list[tuple[GroupChange, ...]] = []
+    for factor in _FACTORS:
+        found = choose_layouts(
+            choices.groups,
+            choices.fixed,
+            wanted,
+            hours_lost=factor * CHANGE_HOURS,
+            most_seconds=most_seconds / len(_FACTORS),
+        )
+        is_change = found is not None and any(one.nodes for one in found.changes)
+        if found is not None and is_change and found.changes not in seen:
+            seen.append(found.changes)
+            yield found
+
+
+def _steps(
+    groups: Sequence[NodeGroup], changes: Sequence[GroupChange], held: HeldGpus, now: float
+) -> tuple[LayoutStep, ...]:
+    """Return the changed nodes in the order of their hours: one node at a time."""
+    times = [(now // _HOUR + hour + 1) * _HOUR for hour in range(_WEEK)]
+    taken: set[float] = set()
+    steps = []
+    for group, change in zip(groups, changes, strict=True):
+        best = {node: min((held.at(node, time), time) for time in times) for node in group.nodes}
+        # Those that are emptiest: which of equal nodes is changed makes no difference later.
+        nodes = sorted(group.nodes, key=lambda node: (best[node], node))[: change.nodes]
+        layouts = [
+            group.options[place] for place, gpus in sorted(change.gpus.items()) for _ in range(gpus)
+        ]
+        for number, node in enumerate(nodes):
+            own = layouts[number * group.gpus : (number + 1) * group.gpus]
+            free = [time for time in times if time not in taken] or times
+            amount, at = min((held.at(node, time), time) for time in free)
+            taken.add(at)
+            steps.append(
+                LayoutStep(
+                    node=node,
+                    gpu_model=group.model,
+                    gpus=group.gpus,
+                    before=group.text,
+                    layout=_spans(own),
+                    starts_at=at,
+                    held_gpus=amount,
+                    had_mig=group.has_mig,
+                )
+            )
+    return tuple(sorted(steps, key=lambda step: (step.starts_at, step.node)))
+
+
+def _spans(layouts: Sequence[GpuLayout]) -> tuple[GpuSpan, ...]:
+    numbered = groupby(enumerate(layouts), key=lambda pair: pair[1])
+    return tuple(GpuSpan(tuple(gpu for gpu, _ in own), layout) for layout, own in numbered)
+
+
+def _each_gpu(step: LayoutStep) -> list[GpuLayout]:
+    return [own.layout for own in step.layout for _ in own.gpus]
+
+
+def _changed(
+    node: ReplayNode, layouts: Mapping[str, Sequence[GpuLayout]], steps: Sequence[LayoutStep]
+) -> ReplayNode:
+    if node.name not in layouts:
+        return node
+    model = next(step.gpu_model for step in steps if step.node == node.name)
+    return changed_node(node, model, layouts[node.name])

@@ -1,0 +1,88 @@
+"""The layout advice of each cluster, worked out once a day. Nothing of a cluster is changed."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from apps.accounts.permissions import EVERYTHING
+from apps.accounts.services import leases
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import active_clusters, report
+from apps.clusters.services import TierHistory
+from apps.planning.domain.cluster_replay.inputs import Packing
+from apps.planning.domain.layouts.advice import HeldGpus, LayoutAdvice, held_gpus, layout_advice
+from apps.planning.domain.layouts.figures import DemandWindow
+from apps.planning.domain.layouts.options import layout_choices
+from apps.planning.models import Backtest, LayoutPlan
+from apps.planning.selectors import NothingRecorded, RecordedDemand, recorded_demand
+from apps.planning.services.backtests import BACKTEST_DAYS
+from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
+from apps.usage.selectors import usage_rows
+
+_DAY = timedelta(days=1)
+_LEASE = timedelta(minutes=15)
+
+
+def advise_layouts(*, now: datetime) -> int:
+    """Work out the layouts of each cluster that is due; return of how many.
+
+    A cluster is due once a day. Where nothing is recorded that is noted, and tried again next day.
+    """
+    return sum(_advise(one.pk, one.name, now) for one in active_clusters())
+
+
+def _advise(cluster_id: int, name: str, now: datetime) -> int:
+    LayoutPlan.objects.bulk_create([LayoutPlan(cluster_id=cluster_id)], ignore_conflicts=True)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    due = LayoutPlan.objects.filter(cluster_id=cluster_id).exclude(tried_at__gte=midnight)
+    held = leases.take(due.order_by("pk"), now, lease_until=now + _LEASE)
+    if held is None:
+        return 0
+    window = Window(midnight - BACKTEST_DAYS * _DAY, midnight)
+    values: dict[str, Any] = {"tried_at": now, "lease_until": None}
+    try:
+        demand = recorded_demand(name, window, visibility=EVERYTHING)
+    except NothingRecorded as error:
+        values["error"] = str(error)
+    else:
+        values |= {
+            "start": window.start,
+            "end": window.end,
+            "computed_at": now,
+            "advice": msgspec.to_builtins(_advice(cluster_id, demand)),
+            "error": "",
+        }
+    LayoutPlan.objects.filter(pk=held.pk).update(**values)
+    return int("advice" in values)
+
+
+def _advice(cluster_id: int, demand: RecordedDemand) -> LayoutAdvice:
+    start, end = demand.window.start_seconds, demand.window.end_seconds
+    rules = TierHistory.load().at(end - 1)
+    choices = layout_choices(demand.cluster.nodes, rules, _activity(demand.window), end=end)
+    of_backtest = Backtest.objects.filter(cluster_id=cluster_id).values_list("packing", flat=True)
+    packing = Packing(of_backtest.first() or Packing.SPREAD)
+    happened = [life.times for life in demand.lives]
+    window = DemandWindow(demand.works, happened, demand.cluster, start, end)
+    return layout_advice(window, choices, _held(demand), packing)
+
+
+def _activity(window: Window) -> dict[str, float]:
+    """Return the utilization of each tier in the window, where it was measured."""
+    asked = UsageQuery(window, TimeStep.TOTAL, (Grouping.TIER,))
+    rows = usage_rows(asked, visibility=EVERYTHING, zone=report().zone)
+    found = ((row.groups["tier"], row.amounts.utilization_ratio) for row in rows)
+    return {tier: ratio for tier, ratio in found if ratio is not None}
+
+
+def _held(demand: RecordedDemand) -> HeldGpus:
+    """Return who held GPUs of which node; a gang's are divided evenly among its nodes."""
+    start, end = demand.window.start_seconds, demand.window.end_seconds
+    spans = [
+        (node, one.times.gpus / len(one.nodes), one.times.started_at, one.times.ended_at or end)
+        for one in demand.lives
+        if one.times.started_at is not None
+        for node in one.nodes
+    ]
+    return held_gpus(spans, start=start, end=end)
