@@ -101,7 +101,7 @@ def pod_records(rows: Iterable[PodRow], *, window: Window) -> list[Record]:
 
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
-    "capacity-plan",
+    *("capacity-plan", "layouts"),
     *(
         "queue-time-objectives",
         "costs",

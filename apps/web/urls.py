@@ -13,7 +13,14 @@ from apps.web.fairness import overview, statement, tier, what_if
 from apps.web.goodput import reliability
 from apps.web.home import home
 from apps.web.pending import pending_pages
-from apps.web.planning import backtest, capacity_plan, policies, preflight_pages, topology
+from apps.web.planning import (
+    backtest,
+    capacity_plan,
+    layouts,
+    policies,
+    preflight_pages,
+    topology,
+)
 from apps.web.quota_requests import request_pages
 from apps.web.quotas import budget_pages, key_page, proposals, quota_pages
 from apps.web.usage import pods, team, teams, workload_list, workloads
@@ -63,6 +70,8 @@ urlpatterns: list[URLPattern] = [
     path("capacity/reliability/", reliability.reliability, name="reliability"),
     path("capacity/backtest/", backtest.backtest, name="backtest"),
     path("capacity/fairness/<str:name>/what-if/", what_if.what_if_page, name="what-if"),
+    path("capacity/layouts/", layouts.layout_list, name="layouts"),
+    path("capacity/layouts/<str:cluster>/<str:name>", layouts.layout_file, name="layout-file"),
     path("capacity/plan/", capacity_plan.plan_list, name="plan"),
     path("capacity/policies/", policies.policies, name="policies"),
     path("capacity/policies/simulate", policies.simulate, name="simulate-policies"),

@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.devices.mig import PARTS, MigModel, fewest_cards, part_of
 from apps.costs.domain.recommendations.capacity import (
     HOURS_PER_WEEK,
     empty_nodes,
     mig_layout,
     shared_out,
-    stranded,
     unused_quota,
 )
 from apps.costs.domain.recommendations.evidence import (

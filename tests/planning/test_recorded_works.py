@@ -416,6 +416,8 @@ def test_a_resource_quota_keeps_work_from_being_created() -> None:
     found = run(works, cluster)
     # Two of four are held: what fits passes what does not, and another namespace has no limit.
     assert starts(found) == [101.0, 1.0, 20.0, 3.0, None, 0.0]
+    # A quota limits what it names, and nothing else.
+    assert starts(run([work(0, 8, namespace="dev", resource="other")], cluster)) == [0.0]
 
 
 def test_units_that_are_missing_take_no_work_and_come_back() -> None:

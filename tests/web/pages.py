@@ -42,6 +42,7 @@ STANDING = {
     "/capacity/fairness/gold/what-if/": 8,
     "/capacity/backtest/": 8,
     "/capacity/reliability/": 9,
+    "/capacity/layouts/": 9,
     "/capacity/plan/": 9,
     "/capacity/plan/gold/": 10,
     "/capacity/policies/": 20,

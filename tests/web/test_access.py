@@ -59,6 +59,8 @@ ADDRESSES = {
     "backtest": "/capacity/backtest/",
     "reliability": "/capacity/reliability/",
     "what-if": "/capacity/fairness/gold/what-if/",
+    "layouts": "/capacity/layouts/",
+    "layout-file": "/capacity/layouts/west/mig-parted.yaml",
     "plan": "/capacity/plan/",
     "policies": "/capacity/policies/",
     "simulate-policies": "/capacity/policies/simulate",
@@ -183,6 +185,7 @@ ENDING = {"sign-out", "sign-out-everywhere"}
 # Where no sign-in provider is set up; with one: test_single_sign_on.
 PROVIDER = {"sign-in-provider", "sign-in-callback"}
 # Whose it is gets it: test_exports_page, test_notices_access; an account: test_people.
+# Before a plan is computed there is none of its files: test_layout_plans.
 NOBODYS = {
     "export-file",
     "channel",
@@ -191,12 +194,13 @@ NOBODYS = {
     "alert",
     "recommendation",
     "policy-simulation",
+    "layout-file",
 }
 # Files, parts of pages, and addresses that lead on.
 NO_PAGES = {
     *("costs-file", "waste-file", "month-file", "export-file", "report-file", "request-file"),
     *("audit-file", "export-list", "request-outlook", "report", "alert", "moved"),
-    *("healthz", "readyz"),
+    *("healthz", "readyz", "layout-file"),
 }
 OF_ADMINS = {"users", "audit", "audit-file", "approvals", "create-user"}
 OF_FINANCE = {"bill", "import-bill", "map-skus", "delete-bill"}

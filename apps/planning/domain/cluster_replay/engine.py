@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from heapq import heappop, heappush
-from operator import attrgetter
 
 from apps.planning.domain.cluster_replay.admission import QueueAdmission
 from apps.planning.domain.cluster_replay.inputs import (
@@ -138,6 +138,12 @@ def _of_namespaces(cluster: ReplayCluster) -> ReplayCluster:
     return ReplayCluster((), queues)
 
 
+def _limiting_namespace(cluster: ReplayCluster, work: RecordedWork) -> str:
+    """Return the namespace whose ResourceQuota limits a work; empty where none names it."""
+    limits = cluster.namespace_quotas.get(work.namespace, {})
+    return work.namespace if work.counted in limits else ""
+
+
 class _ClusterRun:
     """The state of the cluster while it is replayed."""
 
@@ -161,7 +167,9 @@ class _ClusterRun:
         self._spaces = tier_spaces(cluster.nodes, policy.packing)
         self._places = {node.name: place for place, node in enumerate(cluster.nodes)}
         self._admission = QueueAdmission(cluster, policy)
-        self._creation = QueueAdmission(_of_namespaces(cluster), policy, attrgetter("namespace"))
+        self._creation = QueueAdmission(
+            _of_namespaces(cluster), policy, partial(_limiting_namespace, cluster)
+        )
         self._missing = [
             (place, span) for place, node in enumerate(cluster.nodes) for span in node.missing
         ]

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from apps.clusters.domain.resources import gpus
 from apps.planning.domain.cluster_replay.inputs import Packing, ReplayAssumption, ReplayNode
 from apps.planning.domain.layouts.figures import (
     DemandWindow,
@@ -66,11 +67,14 @@ class LayoutStep:
         return self.starts_at + CHANGE_HOURS * _HOUR
 
     @property
+    def lost_gpu_hours(self) -> float:
+        return self.gpus * CHANGE_HOURS
+
+    @property
     def after(self) -> str:
         """What it offers then: `6 GPUs: 2 × 3g.40gb; 2 GPUs: 7 × 1g.10gb`."""
-        if len(self.layout) == 1:
-            return f"{self.gpus} GPUs: {self.layout[0].layout.text}"
-        return "; ".join(f"{len(own.gpus)} GPUs: {own.layout.text}" for own in self.layout)
+        counts = ((gpus(len(own.gpus)), own.layout.text) for own in self.layout)
+        return "; ".join(f"{count}: {text}" for count, text in counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ class LayoutAdvice:
     @property
     def lost_gpu_hours(self) -> float:
         """What the change itself costs."""
-        return sum(step.gpus for step in self.steps) * CHANGE_HOURS
+        return sum(step.lost_gpu_hours for step in self.steps)
 
     def tiers(self) -> Iterator[tuple[str, TierFigures, TierFigures]]:
         """Yield each tier with its figures before and after."""
@@ -153,11 +157,11 @@ def held_gpus(
     """Return who held how much when; `spans` are (node, GPUs, from, to) within the window."""
     weeks = max(1.0, (end - start) / _HOUR / _WEEK)
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * _WEEK)
-    for node, gpus, first, last in spans:
+    for node, amount, first, last in spans:
         begins, ends = (max(first, start) - start) / _HOUR, (min(last, end) - start) / _HOUR
         for hour in range(int(begins), int(ends) + 1):
             part = min(ends, hour + 1) - max(begins, hour)
-            sums[node][hour % _WEEK] += gpus * max(0.0, part) / weeks
+            sums[node][hour % _WEEK] += amount * max(0.0, part) / weeks
     return HeldGpus(start, dict(sums))
 
 

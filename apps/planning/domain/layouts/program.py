@@ -131,19 +131,18 @@ class _Model:
     def solve(self, most_seconds: float) -> tuple[list[float] | None, float, bool]:
         """Return the values of all columns, the objective, and whether it is the least."""
         solver = highspy.Highs()  # type: ignore[no-untyped-call]
-        solver.setOptionValue("output_flag", False)
-        solver.setOptionValue("time_limit", most_seconds)
-        solver.setOptionValue("threads", 1)
-        solver.setOptionValue("mip_rel_gap", 0.0)
-        solver.setOptionValue("mip_abs_gap", 1e-6)
+        solver.silent()
+        limits = {"time_limit": most_seconds, "threads": 1, "mip_rel_gap": 0.0, "mip_abs_gap": 1e-6}
+        for name, value in limits.items():
+            solver.setOptionValue(name, value)
         for cost, upper in zip(self.costs, self.upper, strict=True):
             solver.addCol(cost, 0.0, upper, 0, np.array([], np.int32), np.array([], np.float64))
         for column in self.integers:
             solver.changeColIntegrality(column, highspy.HighsVarType.kInteger)
         for terms, least, most in self.rows:
             index = np.array(list(terms), np.int32)
-            value = np.array(list(terms.values()), np.float64)
-            solver.addRow(least, most, len(terms), index, value)
+            factors = np.array(list(terms.values()), np.float64)
+            solver.addRow(least, most, len(terms), index, factors)
         solver.run()
         is_optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
         info = solver.getInfo()
