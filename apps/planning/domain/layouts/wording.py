@@ -16,7 +16,7 @@ _LEFT: Mapping[LeftAsIs, str] = {
     LeftAsIs.CLAIMS: "their GPUs are given out by claims",
     LeftAsIs.CLOSED: "they take no pods now",
     LeftAsIs.CHANGED: "they had fewer GPUs, or another layout, in these days",
-    LeftAsIs.TAINTED: "they are tainted for some work",
+    LeftAsIs.TAINTED: "they are reserved by a taint",
     LeftAsIs.NO_CHOICE: "no tier offers another layout of them",
 }
 
