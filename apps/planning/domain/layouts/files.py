@@ -16,11 +16,7 @@ _GPU = "nvidia.com/gpu"
 
 
 class _Dumper(yaml.SafeDumper):
-    """Equal parts are written out, and texts of several lines as such."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        del data
-        return True
+    """Texts of several lines are written as such."""
 
 
 def _lines(dumper: _Dumper, text: str) -> yaml.ScalarNode:
