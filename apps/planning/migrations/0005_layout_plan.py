@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("clusters", "0005_topology_kinds"),
-        ("planning", "0003_queue_forecast"),
+        ("planning", "0004_policy_simulation"),
     ]
 
     operations = [
