@@ -89,7 +89,7 @@ def layout_file(request: PageRequest, cluster: str, name: str) -> HttpResponseBa
 
 
 @dataclass(frozen=True, slots=True)
-class FileLink:
+class PlanFile:
     """A file to download, and what it is."""
 
     label: str
@@ -196,7 +196,7 @@ def _command(steps: Sequence[LayoutStep], step: LayoutStep) -> str:
 def _pod_table(pods: Sequence[BlockingPod], reading: QuerySession) -> Table:
     return Table(
         id="pods",
-        title="Pods on these nodes",
+        title="Pods on nodes",
         columns=list(_POD_COLUMNS),
         rows=[
             TableRow({column.key: getattr(pod, column.key) for column in _POD_COLUMNS})
@@ -208,13 +208,13 @@ def _pod_table(pods: Sequence[BlockingPod], reading: QuerySession) -> Table:
     )
 
 
-def _links(reports: Sequence[LayoutReport]) -> Iterator[FileLink]:
+def _links(reports: Sequence[LayoutReport]) -> Iterator[PlanFile]:
     for one in reports:
         steps = one.advice.steps if one.advice is not None else ()
         for name, (label, made) in _FILES.items():
             if steps and made(steps):
                 where = href("layout-file", cluster=one.cluster, name=name)
-                yield FileLink(f"{one.cluster}: {label}", where)
+                yield PlanFile(f"{one.cluster}: {label}", where)
 
 
 def _notes(one: LayoutReport, reading: QuerySession) -> Iterator[str]:

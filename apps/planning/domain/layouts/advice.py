@@ -38,7 +38,7 @@ _HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class GpuSpan:
+class LayoutSpan:
     """GPUs of a node, by number, that get a layout."""
 
     gpus: tuple[int, ...]
@@ -57,7 +57,7 @@ class LayoutStep:
     gpu_model: str
     gpus: int
     before: str
-    layout: tuple[GpuSpan, ...]
+    layout: tuple[LayoutSpan, ...]
     starts_at: float
     held_gpus: float
     had_mig: bool = False
@@ -138,6 +138,7 @@ def layout_advice(
         left={reason.value: count for reason, count in choices.left.items()},
         assumptions=assumptions,
     )  # fmt: skip
+    # A replay is no promise: a gain within its noise is not worth emptying a node.
     least = before.unmet_gpu_hours * (1 - _LEAST_GAIN)
     for solution in _solutions(demand, choices, most_seconds):
         steps = _steps(choices.groups, solution.changes, held, demand.end)
@@ -201,6 +202,7 @@ def _steps(
         ]
         for number, node in enumerate(nodes):
             own = layouts[number * group.gpus : (number + 1) * group.gpus]
+            # Two nodes away at once would cost more than each of them alone.
             free = [time for time in times if time not in taken] or times
             amount, at = min((held.at(node, time), time) for time in free)
             taken.add(at)
@@ -219,9 +221,9 @@ def _steps(
     return tuple(sorted(steps, key=lambda step: (step.starts_at, step.node)))
 
 
-def _spans(layouts: Sequence[GpuLayout]) -> tuple[GpuSpan, ...]:
+def _spans(layouts: Sequence[GpuLayout]) -> tuple[LayoutSpan, ...]:
     numbered = groupby(enumerate(layouts), key=lambda pair: pair[1])
-    return tuple(GpuSpan(tuple(gpu for gpu, _ in own), layout) for layout, own in numbered)
+    return tuple(LayoutSpan(tuple(gpu for gpu, _ in own), layout) for layout, own in numbered)
 
 
 def _each_gpu(step: LayoutStep) -> list[GpuLayout]:

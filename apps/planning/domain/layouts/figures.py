@@ -154,6 +154,7 @@ def _capacity(
     for node in nodes:
         closed = sum(_overlap(span.start, span.end, start, end) for span in node.closed)
         hours = (end - start) / _HOUR - closed
+        # Units of a tier weigh alike on a node: the key of nodes that are alike has the product.
         weights = {device.tier: device.weight for device in node.devices}
         for device in node.devices:
             found[device.tier] += device.units * device.weight * hours

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from apps.planning.domain.layouts.advice import GpuSpan, LayoutStep
+from apps.planning.domain.layouts.advice import LayoutSpan, LayoutStep
 
 MIG_LABEL = "nvidia.com/mig.config"
 PLUGIN_LABEL = "nvidia.com/device-plugin.config"
@@ -19,15 +19,16 @@ class _Dumper(yaml.SafeDumper):
     """Texts of several lines are written as such."""
 
 
-def _lines(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+def _block_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, "|" if "\n" in text else None)
 
 
-_Dumper.add_representer(str, _lines)
+_Dumper.add_representer(str, _block_text)
 
 
 def mig_parted_file(steps: Sequence[LayoutStep]) -> str:
     """Return the mig-parted configuration of the steps' nodes; empty where none changes by MIG."""
+    # Nodes that change alike share a name, and so an entry.
     own = {_mig_name(steps, step): _mig_config(step.layout) for step in _of_mig(steps)}
     return _text({"version": "v1", "mig-configs": own}) if own else ""
 
@@ -72,7 +73,7 @@ def _mig_name(steps: Sequence[LayoutStep], step: LayoutStep) -> str:
     return f"portal-{known.index(step.layout) + 1}"
 
 
-def _mig_config(layout: Sequence[GpuSpan]) -> list[dict[str, Any]]:
+def _mig_config(layout: Sequence[LayoutSpan]) -> list[dict[str, Any]]:
     found = []
     for span in layout:
         one: dict[str, Any] = {"devices": "all" if len(layout) == 1 else list(span.gpus)}
@@ -83,7 +84,7 @@ def _mig_config(layout: Sequence[GpuSpan]) -> list[dict[str, Any]]:
     return found
 
 
-def _plugin_name(layout: Sequence[GpuSpan]) -> str:
+def _plugin_name(layout: Sequence[LayoutSpan]) -> str:
     """Return the key of a node's device plug-in configuration."""
     first = next((span.layout for span in layout if span.layout.mig), layout[0].layout)
     if first.replicas > 1:
@@ -91,7 +92,7 @@ def _plugin_name(layout: Sequence[GpuSpan]) -> str:
     return f"mig-{first.strategy}" if first.mig else "whole"
 
 
-def _plugin_config(layout: Sequence[GpuSpan]) -> Mapping[str, Any]:
+def _plugin_config(layout: Sequence[LayoutSpan]) -> Mapping[str, Any]:
     first = next((span.layout for span in layout if span.layout.mig), layout[0].layout)
     strategy = first.strategy if first.mig else "none"
     found: dict[str, Any] = {"version": "v1", "flags": {"migStrategy": strategy}}

@@ -212,6 +212,7 @@ def _reason_to_leave(node: ReplayNode, by_claim: Iterable[str], end: float) -> L
         return LeftAsIs.CLAIMS
     if _is_closed(node, end):
         return LeftAsIs.CLOSED
+    # The replay has the most that a node ever offered: which of its layouts holds now is not there.
     if node.missing:
         return LeftAsIs.CHANGED
     taints = [one for one in node.labels.get(TAINTS, "").split(",") if one]
@@ -257,6 +258,7 @@ def _mig_options(node: ReplayNode, base: str, rules: Sequence[TierRule]) -> list
         tiers[profile] = tier_of(_GPU if single else f"{_MIG}{profile}", labels, rules)
     named = [profile for profile, tier in tiers.items() if tier != UNMATCHED]
     for layout in fullest_layouts(part, named):
+        # All devices of such a node are offered under one name, so they must be alike.
         if single and len(layout) > 1:
             continue
         units: dict[str, float] = defaultdict(float)
@@ -295,6 +297,7 @@ def _shared_options(
     product = node.labels.get(PRODUCT_LABEL, "")
     renamed = not product.endswith(_SHARED) and is_shared(_SHARED_GPU, node.labels)
     most = now
+    # Not measured is not idle: without activity nobody knows what more pods would do to each other.
     if strategy == "time-slicing" and activity.get(tier):
         by_load = floor(now * _MOST_LOAD / activity[tier] + 1e-9)
         most = max(now, min(_MORE_REPLICAS * now, by_load))

@@ -29,7 +29,7 @@ class TierDemand:
         """Return the GPU-hours that so many units leave unmet."""
         return self.weight * sum(max(0.0, wanted - capacity) for wanted in self.hours)
 
-    def lines(self) -> Iterator[tuple[float, float]]:
+    def bounds(self) -> Iterator[tuple[float, float]]:
         """Yield (value at no capacity, slope) of the lines that bound `unmet` from below."""
         for level in sorted({0.0, *self.hours}):
             more = [wanted for wanted in self.hours if wanted > level]
@@ -82,7 +82,7 @@ def choose_layouts(
                 offered[tier][column] += units * (group.gpus if option.whole_node else 1)
     for one in demand:
         unmet = model.column(1.0)
-        for at_zero, slope in one.lines():
+        for at_zero, slope in one.bounds():
             # unmet ≥ at_zero + slope × capacity, and capacity = base + what changes.
             terms = {column: -slope * units for column, units in offered[one.tier].items()}
             model.row({unmet: 1.0, **terms}, at_zero + slope * base[one.tier])
@@ -145,6 +145,7 @@ class _Model:
             solver.addRow(least, most, len(terms), index, factors)
         solver.run()
         is_optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+        # Out of time there may be a solution all the same: it is used, and said to be no optimum.
         info = solver.getInfo()
         if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
             return None, 0.0, False
