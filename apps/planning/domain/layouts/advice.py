@@ -142,14 +142,21 @@ def layout_advice(
     least = before.unmet_gpu_hours * (1 - _LEAST_GAIN)
     for solution in _solutions(demand, choices, most_seconds):
         steps = _steps(choices.groups, solution.changes, held, demand.end)
-        layouts = {step.node: _each_gpu(step) for step in steps}
-        nodes = tuple(_changed(node, layouts, steps) for node in demand.cluster.nodes)
+        nodes = advised_nodes(demand.cluster.nodes, steps)
         after, _ = layout_figures(demand, replace(demand.cluster, nodes=nodes), packing)
         found = replace(best, after=after, steps=steps, is_optimal=solution.is_optimal)
         cost = after.unmet_gpu_hours + found.lost_gpu_hours
         if cost < least:
             best, least = found, cost
     return best
+
+
+def advised_nodes(
+    nodes: Sequence[ReplayNode], steps: Sequence[LayoutStep]
+) -> tuple[ReplayNode, ...]:
+    """Return the nodes as they are after the steps."""
+    by_node = {step.node: step for step in steps}
+    return tuple(_changed(node, by_node.get(node.name)) for node in nodes)
 
 
 def held_gpus(
@@ -226,14 +233,8 @@ def _spans(layouts: Sequence[GpuLayout]) -> tuple[LayoutSpan, ...]:
     return tuple(LayoutSpan(tuple(gpu for gpu, _ in own), layout) for layout, own in numbered)
 
 
-def _each_gpu(step: LayoutStep) -> list[GpuLayout]:
-    return [own.layout for own in step.layout for _ in own.gpus]
-
-
-def _changed(
-    node: ReplayNode, layouts: Mapping[str, Sequence[GpuLayout]], steps: Sequence[LayoutStep]
-) -> ReplayNode:
-    if node.name not in layouts:
+def _changed(node: ReplayNode, step: LayoutStep | None) -> ReplayNode:
+    if step is None:
         return node
-    model = next(step.gpu_model for step in steps if step.node == node.name)
-    return changed_node(node, model, layouts[node.name])
+    each = [own.layout for own in step.layout for _ in own.gpus]
+    return changed_node(node, step.gpu_model, each)
