@@ -121,6 +121,13 @@ def test_replicas_grow_as_far_as_measured_activity_allows(
     assert found.left == ({} if replicas else {LeftAsIs.NO_CHOICE: 1})
 
 
+def test_replicas_that_are_of_no_tier_are_no_choice() -> None:
+    of_four = {"nvidia.com/gpu.replicas": "4"}
+    rules = (TierRule("turn", GpuSharing.TIME_SLICED, GPU, (), of_four),)
+    found = layout_choices([node("l", TURNS, L4)], rules, {"turn": 0.1}, end=DAY)
+    assert found.left == {LeftAsIs.NO_CHOICE: 1}
+
+
 def test_renamed_replicas_keep_their_resource_and_may_become_whole_gpus() -> None:
     labels = {
         "nvidia.com/gpu.product": "NVIDIA-L4",

@@ -82,8 +82,6 @@ def _placed(cuts: Sequence[Geometry], taken: int) -> bool:
 
 @lru_cache(maxsize=256)
 def _layouts(profiles: tuple[tuple[str, Geometry], ...]) -> tuple[tuple[tuple[str, int], ...], ...]:
-    if not profiles:
-        return ((),)
     part = MigModel("", 0, dict(profiles))
     found: list[tuple[tuple[str, int], ...]] = [()]
     for name, cut in profiles:

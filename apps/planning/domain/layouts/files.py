@@ -35,11 +35,7 @@ def mig_parted_file(steps: Sequence[LayoutStep]) -> str:
 
 def plugin_file(steps: Sequence[LayoutStep]) -> str:
     """Return the device plug-in's ConfigMap, with a key for each kind of node; empty for none."""
-    data = {
-        name: _text(_plugin_config(step.layout))
-        for step in steps
-        if (name := _plugin_name(step.layout))
-    }
+    data = {_plugin_name(step.layout): _text(_plugin_config(step.layout)) for step in steps}
     if not data:
         return ""
     return _text(
@@ -57,9 +53,7 @@ def node_labels(steps: Sequence[LayoutStep], step: LayoutStep) -> dict[str, str]
     found = {}
     if step in _of_mig(steps):
         found[MIG_LABEL] = _mig_name(steps, step)
-    if name := _plugin_name(step.layout):
-        found[PLUGIN_LABEL] = name
-    return found
+    return {**found, PLUGIN_LABEL: _plugin_name(step.layout)}
 
 
 def _of_mig(steps: Iterable[LayoutStep]) -> list[LayoutStep]:
