@@ -177,7 +177,7 @@ def test_what_is_no_whole_month_is_not_closed(priced: Priced, month: date, said:
 def test_a_month_is_closed_once_with_few_queries_for_its_days(
     priced: Priced, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
-    with django_assert_max_num_queries(224):
+    with django_assert_max_num_queries(225):
         close()
     with pytest.raises(CloseRefused, match="closed already"):
         close()

@@ -226,7 +226,7 @@ def test_an_old_day_takes_few_queries(
     make_priced(1)
     forget_pods()
     raise_price()
-    with django_assert_max_num_queries(2 * 26 + 12):
+    with django_assert_max_num_queries(2 * 26 + 13):
         price_hours(now=MUCH_LATER)
 
 

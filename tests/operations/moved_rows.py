@@ -31,6 +31,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "alerts.Channel": {"team": None, "weekday": 3},
     "alerts.Delivery": {"sent_at": None},
     "costs.Bill": {"replaced_by": None},
+    "costs.EnergyFactor": {"pue": Decimal("1.25")},
     "operations.CatalogProposal": {"state": "submitted", "decided_at": None},
     "quota_requests.ChangeRequest": {"before": "6"},
     "quota_requests.Execution": {"end": "", "ended_at": None},

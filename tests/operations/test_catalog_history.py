@@ -249,4 +249,5 @@ def test_every_table_with_a_span_is_loaded_from_the_catalog() -> None:
     spans = {m.__name__ for m in apps.get_models() if issubclass(m, Valid)}
     assert spans == {
         *("TierRule", "QueueTimeObjective", "NamespaceTeam", "Entitlement", "Budget", "Price"),
+        "EnergyFactor",
     }

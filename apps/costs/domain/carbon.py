@@ -93,7 +93,8 @@ def _grams(cell: str) -> str:
         value = Decimal(cell)
     except InvalidOperation:
         raise ValueError(f"{cell[:40]!r} is not a number of g/kWh") from None
-    # NaN compares with nothing, so this also refuses what is no number.
+    if value.is_nan():  # and comparing it would raise
+        raise ValueError(f"{cell[:40]!r} is not a number of g/kWh")
     if not Decimal(0) <= value <= MOST_G_PER_KWH:
         raise ValueError(f"{cell[:40]} g/kWh is not from 0 to {MOST_G_PER_KWH:,}")
     return f"{value.normalize():f}"

@@ -39,7 +39,8 @@ class ReliabilityRow:
         ),
     ]
     ratio: Annotated[
-        float | None, Column("Ratio", help="Failures ÷ expected; null where none are expected.")
+        float | None,
+        Column("Ratio", help="Failures ÷ expected.", api_note="Null where none are expected."),
     ]
     ratio_low: Annotated[float | None, Column("Low", help="Lower end of its 95 % range.")]
     ratio_high: Annotated[float | None, Column("High", help="Upper end of its 95 % range.")]
@@ -66,7 +67,9 @@ class InterruptionRow:
     ]
     mean_hours: Annotated[
         float | None,
-        Column("Mean between", "h", "Run time ÷ interruptions; null where there was none."),
+        Column(
+            "Mean between", "h", "Run time ÷ interruptions.", api_note="Null where there was none."
+        ),
     ]
 
 
