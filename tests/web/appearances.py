@@ -25,6 +25,7 @@ WAYS = (
 
 def show_controls(page: Page) -> None:
     """Open what a phone has behind a button."""
+    page.wait_for_load_state()  # before its styles have come, a desk shows the button too
     closed = page.locator(".filter-row:not([open]) > summary")
     if closed.is_visible():
         closed.click()
