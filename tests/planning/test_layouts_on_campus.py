@@ -1,9 +1,10 @@
 """Layout advice of `campus` tried on the simulator: what it promises is what the scheduler does.
 
-Whole A100 and their MIG devices, without queues and quotas, over the last four days: unmet and
-allocated GPU-hours within a tenth, with the layout of now and with the advised one. Over 7 and 14
-days only allocated is: the simulator takes the first node with room, and unmet demand of a pool
-that is nearly full drifts apart (over 14 days 7,751 GPU-hours where the replay has 6,315).
+Whole A100 and their MIG devices, without queues and quotas: unmet and allocated GPU-hours within a
+tenth, with the layout of now and with the advised one. Four days hold. The 14 days that the page
+shows do not: unmet demand of a pool that is nearly full drifts apart (7,751 GPU-hours where the
+replay has 6,315, and 5,765 where it promises 3,732). They fail in `make check-full` until the
+cause is found; the definition of layouts says so to readers.
 """
 
 import heapq
@@ -36,8 +37,7 @@ from tests.planning.recorded_scenario import record_scenario
 from tests.simulator.truths import NOW
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
-DAYS = 4
-START, END = NOW // DAY * DAY - DAYS * DAY, NOW // DAY * DAY
+END = NOW // DAY * DAY
 RESOURCES = {
     "whole-a100": "nvidia.com/gpu",
     "mig-3g": "nvidia.com/mig-3g.40gb",
@@ -46,10 +46,12 @@ RESOURCES = {
 TOLERANCE = 0.1
 
 
-def test_the_simulated_scheduler_measures_what_the_advice_promises() -> None:
-    cluster = record_scenario(load("campus", now=NOW), start=START, end=END)
-    window = Window(datetime.fromtimestamp(START, UTC), datetime.fromtimestamp(END, UTC))
-    demand = demand_of(recorded_demand(cluster.name, window, visibility=EVERYTHING))
+@pytest.mark.parametrize("days", [4, pytest.param(14, marks=pytest.mark.exhaustive)])
+def test_the_simulated_scheduler_measures_what_the_advice_promises(days: int) -> None:
+    start = END - days * DAY
+    cluster = record_scenario(load("campus", now=NOW), start=start, end=END)
+    window = Window(datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(END, UTC))
+    demand = demand_of(recorded_demand(cluster.name, window, visibility=EVERYTHING), start)
     rules = TierHistory.load().at(END - 1)
     choices = layout_choices(demand.cluster.nodes, rules, {}, end=demand.end)
     # The simulator's scheduler takes the first node with room, which is nearest to packing.
@@ -66,7 +68,7 @@ def test_the_simulated_scheduler_measures_what_the_advice_promises() -> None:
         assert allocated == pytest.approx(held, rel=TOLERANCE)
 
 
-def demand_of(found: RecordedDemand) -> DemandWindow:
+def demand_of(found: RecordedDemand, start: int) -> DemandWindow:
     """Return the demand for whole A100 and their MIG devices, without queues and quotas."""
     pairs = [
         (replace(work, queue="", namespace=""), life.times)
@@ -77,11 +79,11 @@ def demand_of(found: RecordedDemand) -> DemandWindow:
         node
         for node in found.cluster.nodes
         if {device.tier for device in node.devices} <= set(RESOURCES)
-        and not any(span.end < END or span.start > START for span in node.closed)
+        and not any(span.end < END or span.start > start for span in node.closed)
         and not node.missing
     )
     works, times = [work for work, _ in pairs], [life for _, life in pairs]
-    return DemandWindow(works, times, ReplayCluster(nodes), float(START), float(END))
+    return DemandWindow(works, times, ReplayCluster(nodes), float(start), float(END))
 
 
 def measured(demand: DemandWindow, nodes: Sequence[ReplayNode]) -> tuple[float, float]:
@@ -91,7 +93,7 @@ def measured(demand: DemandWindow, nodes: Sequence[ReplayNode]) -> tuple[float, 
     unmet = allocated = 0.0
     for number, (work, was) in enumerate(zip(demand.works, demand.happened, strict=True)):
         begun, over = trial.started.get(number), trial.ended.get(number, END)
-        asked = START if work.running else max(START, work.asked_at)
+        asked = demand.start if work.running else max(demand.start, work.asked_at)
         if not work.running:
             unmet += was.gpus * max(0.0, (over if begun is None else begun) - asked)
         if begun is not None:
@@ -104,7 +106,8 @@ class Trial:
 
     def __init__(self, demand: DemandWindow, nodes: Sequence[ReplayNode]) -> None:
         self._works = demand.works
-        self._store = Store("trial", 0, START)
+        self._start = int(demand.start)
+        self._store = Store("trial", 0, self._start)
         self.started: dict[int, float] = {}
         self.ended: dict[int, float] = {}
         for node in nodes:
@@ -118,7 +121,8 @@ class Trial:
     def run(self) -> None:
         events: list[tuple[float, int, int]] = []
         for number, work in enumerate(self._works):
-            begins = START if work.running else max(START, work.asked_at + work.delay_seconds)
+            arrives = max(self._start, work.asked_at + work.delay_seconds)
+            begins = self._start if work.running else arrives
             heapq.heappush(events, (begins, 2, number))
             if work.leaves_at is not None and not work.running:
                 heapq.heappush(events, (work.leaves_at, 1, number))

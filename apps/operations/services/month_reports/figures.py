@@ -140,7 +140,9 @@ def _notes(read: _MonthRead, fresh: Freshness, window: Window, until: datetime |
     if read.unpriced:
         notes.append(f"{read.unpriced / NANO:,.1f} GPU-hours have no price.")
     if read.without_factor_kwh:
-        notes.append(f"{read.without_factor_kwh:,.1f} kWh have no carbon factor.")
+        notes.append(
+            f"{read.without_factor_kwh:,.1f} kWh are not in Carbon: no factor, or not priced yet."
+        )
     if read.other_currencies:
         notes.append(f"Amounts in {', '.join(sorted(read.other_currencies))} are on the Cost page.")
     return notes
