@@ -3,12 +3,14 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
+from apps.accounts.domain.identity import Role
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.goodput.selectors import interruption_rows, reliability_rows, reliability_states
 from apps.goodput.services import judge_nodes
-from tests.factories import make_cluster, make_pod, make_workload
+from tests.factories import make_cluster, make_pod, make_report, make_user, make_workload
 
 NOW = datetime(2026, 3, 30, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -62,8 +64,21 @@ def test_the_lists_are_for_who_sees_all_teams(failing: None) -> None:
     assert reliability_states(visibility=visibility) == []
 
 
-def test_nothing_is_said_before_nodes_were_judged(db: None) -> None:
+def test_not_judged_yet_and_no_pod_are_told_apart(db: None) -> None:
     make_cluster("west")
-    assert reliability_rows(visibility=EVERYTHING) == []
+    make_report()
+    admin = Client()
+    admin.force_login(make_user("cleo", role=Role.ADMIN))
+
+    def shown() -> str:
+        return admin.get("/capacity/reliability/").content.decode()
+
+    assert "Not computed yet" in shown()
     assert judge_nodes(now=NOW) == 1
-    assert reliability_rows(visibility=EVERYTHING) == []
+    assert "No pod ran on a GPU in these days" in shown()
+
+
+def test_a_report_speaks_of_no_day_before_the_first_run(failing: None) -> None:
+    judge_nodes(now=NOW)
+    (state,) = reliability_states(visibility=EVERYTHING)
+    assert (state.start, state.end) == (NOW - timedelta(days=25), NOW)

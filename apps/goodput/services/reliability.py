@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.db.models import Q
 
@@ -43,7 +43,10 @@ def _judge(cluster_id: int, now: datetime) -> int:
     window = Window(now - timedelta(days=RELIABILITY_DAYS), now)
     runs = list(_runs(cluster_id, window))
     ReliabilityReport.objects.filter(pk=held.pk).update(
-        start=window.start,
+        # Facts may begin within the window: the report does not speak of the days before.
+        start=datetime.fromtimestamp(
+            min((run.start for run in runs), default=window.start_seconds), UTC
+        ),
         end=window.end,
         computed_at=now,
         nodes=[asdict(one) for one in node_failures(runs)],

@@ -21,6 +21,7 @@ from apps.clusters.services import active_clusters, store_device_states
 from apps.costs import services as costs
 from apps.costs.services import note_money_alerts, store_recommendations
 from apps.fairness import services as fairness
+from apps.goodput import services as goodput
 from apps.operations.services.alerting import gather_alerts
 from apps.operations.services.doctor.diagnosis import run_doctor
 from apps.pending import services as pending
@@ -86,6 +87,7 @@ _OF_HOURS: Sequence[DerivingStep] = (
 _OF_HISTORY: Sequence[DerivingStep] = (
     DerivingStep("recommendations", lambda now: store_recommendations(now=now)),
     DerivingStep("capacity plan", lambda now: planning.plan_capacity(now=now)),
+    DerivingStep("reliability", lambda now: goodput.judge_nodes(now=now)),
     DerivingStep("budgets", lambda now: quotas.note_budget_alerts(now=now)),
     DerivingStep("budgets in money", lambda now: note_money_alerts(now=now)),
     DerivingStep("audit", lambda now: int(bool(changes.check_audit_when_due(now=now)))),

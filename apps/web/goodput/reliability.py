@@ -33,8 +33,9 @@ def reliability(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request)
     rows = reliability_rows(visibility=reading.visibility)
     states = reliability_states(visibility=reading.visibility)
-    nodes = _nodes(rows, reading)
-    sizes = _sizes(interruption_rows(visibility=reading.visibility), reading)
+    empty = _empty(states, reading)
+    nodes = _nodes(rows, reading, empty)
+    sizes = _sizes(interruption_rows(visibility=reading.visibility), reading, empty)
     return respond(
         request,
         reading,
@@ -56,8 +57,8 @@ def _figures(rows: Sequence[ReliabilityRow]) -> FigureRow:
             of=f"of {len(rows)}",
             tone=Tone.WARNING if unreliable else Tone.NONE,
         ),
-        KeyFigure("Failures", f"{sum(row.incidents for row in rows):,}", basis="30 days"),
-        KeyFigure("Failed runs", f"{lost:,.0f}", of="GPU-h", basis="30 days"),
+        KeyFigure("Failures", f"{sum(row.incidents for row in rows):,}", basis="30 days at most"),
+        KeyFigure("Failed runs", f"{lost:,.0f}", of="GPU-h", basis="30 days at most"),
     )
 
 
@@ -65,7 +66,7 @@ def _verdict(row: ReliabilityRow) -> str:
     return (
         f"Drain {row.cluster}/{row.node}: {row.ratio or 0:.1f}× the expected failures "
         f"({row.ratio_low or 0:.1f}× to {row.ratio_high or 0:.1f}×), "
-        f"{row.lost_gpu_hours:,.0f} GPU-hours lost in 30 days."
+        f"{row.lost_gpu_hours:,.0f} GPU-hours lost in 30 days at most."
     )
 
 
@@ -74,14 +75,14 @@ def _note(one: ReliabilityState, reading: QuerySession) -> str:
     return f"{one.cluster}: {start} to {end}, once a day."
 
 
-def _nodes(rows: Sequence[ReliabilityRow], reading: QuerySession) -> Table:
+def _nodes(rows: Sequence[ReliabilityRow], reading: QuerySession, empty: str) -> Table:
     return Table(
         id="nodes",
         title="Nodes",
         columns=list(declared_columns(ReliabilityRow, _REASONS)),
         rows=[TableRow({**declared_values(row), "reasons": _reasons(row.reasons)}) for row in rows],
         zone=reading.choice.zone,
-        empty=_empty(reading),
+        empty=empty,
         on_phone=("node", "incidents", "expected", "is_unreliable"),
     )
 
@@ -90,19 +91,21 @@ def _reasons(reasons: dict[str, int]) -> str:
     return ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
 
 
-def _sizes(rows: Sequence[InterruptionRow], reading: QuerySession) -> Table:
+def _sizes(rows: Sequence[InterruptionRow], reading: QuerySession, empty: str) -> Table:
     return Table(
         id="sizes",
         title="Interruptions by size",
         columns=list(declared_columns(InterruptionRow)),
         rows=[TableRow(declared_values(row)) for row in rows],
         zone=reading.choice.zone,
-        empty=_empty(reading),
+        empty=empty,
         on_phone=("least_gpus", "interruptions", "mean_hours"),
     )
 
 
-def _empty(reading: QuerySession) -> str:
+def _empty(states: Sequence[ReliabilityState], reading: QuerySession) -> str:
     if not reading.visibility.everything:
         return "Shown to those who see all teams."
+    if any(one.end for one in states):
+        return "No pod ran on a GPU in these days."
     return "Not computed yet. A worker judges the nodes once a day."
