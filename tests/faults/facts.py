@@ -48,6 +48,7 @@ WRITING: Mapping[str, str] = {
     "costs_pricedhour.facts_at": "which writing of the hour it rests on",
     "fairness_fairnesswindow.computed_at": "when it was written",
     "fairness_fairnesswindow.facts": "which writing of the hour it rests on",
+    "goodput_reliabilityreport.computed_at": "when it was written",
     "clusters_pod.revised_at": "when it was written",
     "clusters_device.looked_at": "when it was written",
 }

@@ -12,7 +12,8 @@ from apps.goodput.selectors import interruption_rows, reliability_rows, reliabil
 from apps.goodput.services import judge_nodes
 from tests.factories import make_cluster, make_pod, make_report, make_user, make_workload
 
-NOW = datetime(2026, 3, 30, 12, tzinfo=UTC)
+MIDNIGHT = datetime(2026, 3, 30, tzinfo=UTC)
+NOW = MIDNIGHT + timedelta(hours=12)
 HOUR = timedelta(hours=1)
 
 
@@ -24,7 +25,7 @@ def failing(db: None) -> None:
         workload = make_workload(west, "vision", f"train-{number}")
         for day in range(25):
             for node in ("bad", *(f"good-{k}" for k in range(9))):
-                begun = NOW - timedelta(days=day + 1) + number * HOUR
+                begun = MIDNIGHT - timedelta(days=day + 1) + number * HOUR
                 failed = node == "bad" or (node == "good-0" and day == 3)
                 make_pod(
                     workload,
@@ -81,4 +82,4 @@ def test_not_judged_yet_and_no_pod_are_told_apart(db: None) -> None:
 def test_a_report_speaks_of_no_day_before_the_first_run(failing: None) -> None:
     judge_nodes(now=NOW)
     (state,) = reliability_states(visibility=EVERYTHING)
-    assert (state.start, state.end) == (NOW - timedelta(days=25), NOW)
+    assert (state.start, state.end) == (MIDNIGHT - timedelta(days=25), MIDNIGHT)

@@ -40,7 +40,8 @@ def _judge(cluster_id: int, now: datetime) -> int:
     held = leases.take(due.order_by("pk"), now, lease_until=now + _LEASE)
     if held is None:
         return 0
-    window = Window(now - timedelta(days=RELIABILITY_DAYS), now)
+    # Whole days: the report of a day says the same whenever it is computed, after a crash too.
+    window = Window(midnight - timedelta(days=RELIABILITY_DAYS), midnight)
     runs = list(_runs(cluster_id, window))
     ReliabilityReport.objects.filter(pk=held.pk).update(
         # Facts may begin within the window: the report does not speak of the days before.
