@@ -1,14 +1,17 @@
 """Buy, return, move, share or keep: what outlooks of tiers speak for."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from apps.planning.domain.capacity_cases import (
+    BookedGpus,
     CapacityCase,
     CaseAction,
     SizePoint,
     TierOutlook,
+    booked_by_day,
     capacity_cases,
     replay_size,
     sizes_to_replay,
@@ -69,6 +72,25 @@ def test_where_no_size_is_enough_the_largest_is_bought() -> None:
     assert capacity_cases([outlook(sizes=sizes)])[0].gpus == 16
     alone = sized(16.0, {16.0: 100.0})
     assert actions(capacity_cases([outlook(sizes=alone)])) == [("a100", CaseAction.KEEP, 0, "")]
+
+
+def test_a_booking_keeps_gpus_and_buys_none() -> None:
+    idle = outlook(forecast=level(7, 8, 9), sizes=sized(16.0, {8.0: 0.0, 10.0: 0.0, 12.0: 0.0}))
+    assert actions(capacity_cases([idle])) == [("a100", CaseAction.RETURN, 6, "")]
+    booked = replace(idle, booked=(0.0, 4.0, *(0.0,) * 12))
+    assert booked.booked_peak == 12
+    assert actions(capacity_cases([booked])) == [("a100", CaseAction.RETURN, 4, "")]
+    full = replace(idle, booked=(9.0,) * 14)
+    assert actions(capacity_cases([full])) == [("a100", CaseAction.KEEP, 0, "")]
+
+
+def test_bookings_are_a_mean_of_each_day() -> None:
+    days = [datetime(2025, 10, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
+    bookings = [
+        BookedGpus(4.0, days[0] - timedelta(days=9), days[1] + timedelta(hours=6)),
+        BookedGpus(2.0, days[1], days[2]),
+    ]
+    assert booked_by_day(bookings, days) == (4.0, 3.0, 0.0)
 
 
 def test_little_pending_work_buys_nothing() -> None:

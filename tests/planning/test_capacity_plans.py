@@ -71,7 +71,7 @@ def days_of_gold(_days: World, db: None) -> World:
 
 def test_demand_is_allocated_and_what_is_pending_for_want_of_capacity(days_of_gold: World) -> None:
     assert plan_capacity(now=NOW) == 1
-    (plan,) = capacity_plans(NOW, visibility=OUTSIDER)
+    (plan,) = capacity_plans(NOW, booked={}, visibility=OUTSIDER)
     found = plan.outlook
     assert (found.tier, plan.first_day, plan.through) == (
         "gold",
@@ -88,7 +88,7 @@ def test_demand_is_allocated_and_what_is_pending_for_want_of_capacity(days_of_go
 
 def test_sizes_are_the_last_two_days_replayed(days_of_gold: World) -> None:
     plan_capacity(now=NOW)
-    (plan,) = capacity_plans(NOW, visibility=OUTSIDER)
+    (plan,) = capacity_plans(NOW, booked={}, visibility=OUTSIDER)
     sizes = {size.gpus: size for size in plan.outlook.sizes}
     # Four GPUs for twelve hours on each day.
     assert sizes[8.0].unmet_gpu_hours == pytest.approx(DAYS * 48)
@@ -113,13 +113,13 @@ def test_a_tier_without_whole_days_has_no_plan(db: None) -> None:
     world.hour(held={"vision": 1.0})
     compute_hours(now=START + 2 * HOUR)
     assert plan_capacity(now=START + 2 * HOUR) == 0
-    assert capacity_plans(START, visibility=EVERYTHING) == []
+    assert capacity_plans(START, booked={}, visibility=EVERYTHING) == []
 
 
 def test_a_retired_tier_is_not_planned(days_of_gold: World) -> None:
     plan_capacity(now=NOW)
     Tier.objects.update(active=False)
-    assert capacity_plans(NOW, visibility=EVERYTHING) == []
+    assert capacity_plans(NOW, booked={}, visibility=EVERYTHING) == []
 
 
 def test_plans_are_read_with_two_queries(
@@ -127,7 +127,7 @@ def test_plans_are_read_with_two_queries(
 ) -> None:
     plan_capacity(now=NOW)
     with django_assert_max_num_queries(3):
-        capacity_plans(NOW, visibility=EVERYTHING)
+        capacity_plans(NOW, booked={}, visibility=EVERYTHING)
 
 
 def test_pages_and_api_show_the_same_plan(days_of_gold: World, admin_client: Client) -> None:

@@ -3,14 +3,18 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
+from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import AuditEntry
 from apps.clusters.domain.window import Window
+from apps.planning.domain.capacity_cases import BookedGpus, TierOutlook
+from apps.planning.domain.forecast import Forecast
+from apps.planning.models import CapacityPlan
 from apps.quota_requests import services
 from apps.quota_requests.domain.bookings import (
-    Booked,
     PlannedChange,
     TierLimits,
     booked_spans,
@@ -18,7 +22,7 @@ from apps.quota_requests.domain.bookings import (
 )
 from apps.quota_requests.domain.quantities import quantity
 from apps.quota_requests.domain.states import RequestState, TransitionDenied
-from apps.quota_requests.selectors import tier_bookings
+from apps.quota_requests.selectors import bookings_ahead, tier_bookings
 from apps.quota_requests.services import RequestRefused
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import NANO
@@ -60,9 +64,9 @@ def test_a_key_is_planned_by_what_is_applied_and_scheduled(
 
 def test_spans_of_a_tier_tell_where_bookings_do_not_fit() -> None:
     booked = [
-        Booked(4, NOW + DAY, NOW + 3 * DAY),
-        Booked(4, NOW + 2 * DAY, NOW + 9 * DAY),
-        Booked(9, NOW - 2 * DAY, NOW),
+        BookedGpus(4, NOW + DAY, NOW + 3 * DAY),
+        BookedGpus(4, NOW + 2 * DAY, NOW + 9 * DAY),
+        BookedGpus(9, NOW - 2 * DAY, NOW),
     ]
     tier = TierLimits(capacity=16, entitled=10, limits=11)
     spans = booked_spans(booked, tier, start=NOW, end=NOW + 4 * DAY)
@@ -77,7 +81,7 @@ def test_spans_of_a_tier_tell_where_bookings_do_not_fit() -> None:
 
 def test_without_a_known_capacity_nothing_clashes() -> None:
     tier = TierLimits(capacity=None, entitled=10, limits=None)
-    (span,) = booked_spans([Booked(99, NOW, NOW + DAY)], tier, start=NOW, end=NOW + DAY)
+    (span,) = booked_spans([BookedGpus(99, NOW, NOW + DAY)], tier, start=NOW, end=NOW + DAY)
     assert (span.booked, span.clashes, span.overcommitted) == (99, False, False)
 
 
@@ -275,6 +279,37 @@ def test_the_calendar_needs_as_many_queries_however_many_bookings(
         with django_assert_num_queries(15):
             found = tier_bookings("whole", WEEK, actor=actor, now=portal.now)
         assert len(found.rows) == count
+
+
+@pytest.mark.django_db
+def test_the_capacity_plan_knows_bookings_that_have_not_begun(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    portal = make_portal(None)
+    booked(portal)
+    booked(portal, after="9", starts_at=NOW + 2 * DAY, until=NOW + 3 * DAY)
+    portal.submitted(after="99", starts_at=NOW + DAY, until=NOW + 2 * DAY)
+    with django_assert_num_queries(3):
+        found = bookings_ahead(now=portal.now)
+    assert [(one.gpus, one.start - NOW) for one in found["whole"]] == [(2, DAY), (1, 2 * DAY)]
+    assert bookings_ahead(now=NOW + DAY)["whole"] == found["whole"][1:]
+    flat = (6.0,) * 21
+    outlook = TierOutlook(
+        "whole", "2025-11-01", flat, flat, 8.0, forecast=Forecast(*(flat,) * 3, None)
+    )
+    CapacityPlan.objects.create(
+        tier=portal.tier,
+        through=(NOW - DAY).date(),
+        days=21,
+        computed_at=NOW,
+        outlook=msgspec.to_builtins(outlook),
+    )
+    admin = Client()
+    admin.force_login(portal.people["cleo"])
+    page = admin.get("/capacity/plan/whole/").content.decode()
+    assert "demand is up to 9 GPUs a day, above the capacity of 8" in page
+    (row,) = admin.get("/api/v1/capacity-plan").json()["results"]
+    assert row["booked_peak_gpus"] == 9
 
 
 @pytest.mark.django_db

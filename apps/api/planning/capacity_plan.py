@@ -10,6 +10,7 @@ from apps.api.parameters import NamesField, filters_of
 from apps.api.row_serializers import records, serializer_of
 from apps.planning import selectors as planning
 from apps.planning.selectors import CapacityPlanRow
+from apps.quota_requests.selectors import bookings_ahead
 from apps.usage import selectors as usage
 
 
@@ -37,7 +38,10 @@ class CapacityPlanView(PortalView):
         query = CapacityPlanParams.read(request.query_params)
         usage.check_names(filters_of(query))
         tiers = query.get("tier", ())
-        plans = planning.capacity_plans(timezone.now(), visibility=visibility_in(request))
+        now = timezone.now()
+        plans = planning.capacity_plans(
+            now, booked=bookings_ahead(now=now), visibility=visibility_in(request)
+        )
         rows = [
             row for plan in plans if not tiers or plan.outlook.tier in tiers for row in plan.rows()
         ]

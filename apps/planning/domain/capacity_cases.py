@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
+from itertools import pairwise
 from math import ceil, floor, isclose
 
 from apps.pending.domain.day_sums import nearest_rank
@@ -24,6 +26,30 @@ class CaseAction(StrEnum):
     MOVE = "move"
     SHARE = "share"
     KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class BookedGpus:
+    """GPUs that a booking adds to a tier from `start` until `end`."""
+
+    gpus: float
+    start: datetime
+    end: datetime
+
+
+def booked_by_day(bookings: Iterable[BookedGpus], days: Sequence[datetime]) -> tuple[float, ...]:
+    """Return the mean GPUs booked on each day; `days` are their starts and the end of the last.
+
+    The days lie without gap; there is one number less than edges.
+    """
+    known = list(bookings)
+    return tuple(
+        sum(
+            one.gpus * max(0.0, (min(one.end, end) - max(one.start, start)) / (end - start))
+            for one in known
+        )
+        for start, end in pairwise(days)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +75,8 @@ class TierOutlook:
     mean of the last weeks, `utilization` a fraction; None where nothing was measured.
     `allocation_by_hour` is the mean allocation ratio of each hour of the week from Monday 0:00 on,
     empty without data. `not_replayed` says why there are no `sizes`. `first_day` is an ISO date.
+    `booked` are the mean GPUs of bookings on each day of the forecast, empty where there are none:
+    they come and go, so they are no part of it.
     """
 
     tier: str
@@ -65,6 +93,7 @@ class TierOutlook:
     not_replayed: str = ""
     spot_ratio: float | None = None
     allocation_by_hour: tuple[float | None, ...] = ()
+    booked: tuple[float, ...] = ()
 
     @property
     def ahead(self) -> tuple[float, float, float] | None:
@@ -76,6 +105,20 @@ class TierOutlook:
             for line in (self.forecast.low, self.forecast.middle, self.forecast.high)
         )
         return low, middle, high
+
+    @property
+    def with_bookings(self) -> tuple[float, ...]:
+        """The forecast of each day on top of which its bookings are used whole."""
+        if self.forecast is None or not any(self.booked):
+            return ()
+        days = zip(self.forecast.middle, self.booked, strict=True)
+        return tuple(middle + booked for middle, booked in days)
+
+    @property
+    def booked_peak(self) -> float:
+        """The most GPUs of a day in which something is booked, with its forecast; 0 without one."""
+        days = zip(self.with_bookings, self.booked, strict=False)
+        return max((gpus for gpus, booked in days if booked), default=0.0)
 
     @property
     def as_it_is(self) -> SizePoint | None:
@@ -193,15 +236,17 @@ def _to_buy(tier: TierOutlook) -> CapacityCase | None:
 
 
 def _to_return(tier: TierOutlook) -> CapacityCase | None:
-    """Return what neither the high end of the forecast nor the replayed days needed."""
+    """Return what neither the forecast's high end, bookings nor the replayed days needed."""
     now, ahead = tier.as_it_is, tier.ahead
     if now is None or ahead is None:
         return None
     most = now.unmet_gpu_hours + _UNMET_TO_ACT * now.demand_gpu_hours
+    # GPUs that are bought for a booking stay when it is over, so bookings only keep some here.
+    least = max(ahead[2], tier.booked_peak)
     smaller = [
         one
         for one in tier.sizes
-        if ahead[2] <= one.gpus < tier.capacity_now and one.unmet_gpu_hours <= most
+        if least <= one.gpus < tier.capacity_now and one.unmet_gpu_hours <= most
     ]
     if not smaller:
         return None

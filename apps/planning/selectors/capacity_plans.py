@@ -1,7 +1,7 @@
 """Reads of the capacity plan: the outlook of each tier, and what it speaks for."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated
@@ -10,11 +10,15 @@ import msgspec
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
+from apps.clusters.domain.window import day_start
+from apps.clusters.selectors import report
 from apps.costs.selectors import CapacityValue, capacity_values
 from apps.planning.domain.capacity_cases import (
+    BookedGpus,
     CapacityCase,
     CaseAction,
     TierOutlook,
+    booked_by_day,
     capacity_cases,
 )
 from apps.planning.models import CapacityPlan
@@ -70,6 +74,13 @@ class CapacityPlanRow:
     ]
     forecast_high_gpus: Annotated[
         float | None, Column("Forecast high", "GPUs", "The high end of the 80 % range.")
+    ]
+    booked_peak_gpus: Annotated[
+        float | None,
+        Column(
+            *("With bookings", "GPUs", "Most on a day with bookings to come, with its forecast."),
+            api_note="Null where nothing is booked, or nothing forecast.",
+        ),
     ]
     forecast_until: Annotated[
         date | None, Column("Forecast until", help="The last day that is forecast.", off_page=True)
@@ -189,6 +200,7 @@ class TierCapacityPlan:
             forecast_low_gpus=ahead[0],
             forecast_gpus=ahead[1],
             forecast_high_gpus=ahead[2],
+            booked_peak_gpus=one.booked_peak or None,
             forecast_until=self.forecast_until,
             forecast_error_gpus=skill.error if skill else None,
             naive_error_gpus=skill.naive_error if skill else None,
@@ -204,18 +216,23 @@ class TierCapacityPlan:
         )
 
 
-def capacity_plans(now: datetime, *, visibility: Visibility) -> list[TierCapacityPlan]:
+def capacity_plans(
+    now: datetime, *, booked: Mapping[str, Iterable[BookedGpus]], visibility: Visibility
+) -> list[TierCapacityPlan]:
     """Return the plan of each tier that has one, in catalog order.
 
-    GPUs of tiers, which everybody may see; prices of the last days are for who sees everything.
-    Two queries.
+    `booked` are the bookings to come by tier. GPUs of tiers, which everybody may see; prices of
+    the last days are for who sees everything. Two queries, and one with bookings.
     """
     rows = list(
         CapacityPlan.objects.filter(tier__active=True)
         .order_by("tier__position", "tier__name")
         .values_list("outlook", "through", "computed_at")
     )
-    outlooks = [msgspec.convert(outlook, TierOutlook) for outlook, _, _ in rows]
+    outlooks = [
+        _with_bookings(msgspec.convert(outlook, TierOutlook), booked, through)
+        for outlook, through, _ in rows
+    ]
     cases = capacity_cases(outlooks)
     prices = _prices(capacity_values(now, visibility=visibility))
     return [
@@ -228,6 +245,20 @@ def capacity_plans(now: datetime, *, visibility: Visibility) -> list[TierCapacit
         )
         for outlook, (_, through, computed_at) in zip(outlooks, rows, strict=True)
     ]
+
+
+def _with_bookings(
+    outlook: TierOutlook,
+    booked: Mapping[str, Iterable[BookedGpus]],
+    through: date,
+) -> TierOutlook:
+    own = list(booked.get(outlook.tier, ()))
+    if outlook.forecast is None or not own:
+        return outlook
+    first, zone = through + timedelta(days=1), report().zone
+    count = len(outlook.forecast.middle)
+    days = [day_start(first + timedelta(days=n), zone) for n in range(count + 1)]
+    return replace(outlook, booked=booked_by_day(own, days))
 
 
 def _prices(values: Mapping[tuple[str, str], CapacityValue]) -> dict[str, TierPrice]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+from apps.planning.domain.capacity_cases import BookedGpus
 from apps.quota_requests.domain.execution.applied_changes import AppliedLayer, beneath
 from apps.quota_requests.domain.quantities import Quantity
 
@@ -74,15 +75,6 @@ class TierLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Booked:
-    """GPUs that a booking adds to a tier from `start` until `end`."""
-
-    gpus: float
-    start: datetime
-    end: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class BookedSpan:
     """A span in which the same bookings hold, in GPUs.
 
@@ -110,7 +102,7 @@ class BookedSpan:
 
 
 def booked_spans(
-    bookings: Sequence[Booked], tier: TierLimits, *, start: datetime, end: datetime
+    bookings: Sequence[BookedGpus], tier: TierLimits, *, start: datetime, end: datetime
 ) -> list[BookedSpan]:
     """Return the spans from `start` to `end`, each with what is booked in it."""
     inside = [one for one in bookings if one.start < end and one.end > start]

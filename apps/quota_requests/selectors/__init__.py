@@ -7,7 +7,12 @@ from apps.quota_requests.selectors.audit import (
     audit_texts,
     last_audit_check,
 )
-from apps.quota_requests.selectors.bookings import BookingRow, TierBookings, tier_bookings
+from apps.quota_requests.selectors.bookings import (
+    BookingRow,
+    TierBookings,
+    bookings_ahead,
+    tier_bookings,
+)
 from apps.quota_requests.selectors.requests import (
     KeyChange,
     drift_rows,

@@ -1,5 +1,6 @@
 """Bookings of keys and tiers: what they plan, and how they fit what a tier has."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,8 +10,8 @@ from django.db.models import Q
 from apps.accounts.domain.formats import utc_words
 from apps.clusters.domain.resources import quantity as amount_text
 from apps.clusters.domain.window import Window
+from apps.planning.domain.capacity_cases import BookedGpus
 from apps.quota_requests.domain.bookings import (
-    Booked,
     BookedSpan,
     PlannedChange,
     TierLimits,
@@ -100,12 +101,31 @@ def tier_bookings(tier: str, window: Window, *, actor: Actor, now: datetime) -> 
             "pk", flat=True
         )
     )
-    weights = unit_weights(now, tier)
+    weights = unit_weights(now).get(tier, {})
     rows = [_row(one, weights, seen=one.pk in seen) for one in found]
-    booked = [Booked(row.gpus, row.start, row.end) for row in rows if row.approved]
+    booked = [BookedGpus(row.gpus, row.start, row.end) for row in rows if row.approved]
     limits = _tier_limits(tier, rows, now)
     spans = booked_spans(booked, limits, start=window.start, end=window.end)
     return TierBookings(rows, spans)
+
+
+def bookings_ahead(*, now: datetime) -> dict[str, list[BookedGpus]]:
+    """Return the approved raises that have not begun, by tier. Everybody may see these sums.
+
+    A key that reaches several tiers is counted whole in each. At most three queries.
+    """
+    rows = list(
+        ChangeRequest.objects.filter(state__in=_APPROVED, starts_at__gt=now, until__isnull=False)
+        .select_related("cluster")
+        .order_by("starts_at", "pk")
+    )
+    weights = unit_weights(now) if rows else {}
+    found: dict[str, list[BookedGpus]] = defaultdict(list)
+    for one in rows:
+        for tier in one.tiers:
+            row = _row(one, weights.get(tier, {}), seen=False)
+            found[tier].append(BookedGpus(row.gpus, row.start, row.end))
+    return found
 
 
 def booking_conflicts(
@@ -120,14 +140,14 @@ def booking_conflicts(
     window = Window(request.starts_at, request.until)
     found: list[str] = []
     for tier, own in gpus.items():
-        weights = unit_weights(now, tier)
+        weights = unit_weights(now).get(tier, {})
         rows = [
             _row(one, weights, seen=False)
             for one in _requests_of([tier], window)
             if one.pk != request.pk
         ]
-        booked = [Booked(row.gpus, row.start, row.end) for row in rows if row.approved]
-        booked.append(Booked(own, window.start, window.end))
+        booked = [BookedGpus(row.gpus, row.start, row.end) for row in rows if row.approved]
+        booked.append(BookedGpus(own, window.start, window.end))
         limits = _tier_limits(tier, rows, now)
         spans = booked_spans(booked, limits, start=window.start, end=window.end)
         found += [_conflict(tier, span, now) for span in spans if span.clashes]

@@ -72,7 +72,7 @@ def tier_quotas(now: datetime, tier: str) -> Mapping[str, float]:
     Of several quotas on one resource of a namespace the least counts. One that reaches several
     tiers is counted whole: each of them may get all of it. GPU sums, which everybody may see.
     """
-    weights = unit_weights(now, tier)
+    weights = unit_weights(now).get(tier, {})
     found: dict[str, float] = defaultdict(float)
     for one in limits_of_tier(now, tier):
         if isfinite(one.hard):
@@ -80,13 +80,17 @@ def tier_quotas(now: datetime, tier: str) -> Mapping[str, float]:
     return dict(found)
 
 
-def unit_weights(now: datetime, tier: str) -> dict[str, float]:
-    """Return the GPU-equivalents of a unit of each resource that nodes offer the tier by."""
+def unit_weights(now: datetime) -> dict[str, dict[str, float]]:
+    """Return the GPU-equivalents of a unit of each resource by which nodes offer a tier, by tier.
+
+    Two queries.
+    """
     rules = TierHistory.load().at(now.timestamp())
-    found: dict[str, float] = {}
+    found: dict[str, dict[str, float]] = defaultdict(dict)
     nodes = NodeInterval.objects.filter(end__isnull=True).order_by("pk")
     for labels, capacity in nodes.values_list("labels", "capacity"):
         for resource in capacity:
-            if tier_of(resource, labels, rules) == tier:
-                found[resource] = max(found.get(resource, 0.0), unit_weight(resource, labels))
+            if tier := tier_of(resource, labels, rules):
+                own, weight = found[tier], unit_weight(resource, labels)
+                own[resource] = max(own.get(resource, 0.0), weight)
     return found

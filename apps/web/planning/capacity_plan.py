@@ -13,6 +13,7 @@ from apps.clusters.domain.window import Window, day_start
 from apps.planning import selectors as planning
 from apps.planning.domain.capacity_cases import CapacityCase, CaseAction, SizePoint
 from apps.planning.selectors import CapacityPlanRow, TierCapacityPlan
+from apps.quota_requests.selectors import bookings_ahead
 from apps.web.components.drawings import GridHead, GridRow, HeatCell, heat_map
 from apps.web.components.drawings.heat_map import HeatMap
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
@@ -53,7 +54,7 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 def plan_list(request: PageRequest) -> HttpResponseBase:
     """Show what the outlook of each tier speaks for."""
     reading = query_session(request)
-    plans = planning.capacity_plans(reading.now, visibility=reading.visibility)
+    plans = _plans(reading)
     rows = [row for plan in plans for row in plan.rows()]
     return respond(
         request,
@@ -64,6 +65,11 @@ def plan_list(request: PageRequest) -> HttpResponseBase:
         tables=[_plan_table(rows, reading)],
         newest=max((plan.computed_at for plan in plans), default=None),
     )
+
+
+def _plans(reading: QuerySession) -> list[TierCapacityPlan]:
+    booked = bookings_ahead(now=reading.now)
+    return planning.capacity_plans(reading.now, booked=booked, visibility=reading.visibility)
 
 
 def _overview(rows: Sequence[CapacityPlanRow], reading: QuerySession) -> FigureRow:
@@ -138,7 +144,7 @@ def _number(cost: Decimal | None) -> float | None:
 def tier_plan(request: PageRequest, name: str) -> HttpResponseBase:
     """Show demand and forecast of a tier, its sizes replayed, and its cases."""
     reading = query_session(request)
-    plans = planning.capacity_plans(reading.now, visibility=reading.visibility)
+    plans = _plans(reading)
     own = next((plan for plan in plans if plan.outlook.tier == name), None)
     if own is None:
         known_tiers(name, reading)
@@ -166,6 +172,7 @@ def _shown(
         "tables": [plot.table, _size_table(own, reading)],
         "drawings": [_week(own)],
         "skill": _skill_text(own),
+        "bookings": _bookings_text(own),
         "replayed": _replayed_text(own),
         "through": days_text(own.first_day, own.through, reading.choice.zone),
     }
@@ -299,6 +306,7 @@ _DEMAND_COLUMNS = (
     Column("forecast_gpus", "Forecast", Format.NUMBER, "GPUs"),
     Column("forecast_high_gpus", "Forecast high", Format.NUMBER, "GPUs", "of the 80 % range"),
 )
+_BOOKED_COLUMN = Column("booked_gpus", "Booked", Format.NUMBER, "GPUs", "bookings to come")
 
 
 def _demand_plot(plan: TierCapacityPlan, reading: QuerySession) -> Plot:
@@ -310,7 +318,14 @@ def _demand_plot(plan: TierCapacityPlan, reading: QuerySession) -> Plot:
     starts = [day_start(plan.first_day + n * _DAY, zone) for n in range(past + len(middle) + 1)]
     scale = Scale.up_to(
         Window(starts[0], starts[-1]),
-        max((gpus for gpus in (*one.demand, *one.capacity, *high) if gpus is not None), default=0),
+        max(
+            (
+                gpus
+                for gpus in (*one.demand, *one.capacity, *high, *one.with_bookings)
+                if gpus is not None
+            ),
+            default=0,
+        ),
     )
     spans = list(pairwise(starts))
     capacity = [*one.capacity, *([one.capacity_now] * len(middle))]
@@ -322,6 +337,9 @@ def _demand_plot(plan: TierCapacityPlan, reading: QuerySession) -> Plot:
         curves.append(
             PlotLine("Forecast", "plot-forecast", scale.steps(_spans(spans[past:], middle)))
         )
+    if one.with_bookings:
+        booked = scale.steps(_spans(spans[past:], one.with_bookings))
+        curves.append(PlotLine("With bookings", "plot-booked", booked))
     centers = [start + (end - start) / 2 for start, end in spans[past:]]
     corners = [
         *zip(centers, high, strict=True),
@@ -364,11 +382,14 @@ def _demand_table(
         else ()
     )
     keys = ("day", "forecast_low_gpus", "forecast_gpus", "forecast_high_gpus")
-    rows = [*past, *(dict[str, Value](zip(keys, values, strict=True)) for values in coming)]
+    forecasts = [dict[str, Value](zip(keys, values, strict=True)) for values in coming]
+    for row, booked in zip(forecasts, one.booked, strict=False):
+        row["booked_gpus"] = booked
+    rows = [*past, *forecasts]
     return Table(
         id="demand-table",
         title="Demand and forecast",
-        columns=_DEMAND_COLUMNS,
+        columns=[*_DEMAND_COLUMNS, *([_BOOKED_COLUMN] if one.booked else ())],
         rows=[TableRow(row) for row in rows],
         zone=reading.choice.zone,
         empty=NOT_COMPUTED,
@@ -450,6 +471,21 @@ def _skill_text(plan: TierCapacityPlan) -> str:
         f"Forecasts of past days, up to {skill.ahead} days ahead, erred by "
         f"{gpus_text(skill.error)} GPUs on average. The weekday of the week before erred by "
         f"{gpus_text(skill.naive_error)}. {percent(skill.coverage)} of days were within the range."
+    )
+
+
+def _bookings_text(plan: TierCapacityPlan) -> str:
+    one = plan.outlook
+    if one.forecast is None:
+        return "Shown with a forecast."
+    if not one.booked_peak:
+        return f"None begins until {plan.forecast_until}."
+    over = one.booked_peak > one.capacity_now
+    return (
+        f"With bookings to come, demand is up to {gpus_text(one.booked_peak)} GPUs a day, "
+        f"{'above' if over else 'within'} the capacity of {gpus_text(one.capacity_now)}. They "
+        "count as used whole. A booking ends, so none is bought for it, and none is returned that "
+        "it needs."
     )
 
 
