@@ -229,6 +229,24 @@ def test_a_lost_pods_completion_is_its_end(cluster: Cluster, order: tuple[int, .
     assert (times(row)[-1], row.runs, row.end_reason) == (350, [[T0 + 9, T0 + 350]], "Completed")
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_an_answer_that_lacks_series_takes_no_run_from_a_lost_pod(
+    cluster: Cluster, order: tuple[int, ...]
+) -> None:
+    """Without its samples and its completion a pod seems to have ended when it was bound."""
+    _lost(cluster)
+    spoiled = _record(finished=T0 + 5, end_reason="Completed", estimated=frozenset({"finished"}))
+    done = _record(finished=T0 + 350, runs=((T0 + 9, T0 + 350),), end_reason="Completed")
+    hours = [spoiled, replace(spoiled, finished=T0 + 7), done]
+    store_inferred_pods(cluster, [spoiled], CATALOG, LABELS, now=at(0))
+    row = Pod.objects.get()
+    assert (row.finished_at, row.runs) == (at(9), [[T0 + 9, T0 + 9]]), "it was seen to run from 9"
+    for n in order:
+        store_inferred_pods(cluster, [hours[n]], CATALOG, LABELS, now=at(0))
+    row = Pod.objects.get()
+    assert (times(row)[-1], row.runs, row.estimated) == (350, [[T0 + 9, T0 + 350]], "")
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(range(2))))
 def test_a_lost_pod_that_series_saw_later_ends_later(
     cluster: Cluster, order: tuple[int, ...]

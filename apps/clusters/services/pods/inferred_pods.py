@@ -215,17 +215,23 @@ def _without_end(known: TrackedPod) -> PodRecord:
 def _with_end(known: TrackedPod, found: PodRecord) -> TrackedPod:
     """Give a lost pod the end that the series show; its runs reach to it where one was open.
 
-    It was last seen alive, so an earlier end is no news; that they saw it later is.
+    It was last seen alive, so an earlier end is no news; that they saw it later is. What the API
+    saw begin to run had not finished before, whatever an answer that lacks series makes of it.
     """
     record = known.record
-    deleted = latest(record.deleted, found.deleted, last_seen(found).at)
+    began = [start for start, _ in record.runs]
+    deleted = latest(record.deleted, found.deleted, last_seen(found).at, *began)
     estimated, finished = finished_inferred(record, found)
+    if finished is not None:
+        finished = latest(finished, *began)
+    ended = deleted if finished is None else finished
     joined = replace(
         record,
         deleted=deleted,
         finished=finished,
         estimated=frozenset({"finished"} if estimated else ()),
-        runs=closed_runs(reopened(record).runs, deleted if finished is None else finished),
+        # Never dropped, even when of no length: a later answer may know of a later end.
+        runs=tuple((a, ended if b is None else b) for a, b in reopened(record).runs),
         end_reason=(found.end_reason if record.end_reason == LOST else "") or record.end_reason,
     )
     return replace(known, record=joined)
