@@ -4,7 +4,7 @@ from django.urls import URLPattern, path, re_path
 from rest_framework.views import APIView
 
 from apps.api import bills, costs, fairness, pending, proposals, quota_requests, quotas, views
-from apps.api.planning import capacity_plan, layouts, policies, reliability, topology
+from apps.api.planning import capacity_plan, goodput, layouts, policies, reliability, topology
 
 app_name = "api"
 
@@ -23,6 +23,7 @@ _LISTS: dict[str, type[APIView]] = {
     "queue-time-objectives": fairness.ObjectivesView,
     "slots": topology.SlotsView,
     "fragmentation": topology.FragmentationView,
+    "goodput": goodput.GoodputView,
     "reliability": reliability.ReliabilityView,
     "capacity-plan": capacity_plan.CapacityPlanView,
     "policy-simulations": policies.PolicySimulationsView,

@@ -65,6 +65,7 @@ GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
             NavPage("GPUs", "gpus", "g", ("gpus", "gpu")),
             NavPage("Topology", "topology", "z", ("topology",)),
             NavPage("Plan", "plan", "v", ("plan", "tier_plan", *_POLICIES)),
+            NavPage("Goodput", "goodput", "3", ("goodput",)),
             NavPage("Reliability", "reliability", "1", ("reliability",), admin=True),
             NavPage("Layouts", "layouts", "2", ("layouts",)),
             NavPage("Backtest", "backtest", "k", ("backtest",)),

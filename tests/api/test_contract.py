@@ -49,6 +49,10 @@ FIELDS: dict[str, tuple[str, ...]] = {
     ),
     "fairness": ("tier", "jain_index", "jain_allocation_ratio", "borrowable_gpu_hours"),
     "queue-time-objectives": ("tier", "p95_seconds", "attainment_ratio", "budget_left_ratio"),
+    "goodput": (
+        *("team", "node", "allocated_gpu_hours", "starting_gpu_hours", "lost_gpu_hours"),
+        *("productive_gpu_hours", "goodput_ratio"),
+    ),
     "reliability": ("cluster", "node", "is_unreliable", "incidents", "expected", "reasons"),
     "capacity-plan": ("tier", "action", "action_gpus", "forecast_gpus", "cost_per_month"),
     "policy-simulations": ("id", "changes", "cluster", "author", "state", "requests"),
@@ -84,6 +88,7 @@ OF_TEAMS = (
 )
 PARAMETERS: dict[str, tuple[str, ...]] = {
     "usage": ("start", "end", "interval", "group_by"),
+    "goodput": ("start", "end", "group_by", "format"),
     "fairness": ("start", "end", "tier"),
     "costs": ("format",),
     "waste": ("format",),

@@ -27,6 +27,7 @@ PAGES = {
     "/explain/": 10,
     "/explain/pending_gpu_hours/": 16,
     "/costs/waste/": 16,
+    "/capacity/goodput/": 17,
 }
 
 # The same of pages that show no window of time, or mostly what is now.

@@ -57,6 +57,7 @@ ADDRESSES = {
     "fairness": "/capacity/fairness/",
     "tier-fairness": "/capacity/fairness/gold/",
     "backtest": "/capacity/backtest/",
+    "goodput": "/capacity/goodput/",
     "reliability": "/capacity/reliability/",
     "what-if": "/capacity/fairness/gold/what-if/",
     "layouts": "/capacity/layouts/",

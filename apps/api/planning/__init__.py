@@ -1,1 +1,1 @@
-"""Endpoints of planning and of reliability."""
+"""Endpoints of planning, goodput and reliability."""

@@ -7,7 +7,7 @@ RESTARTED = "Restarted"
 """A container ended and was started again in the same pod."""
 # Ends that the work, its owner or the scheduler chose. All others are failures: the kubelet's and
 # the control plane's reasons of failed pods, and those of containers, as OOMKilled and Error.
-_CHOSEN = frozenset(
+CHOSEN = frozenset(
     {
         *("", "Completed", "Deleted", "Released", "Lost", "Succeeded", "DeadlineExceeded"),
         *("Preempted", "Preempting", "PreemptionByScheduler", "EvictionByEvictionAPI"),
@@ -37,7 +37,7 @@ class PodRun(NamedTuple):
 
 def is_failure(reason: str) -> bool:
     """Return whether a pod that ended for this reason failed."""
-    return reason not in _CHOSEN
+    return reason not in CHOSEN
 
 
 def pod_runs(

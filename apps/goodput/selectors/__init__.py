@@ -1,5 +1,11 @@
-"""Reads of goodput: failures of nodes, and interruptions by size."""
+"""Reads of goodput: the ledger, failures of nodes, and interruptions by size."""
 
+from apps.goodput.selectors.ledger import (
+    GoodputLedger,
+    GoodputRow,
+    LostReasonRow,
+    goodput_ledger,
+)
 from apps.goodput.selectors.reliability import (
     InterruptionRow,
     ReliabilityRow,

@@ -51,6 +51,8 @@ from apps.usage.selectors.ledger import (
     pod_hours,
     pod_parts,
     pod_states,
+    pods_retained,
+    running_hours,
     usage_page,
     usage_rows,
     workload_hours,

@@ -1,0 +1,59 @@
+"""The goodput ledger: rows and the endpoint."""
+
+from django.http.response import HttpResponseBase
+from rest_framework.request import Request
+
+from apps.api import parameters
+from apps.api.endpoints import (
+    CSV,
+    CsvFile,
+    PortalView,
+    ShortList,
+    documented,
+    visibility_in,
+    window_in,
+)
+from apps.api.parameters import NamesField, choices, filters_of
+from apps.api.row_serializers import cells_of, records, serializer_of
+from apps.clusters import selectors as clusters
+from apps.goodput import selectors as goodput
+from apps.goodput.selectors import GoodputRow
+from apps.usage import selectors as usage
+from apps.usage.domain.usage_query import Grouping
+
+
+class GoodputParams(parameters.FileParams):
+    """Parameters of `goodput`."""
+
+    group_by = NamesField(
+        child=choices([grouping.value for grouping in Grouping]),
+        help_text="Columns to group by, in this order; without it, one row for all.",
+    )
+
+
+class GoodputView(PortalView):
+    """What became of allocated GPU-hours."""
+
+    @documented(
+        "goodput",
+        GoodputParams,
+        serializer_of(GoodputRow),
+        summary="Allocated GPU-hours: starting, lost, unused and productive; of teams you see.",
+        files=[CSV],
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = GoodputParams.read(request.query_params)
+        zone = clusters.report().zone
+        window, filters = window_in(query, zone), filters_of(query)
+        usage.check_names(filters)
+        by = tuple(Grouping(name) for name in query.get("group_by", ()))
+        found = goodput.goodput_ledger(
+            window, group_by=by, filters=filters, visibility=visibility_in(request), zone=zone
+        )
+        rows: ShortList[GoodputRow] = ShortList(
+            "-".join(("goodput", *by)),
+            lambda row: "\n".join(row.groups.values()),
+            lambda rows: records(rows, groups=by),
+        )
+        file = CsvFile.of_window("goodput", cells_of(GoodputRow, by), window=window, zone=zone)
+        return rows.answer(request, query, found.rows, file, window=window)

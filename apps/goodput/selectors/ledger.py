@@ -1,0 +1,228 @@
+"""The goodput ledger by group, and what was lost by reason."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+from django.db.models import Q, QuerySet
+
+from apps.accounts.models import Team
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import Column
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Pod
+from apps.goodput.domain.ledger import (
+    NOTHING_LOST,
+    GoodputAmounts,
+    PodRuns,
+    RunAmounts,
+    goodput_of,
+    lost_in_hour,
+    runs_of,
+    total_of,
+)
+from apps.usage.domain.amounts import Amounts, hours
+from apps.usage.domain.usage_query import GROUPS, Filters, Grouping, GroupingRefused, UsageQuery
+from apps.usage.selectors import HOURLY_DAYS, NameLookup, pods_retained, running_hours, usage_rows
+
+_Names = tuple[str, ...]
+_Lost = Mapping[_Names, Mapping[str, RunAmounts]]
+
+
+def _column(label: str, note: str) -> Column:
+    return Column(label, "GPU-h", note)
+
+
+@dataclass(frozen=True, slots=True)
+class GoodputRow:
+    """What became of the GPU-hours that a group had allocated; the six parts sum to them."""
+
+    groups: Annotated[Mapping[str, str], Column(groups=GROUPS)]
+    amounts: GoodputAmounts
+
+    @property
+    def allocated_gpu_hours(self) -> Annotated[float, _column("Allocated", "Held by pods.")]:
+        return hours(self.amounts.allocated)
+
+    @property
+    def starting_gpu_hours(
+        self,
+    ) -> Annotated[
+        float, _column("Starting", "Bound, and no container ran: image pull, load, back-off.")
+    ]:
+        return hours(self.amounts.starting)
+
+    @property
+    def lost_gpu_hours(
+        self,
+    ) -> Annotated[float, _column("Lost", "Runs that failed or were preempted, from their start.")]:
+        return hours(self.amounts.lost)
+
+    @property
+    def idle_gpu_hours(self) -> Annotated[float, _column("Idle", "Of work that was not lost.")]:
+        return hours(self.amounts.idle)
+
+    @property
+    def underused_gpu_hours(
+        self,
+    ) -> Annotated[float, _column("Underutilized", "Of work that was not lost.")]:
+        return hours(self.amounts.underused)
+
+    @property
+    def productive_gpu_hours(
+        self,
+    ) -> Annotated[float, _column("Productive", "Active in work that was not lost.")]:
+        return hours(self.amounts.productive)
+
+    @property
+    def unmeasured_gpu_hours(
+        self,
+    ) -> Annotated[float, _column("No metrics", "Of work that was not lost.")]:
+        return hours(self.amounts.unmeasured)
+
+    @property
+    def goodput_ratio(
+        self,
+    ) -> Annotated[
+        float | None,
+        Column(
+            *("Goodput", "%", "Productive ÷ (allocated − no metrics)."),
+            api_note="0..1. Null where the divisor is zero.",
+        ),
+    ]:
+        return self.amounts.goodput_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class LostReasonRow:
+    """What was lost in runs that ended for one reason."""
+
+    reason: Annotated[str, Column("Reason", help="As Kubernetes says; Restarted: in its pod.")]
+    pods: Annotated[int, Column("Pods", help="Pods of which a run was lost.")]
+    lost_gpu_hours: Annotated[float, Column("Lost", "GPU-h")]
+
+
+@dataclass(frozen=True, slots=True)
+class GoodputLedger:
+    """The groups of a window in order, and the reasons, most lost first."""
+
+    rows: Sequence[GoodputRow]
+    reasons: Sequence[LostReasonRow]
+
+    @property
+    def total(self) -> GoodputAmounts:
+        """The sum of all groups."""
+        sums = [sum(column) for column in zip(*(row.amounts for row in self.rows), strict=True)]
+        return GoodputAmounts(*sums) if sums else GoodputAmounts(0, 0, 0, 0, 0, 0, 0)
+
+
+def goodput_ledger(
+    window: Window,
+    *,
+    group_by: Sequence[Grouping],
+    filters: Filters,
+    visibility: Visibility,
+    zone: ZoneInfo | None = None,
+) -> GoodputLedger:
+    """Return the goodput ledger of a window, by group; `zone` is the report's.
+
+    Only work of teams that the reader sees, whatever it is grouped by. Allocated and starting are
+    those of `usage_rows`. Twelve queries at most.
+    Raises GroupingRefused, for windows too of which the hours of pods are no longer kept.
+    """
+    if window.seconds > HOURLY_DAYS * 86400 + 3600 or not pods_retained(window):
+        raise GroupingRefused(
+            f"lost work is known where hours are kept by the pod, and at most {HOURLY_DAYS} days "
+            "at a time: choose a shorter or a later window"
+        )
+    seen = _seen(filters, visibility)
+    if seen is None:
+        return GoodputLedger((), ())
+    held = usage_rows(
+        UsageQuery(window, group_by=group_by, filters=seen), visibility=visibility, zone=zone
+    )
+    lost, reasons = _lost(window, group_by, seen, visibility)
+    rows = [_row(row.groups, row.amounts, lost) for row in held]
+    return GoodputLedger([row for row in rows if row.amounts.allocated], reasons)
+
+
+def _seen(filters: Filters, visibility: Visibility) -> Filters | None:
+    """Return the filters with the teams that the reader sees; None where that is none."""
+    if visibility.everything:
+        return filters
+    teams = Team.objects.filter(pk__in=visibility.team_ids).order_by("name")
+    names = tuple(teams.values_list("name", flat=True))
+    names = tuple(name for name in names if not filters.team or name in filters.team)
+    return replace(filters, team=names) if names else None
+
+
+def _row(groups: Mapping[str, str], amounts: Amounts, lost: _Lost) -> GoodputRow:
+    own = lost.get(tuple(groups.values()), {})
+    return GoodputRow(groups, goodput_of(amounts, total_of(own.values())))
+
+
+def _lost(
+    window: Window, group_by: Sequence[Grouping], filters: Filters, visibility: Visibility
+) -> tuple[_Lost, list[LostReasonRow]]:
+    """Return what was lost by names of groups and reason, and by reason alone."""
+    pods = _pods_with_losses(window)
+    runs = dict(_runs(pods, window))
+    columns = tuple(one.column for one in group_by)
+    found: defaultdict[tuple[Any, ...], dict[str, RunAmounts]] = defaultdict(dict)
+    running: defaultdict[str, set[int]] = defaultdict(set)
+    facts = running_hours(pods, window, columns=columns, filters=filters, visibility=visibility)
+    for pod, hour, *rest in facts:
+        of_pod = runs.get(pod)
+        # A pod that ended between the two queries is lost with the next reading.
+        if of_pod is None or not of_pod.lost:
+            continue
+        own = found[tuple(rest[4:])]
+        for reason, part in lost_in_hour(RunAmounts(*rest[:4]), of_pod, hour.timestamp()).items():
+            own[reason] = own.get(reason, RunAmounts()).plus(part)
+            running[reason].add(pod)
+    # Groups that are named alike are one, as those of the usage ledger are.
+    named: defaultdict[_Names, dict[str, RunAmounts]] = defaultdict(dict)
+    names_of = _names(group_by, found)
+    for ids, by_reason in found.items():
+        own = named[names_of(ids)]
+        for reason, part in by_reason.items():
+            own[reason] = own.get(reason, RunAmounts()).plus(part)
+    return named, _reasons(named, {reason: len(pods) for reason, pods in running.items()})
+
+
+def _names(group_by: Sequence[Grouping], found: Mapping[tuple[Any, ...], object]) -> Any:
+    lookup = NameLookup(group_by)
+    tables = [lookup.of(one, {ids[place] for ids in found}) for place, one in enumerate(group_by)]
+    return lambda ids: tuple(table[pk] for table, pk in zip(tables, ids, strict=True))
+
+
+def _reasons(lost: _Lost, pods: Mapping[str, int]) -> list[LostReasonRow]:
+    sums: defaultdict[str, int] = defaultdict(int)
+    for by_reason in lost.values():
+        for reason, part in by_reason.items():
+            sums[reason] += part.total
+    ordered = sorted(sums.items(), key=lambda one: (-one[1], one[0]))
+    return [LostReasonRow(reason, pods[reason], hours(amount)) for reason, amount in ordered]
+
+
+def _pods_with_losses(window: Window) -> QuerySet[Pod, Pod]:
+    """Return the pods of the window of which a run was lost, in it or after it."""
+    there = Q(ended_at__isnull=True) | Q(ended_at__gte=window.start)
+    # A second run: the first one ended in a restart.
+    lost = Q(runs__1__isnull=False) | (Q(ended_at__isnull=False) & ~Q(end_reason__in=NOTHING_LOST))
+    return Pod.objects.filter(there, lost, bound_at__lt=window.end)
+
+
+def _runs(pods: QuerySet[Pod, Pod], window: Window) -> Iterator[tuple[int, PodRuns]]:
+    """Yield each pod's runs. One query."""
+    columns = ("pk", "bound_at", "ended_at", "end_reason", "runs")
+    for pk, bound, ended, reason, spans in pods.order_by().values_list(*columns).iterator():
+        life = (bound.timestamp(), _until(ended, window))
+        yield pk, runs_of(life, reason, spans, ended=ended is not None)
+
+
+def _until(ended: datetime | None, window: Window) -> float:
+    return ended.timestamp() if ended else window.end_seconds

@@ -1,0 +1,144 @@
+"""Goodput: what became of allocated GPU-hours, and why work was lost."""
+
+from collections.abc import Mapping
+
+from django.http import HttpResponseBase
+
+from apps.goodput.selectors import (
+    GoodputLedger,
+    GoodputRow,
+    LostReasonRow,
+    goodput_ledger,
+)
+from apps.usage.domain.amounts import hours
+from apps.usage.domain.usage_query import Grouping, GroupingRefused
+from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row
+from apps.web.components.formats import percent
+from apps.web.components.page_query import href, workload_href
+from apps.web.components.tables import Table, TableRow, declared_columns, declared_values
+from apps.web.components.tabs import Tab, tab_bar
+from apps.web.pages import page, respond
+from apps.web.query_session import (
+    PageRequest,
+    QuerySession,
+    freshness_of,
+    quality_of,
+    query_session,
+)
+
+_TABS: Mapping[Tab, tuple[Grouping, ...]] = {
+    Tab("teams", "Teams"): (Grouping.TEAM,),
+    Tab("tiers", "Tiers"): (Grouping.TIER,),
+    Tab("workloads", "Workloads"): (
+        *(Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TEAM),
+    ),
+    Tab("nodes", "Nodes"): (Grouping.CLUSTER, Grouping.NODE),
+}
+_PHONE = {
+    groups: str(name)
+    for groups, name in zip(_TABS.values(), ("team", "tier", "workload", "node"), strict=True)
+}
+_TITLES = {tab.key: tab.label for tab in _TABS}
+_NONE = "No GPU was allocated in this window."
+
+
+@page
+def goodput(request: PageRequest) -> HttpResponseBase:
+    """Show the goodput ledger of the window by what the open tab names."""
+    reading = query_session(request)
+    tabs = tab_bar(request, tuple(_TABS), name="Goodput")
+    by = next(groups for tab, groups in _TABS.items() if tab.key == tabs.chosen)
+    found, refused = GoodputLedger((), ()), ""
+    try:
+        found = goodput_ledger(
+            reading.window,
+            group_by=by,
+            filters=reading.filters,
+            visibility=reading.visibility,
+            zone=reading.choice.zone,
+        )
+    except GroupingRefused as refusal:
+        refused = f"Over this window: {refusal}."
+    return respond(
+        request,
+        reading,
+        "goodput",
+        tables=[
+            _groups(found, by, reading, title=_TITLES[tabs.chosen], empty=refused or _NONE),
+            _reasons(found, reading, empty=refused or "No work was lost in this window."),
+        ],
+        tabs=tabs,
+        figures=_figures(found) if found.rows else None,
+        quality=quality_of(reading, freshness_of(reading), None),
+    )
+
+
+def _figures(found: GoodputLedger) -> FigureRow:
+    total = found.total
+    ratio = total.goodput_ratio
+
+    def part(label: str, amount: int) -> KeyFigure:
+        share = percent(amount / total.allocated) if total.allocated else ""
+        return KeyFigure(label, f"{hours(amount):,.0f}", of="GPU-h", basis=f"{share} of allocated")
+
+    return figure_row(
+        KeyFigure(
+            "Goodput",
+            "–" if ratio is None else percent(ratio),
+            basis="productive ÷ (allocated − no metrics)",
+        ),
+        part("Productive", total.productive),
+        part("Lost", total.lost),
+        part("Starting", total.starting),
+        part("Unused", total.idle + total.underused),
+        part("No metrics", total.unmeasured),
+    )
+
+
+def _groups(
+    found: GoodputLedger,
+    by: tuple[Grouping, ...],
+    reading: QuerySession,
+    *,
+    title: str,
+    empty: str,
+) -> Table:
+    rows = sorted(found.rows, key=lambda row: (-row.amounts.lost, tuple(row.groups.values())))
+    return Table(
+        id="goodput",
+        title=title,
+        columns=list(declared_columns(GoodputRow, groups=tuple(map(str, by)))),
+        rows=[
+            TableRow({**row.groups, **declared_values(row)}, links=_links(row, reading))
+            for row in rows
+        ],
+        zone=reading.choice.zone,
+        empty=empty,
+        on_phone=(_PHONE[by], "lost_gpu_hours", "productive_gpu_hours", "goodput_ratio"),
+    )
+
+
+def _links(row: GoodputRow, reading: QuerySession) -> dict[str, str]:
+    named = row.groups
+    found: dict[str, str | None] = {}
+    if Grouping.WORKLOAD in named:
+        found["workload"] = workload_href(
+            named["cluster"], named["namespace"], named["workload"], reading.query
+        )
+    elif Grouping.TEAM in named:
+        found["team"] = href("team", reading.query, name=named["team"])
+    elif Grouping.TIER in named:
+        found["tier"] = href("tier", reading.query, name=named["tier"])
+    return {key: link for key, link in found.items() if link}
+
+
+def _reasons(found: GoodputLedger, reading: QuerySession, *, empty: str) -> Table:
+    return Table(
+        id="reasons",
+        title="Lost by reason",
+        columns=list(declared_columns(LostReasonRow)),
+        rows=[TableRow(declared_values(row)) for row in found.reasons],
+        zone=reading.choice.zone,
+        empty=empty,
+        on_phone=("reason", "lost_gpu_hours"),
+    )

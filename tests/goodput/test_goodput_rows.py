@@ -1,0 +1,146 @@
+"""The goodput ledger from the database: as the usage ledger has it, and who sees what of it."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Pod
+from apps.goodput.selectors import GoodputLedger, goodput_ledger
+from apps.usage.domain.amounts import NANO
+from apps.usage.domain.usage_query import (
+    Filters,
+    Grouping,
+    GroupingRefused,
+    UsageQuery,
+    whole_days,
+)
+from apps.usage.models import Day
+from apps.usage.selectors import usage_rows
+from tests.factories import Portal, make_portal
+
+pytestmark = pytest.mark.django_db
+
+HOUR = timedelta(hours=1)
+LAST = date(2026, 3, 10)
+SINCE = datetime(2026, 3, 1, tzinfo=UTC)
+CRASH = datetime(2026, 3, 9, 10, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def portal() -> Portal:
+    """Three days: `train-0` crashed and ran on, `notes-0` was preempted, `bare` was deleted."""
+    made = make_portal(since=SINCE)
+    restarted = [[SINCE.timestamp(), CRASH.timestamp()], [CRASH.timestamp(), None]]
+    _change(made, "train-0", runs=restarted)
+    _change(made, "notes-0", ended_at=CRASH, end_reason="PreemptionByScheduler")
+    _change(made, "bare", ended_at=CRASH, end_reason="Deleted")
+    made.collect(whole_days(LAST - timedelta(days=1), 2, made.zone))
+    made.collect(whole_days(LAST, 1, made.zone), rolled=False)
+    return made
+
+
+def _change(portal: Portal, name: str, **values: object) -> None:
+    Pod.objects.filter(name=name).update(**values)
+    pod = next(pod for pod in portal.pods if pod.name == name)
+    for key, value in values.items():
+        setattr(pod, key, value)
+
+
+def window_of(portal: Portal) -> Window:
+    return whole_days(LAST, 3, portal.zone)
+
+
+def read(
+    window: Window, *by: Grouping, visibility: Visibility = EVERYTHING, **filters: tuple[str, ...]
+) -> GoodputLedger:
+    return goodput_ledger(window, group_by=by, filters=Filters(**filters), visibility=visibility)
+
+
+GROUPINGS: tuple[tuple[Grouping, ...], ...] = (
+    *(() if one is None else (one,) for one in (None, *Grouping)),
+    (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TEAM),
+)
+
+
+@pytest.mark.parametrize("by", GROUPINGS, ids=lambda by: "-".join(by) or "total")
+def test_each_grouping_has_what_the_usage_ledger_has(
+    portal: Portal, by: tuple[Grouping, ...]
+) -> None:
+    window = window_of(portal)
+    found = read(window, *by)
+    held = usage_rows(UsageQuery(window, group_by=by), visibility=EVERYTHING)
+    assert {tuple(row.groups.values()): row.amounts.allocated for row in found.rows} == {
+        tuple(row.groups.values()): row.amounts.allocated for row in held if row.amounts.allocated
+    }
+    for row in found.rows:
+        assert row.amounts.allocated == sum(row.amounts[1:])
+        assert min(row.amounts) >= 0
+    assert found.total == read(window).total
+    # `train-0` ran on four GPUs until its crash, `notes-0` on one until it was preempted.
+    ran = (CRASH - window.start) / HOUR
+    assert found.total.lost / NANO == pytest.approx(5 * ran + 0.5, abs=1e-6)
+
+
+def test_reasons_say_what_was_lost(portal: Portal) -> None:
+    found = read(window_of(portal)).reasons
+    assert [(one.reason, one.pods) for one in found] == [
+        ("Restarted", 1),
+        ("PreemptionByScheduler", 1),
+    ]
+    assert sum(one.lost_gpu_hours for one in found) * NANO == pytest.approx(
+        read(window_of(portal)).total.lost
+    )
+
+
+def test_work_that_is_lost_later_is_lost_in_the_days_before(portal: Portal) -> None:
+    window = Window(window_of(portal).start, CRASH.replace(minute=0) - HOUR)
+    assert read(window).total.lost == 5 * window.seconds / 3600 * NANO
+
+
+@pytest.mark.parametrize("by", GROUPINGS, ids=lambda by: "-".join(by) or "total")
+def test_a_reader_sees_the_work_of_their_teams_alone(
+    portal: Portal, by: tuple[Grouping, ...]
+) -> None:
+    window = window_of(portal)
+    own = read(window, *by, visibility=visibility_of(portal.dan))
+    assert own.total == read(window, team=("speech",)).total
+    assert [one.reason for one in own.reasons] == ["PreemptionByScheduler"]
+    assert read(window, *by, visibility=Visibility(everything=False)) == GoodputLedger((), ())
+    others = read(window, *by, visibility=visibility_of(portal.dan), team=("vision",))
+    assert others == GoodputLedger((), ())
+
+
+def test_few_queries_however_many_rows(
+    portal: Portal, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    by = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TEAM)
+    with django_assert_max_num_queries(12):
+        read(window_of(portal), *by)
+
+
+def test_what_is_not_kept_by_the_pod_is_refused(portal: Portal) -> None:
+    window = window_of(portal)
+    with pytest.raises(GroupingRefused, match="at most 92 days"):
+        read(Window(window.end - timedelta(days=100), window.end))
+    Day.objects.filter(day=LAST).update(pruned=True)
+    with pytest.raises(GroupingRefused, match="a later window"):
+        read(window)
+    assert read(Window(window.start, window.start + timedelta(days=2))).rows
+
+
+def test_the_page_and_the_api_say_the_same(portal: Portal) -> None:
+    client = Client()
+    client.force_login(portal.cleo)
+    span = {"start": "2026-03-08", "end": "2026-03-11", "group_by": "team"}
+    rows = client.get("/api/v1/goodput", span).json()["results"]
+    window = window_of(portal)
+    own = {row.groups["team"]: row for row in read(window, Grouping.TEAM).rows}
+    assert {row["team"]: row["lost_gpu_hours"] for row in rows} == {
+        name: row.lost_gpu_hours for name, row in own.items()
+    }
+    page = client.get("/capacity/goodput/", {"start": "2026-03-08", "end": "2026-03-11"})
+    assert "PreemptionByScheduler" in page.content.decode()
