@@ -284,8 +284,10 @@ def test_the_calendar_needs_as_many_queries_however_many_bookings(
 @pytest.mark.django_db
 def test_the_capacity_plan_knows_bookings_that_have_not_begun(
     django_assert_num_queries: DjangoAssertNumQueries,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     portal = make_portal(None)
+    monkeypatch.setattr("django.utils.timezone.now", portal.clock)
     booked(portal)
     booked(portal, after="9", starts_at=NOW + 2 * DAY, until=NOW + 3 * DAY)
     portal.submitted(after="99", starts_at=NOW + DAY, until=NOW + 2 * DAY)
