@@ -309,9 +309,9 @@ def test_the_capacity_plan_knows_bookings_that_have_not_begun(
     admin = Client()
     admin.force_login(portal.people["cleo"])
     page = admin.get("/capacity/plan/whole/").content.decode()
-    assert "demand is up to 9 GPUs a day, above the capacity of 8" in page
+    assert "demand is up to 8.5 GPUs a day, above the capacity of 8" in page
     (row,) = admin.get("/api/v1/capacity-plan").json()["results"]
-    assert row["booked_peak_gpus"] == 9
+    assert row["booked_peak_gpus"] == 8.5  # two on the whole day, one from noon on
 
 
 @pytest.mark.django_db
