@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import lru_cache
 
 import msgspec
@@ -14,9 +15,9 @@ from apps.clusters.domain.devices.dra import is_gpu_class
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind
 from apps.clusters.domain.resources import is_gpu
-from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
-from apps.clusters.domain.window import Window, overlap
-from apps.clusters.models import Cluster, Pod, UnixSeconds
+from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED, TierRule
+from apps.clusters.domain.window import HOUR_SECONDS, TimeSpan, Window, from_seconds, overlap
+from apps.clusters.models import Cluster, Pod, UnixSeconds, WatchCoverage
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services import (
     TierHistory,
@@ -29,10 +30,16 @@ from apps.pending.domain.pods import GATED
 from apps.pending.domain.queues.kueue import CHECKS, INACTIVE, MISCONFIGURED, STOPPED
 from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode
-from apps.planning.domain.cluster_replay.inputs import RecordedWork, ReplayCluster
+from apps.planning.domain.cluster_replay.inputs import (
+    RecordedWork,
+    ReplayAssumption,
+    ReplayCluster,
+    ReplayNode,
+)
 from apps.planning.domain.recorded.constraints import NodeLabels, constrained, with_observed
 from apps.planning.domain.recorded.nodes import largest_nodes, replay_nodes
 from apps.planning.domain.recorded.queues import RecordedQueues, recorded_queues
+from apps.planning.domain.recorded.series_nodes import NodeTierHour, SeriesNodes, series_nodes
 from apps.planning.domain.recorded.works import (
     BlockedWork,
     LedgerPod,
@@ -40,8 +47,13 @@ from apps.planning.domain.recorded.works import (
     WorkLife,
     recorded_works,
 )
+from apps.usage.domain.amounts import NANO
+from apps.usage.domain.collection import CollectionState
+from apps.usage.models import CollectionWindow, NodeHour
 
 _POD = "Pod"
+_FOUND_WITHIN = timedelta(hours=1)
+"""After a watch began it has listed all nodes: what it knows then is how it found them."""
 SHARED_CLAIM = "shared claim"
 """Pods that use one claim together: the claim counts in their place."""
 _KINDS = (
@@ -76,6 +88,7 @@ class RecordedDemand:
     lives: tuple[WorkLife, ...]
     cluster: ReplayCluster
     left_out: Mapping[str, int]
+    assumptions: tuple[ReplayAssumption, ...] = ()
 
 
 def recorded_demand(cluster: str, window: Window, *, visibility: Visibility) -> RecordedDemand:
@@ -84,45 +97,46 @@ def recorded_demand(cluster: str, window: Window, *, visibility: Visibility) -> 
     Works have arrival, size, tier, team, priority, gang, node labels, ClusterQueue and namespace,
     and how long they ran; None where they still did at the end. Work that never ran takes the
     median run of its tier (`WorkLife.guessed`). Settings of queues and quotas are those that held
-    for most of the window; nodes before the first watch are as it found them.
+    for most of the window. Nodes before the first watch are as collected hours tell, else as it
+    found them.
 
     The demand of all teams is in it for every reader: what a page shows of it is by team and tier,
-    which everybody may see, and names no namespace. Nine queries, whatever the number of pods.
-    Raises NothingRecorded where the cluster is not there or no node of it is known.
+    which everybody may see, and names no namespace. Nine queries, whatever the number of pods;
+    twelve where the window begins before the first watch. Raises NothingRecorded where the cluster
+    is not there or no node of it is known.
     """
     found = Cluster.objects.filter(name=cluster).order_by("pk").first()
     if found is None:
         raise NothingRecorded(f"There is no cluster {cluster}.")
     start, end = window.start_seconds, window.end_seconds
     catalog = TierHistory.load()
-    watched = watched_spans(found, window)
-    nodes = replay_nodes(
-        recorded_intervals(found, window),
-        catalog.at(end - 1),
-        start=start,
-        end=end,
-        watched_from=watched[0][0] if watched else start,
-    )
-    if not nodes:
-        raise NothingRecorded(f"No watch has seen nodes with GPUs of {cluster} in these days.")
     names = catalog.resources | catalog.device_classes
     seen = observed_objects(found.pk, _KINDS, gone_since=window.start)
-    nodes = with_observed(
-        nodes, {one.name: one.body for one in seen if isinstance(one.body, NodeSnapshot)}
-    )
-    labels = NodeLabels.of(nodes)
     queues = recorded_queues(
         seen,
         lambda name: is_gpu(name, names) or name in names or is_gpu_class(name, None),
         start=start,
         end=end,
     )
-    episodes = _episodes(found.pk, window)
-    sources = _Sources(queues, episodes, _delays(found.pk, window))
+    sources = _Sources(queues, _episodes(found.pk, window), _delays(found.pk, window))
     rows, shared = _without_shared(_pods(found.pk, window))
-    pods = constrained(sources.pods(rows, window), labels)
-    blocked = sources.blocked(window)
-    works = recorded_works(pods, blocked, largest_nodes(nodes), start=start, end=end)
+    known = sources.pods(rows, window)
+    nodes, assumptions = _nodes(found, window, catalog.at(end - 1), known, queues)
+    if not nodes:
+        raise NothingRecorded(
+            f"No watch has seen nodes with GPUs of {cluster} in these days, and no collected hour."
+        )
+    nodes = with_observed(
+        nodes, {one.name: one.body for one in seen if isinstance(one.body, NodeSnapshot)}
+    )
+    labels = NodeLabels.of(nodes)
+    works = recorded_works(
+        constrained(known, labels),
+        sources.blocked(window),
+        largest_nodes(nodes),
+        start=start,
+        end=end,
+    )
     return RecordedDemand(
         window=window,
         works=tuple(works.works),
@@ -135,7 +149,74 @@ def recorded_demand(cluster: str, window: Window, *, visibility: Visibility) -> 
             queues.namespace_quotas,
         ),
         left_out={**works.left_out, **({SHARED_CLAIM: shared} if shared else {})},
+        assumptions=assumptions,
     )
+
+
+def _nodes(
+    cluster: Cluster,
+    window: Window,
+    rules: Sequence[TierRule],
+    pods: Sequence[LedgerPod],
+    queues: RecordedQueues,
+) -> tuple[tuple[ReplayNode, ...], tuple[ReplayAssumption, ...]]:
+    """Return the nodes of a window, and what is assumed where no watch had begun."""
+    start, end = window.start_seconds, window.end_seconds
+    watched = watched_spans(cluster, window)
+    intervals = recorded_intervals(cluster, window)
+    began = watched[0][0] if watched else start
+    series = SeriesNodes()
+    # A short time is not worth the coarser hours.
+    if not intervals or began > start + HOUR_SECONDS:
+        series = _before_the_watch(cluster, window, rules, pods)
+    if series.start is not None:
+        intervals = [*series.intervals, *(one for one in intervals if one.end > series.end)]
+        began = max(start, series.start)
+    nodes = replay_nodes(intervals, rules, start=start, end=end, watched_from=began)
+    if series.start is None:
+        return nodes, ()
+    limited = bool(queues.queues or queues.namespace_quotas)
+    limits = ReplayAssumption.LIMITS_AS_WATCHED if limited else ReplayAssumption.LIMITS_UNKNOWN
+    unseen = (ReplayAssumption.LABELS_UNKNOWN,) if series.unseen else ()
+    from_series = (ReplayAssumption.NODES_FROM_SERIES, ReplayAssumption.PENDING_FROM_SERIES)
+    return nodes, (*from_series, *unseen, limits)
+
+
+def _before_the_watch(
+    cluster: Cluster, window: Window, rules: Sequence[TierRule], pods: Sequence[LedgerPod]
+) -> SeriesNodes:
+    """Return the nodes of the window's time before the first watch of a cluster; three queries."""
+    spans = WatchCoverage.objects.filter(cluster=cluster).order_by("start", "pk")
+    first = spans.values_list("start", flat=True).first() or window.end
+    end = min(first, window.end)
+    if end <= window.start:
+        return SeriesNodes()
+    found = recorded_intervals(cluster, Window(first, first + _FOUND_WITHIN))
+    span = (window.start_seconds, end.timestamp())
+    return series_nodes(_node_hours(cluster, span), found, pods, rules, span)
+
+
+def _node_hours(cluster: Cluster, span: TimeSpan) -> list[NodeTierHour]:
+    """Return what nodes had in the complete hours of a span, by hour. One query."""
+    hours = CollectionWindow.objects.filter(
+        cluster=cluster, state=CollectionState.COMPLETE.value, withheld=False
+    )
+    rows = NodeHour.objects.filter(
+        cluster=cluster,
+        hour__gt=from_seconds(span[0] - HOUR_SECONDS),
+        hour__lt=from_seconds(span[1]),
+        hour__in=hours.values("hour"),
+        capacity__gt=0,
+    ).annotate(start=UnixSeconds("hour"))
+    columns = (
+        *("node__name", "start", "tier__name", "gpu_model__name", "capacity", "unhealthy"),
+        *("allocated_on_unhealthy", "stranded"),
+    )
+    found = rows.order_by("hour", "node_id", "pk").values_list(*columns)
+    return [
+        NodeTierHour(*names, *(n / NANO for n in (capacity, unhealthy + held, stranded)))
+        for *names, capacity, unhealthy, held, stranded in found.iterator()
+    ]
 
 
 class _PodRow(msgspec.Struct, frozen=True, array_like=True):

@@ -83,6 +83,6 @@ def _computed(demand: RecordedDemand, packing: Packing, now: datetime) -> dict[s
         "packing": found.packing.value,
         "rows": [asdict(row) for row in found.rows],
         "left_out": dict(demand.left_out),
-        "assumptions": [one.value for one in found.assumptions],
+        "assumptions": [one.value for one in (*demand.assumptions, *found.assumptions)],
         "error": "",
     }

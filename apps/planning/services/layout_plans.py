@@ -1,5 +1,6 @@
 """The layout advice of each cluster, worked out once a day. Nothing of a cluster is changed."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -65,7 +66,8 @@ def _advice(cluster_id: int, demand: RecordedDemand) -> LayoutAdvice:
     packing = Packing(of_backtest.first() or Packing.SPREAD)
     happened = [life.times for life in demand.lives]
     window = DemandWindow(demand.works, happened, demand.cluster, start, end)
-    return layout_advice(window, choices, _held(demand), packing)
+    advice = layout_advice(window, choices, _held(demand), packing)
+    return replace(advice, assumptions=(*demand.assumptions, *advice.assumptions))
 
 
 def _activity(window: Window) -> dict[str, float]:

@@ -175,7 +175,7 @@ def _computed(found: PolicyEffects, demand: RecordedDemand) -> dict[str, Any]:
         "works": len(demand.works),
         "rows": [asdict(row) for row in found.rows],
         "left_out": dict(demand.left_out),
-        "assumptions": [one.value for one in found.assumptions],
+        "assumptions": [one.value for one in (*demand.assumptions, *found.assumptions)],
     }
 
 

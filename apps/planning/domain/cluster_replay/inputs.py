@@ -60,6 +60,11 @@ class ReplayAssumption(StrEnum):
     START_DELAYS = "start-delays"
     IDLE_ENDED = "idle-ended"
     NO_OTHER_RESOURCES = "no-other-resources"
+    NODES_FROM_SERIES = "nodes-from-series"
+    LABELS_UNKNOWN = "labels-unknown"
+    PENDING_FROM_SERIES = "pending-from-series"
+    LIMITS_UNKNOWN = "limits-unknown"
+    LIMITS_AS_WATCHED = "limits-as-watched"
 
 
 class ClosedSpan(NamedTuple):

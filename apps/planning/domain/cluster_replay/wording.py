@@ -29,6 +29,24 @@ _TEXTS: Mapping[Assumption, str] = {
     ),
     Assumption.IDLE_ENDED: "Work that is idle until its end is ended at the idle-time limit.",
     Assumption.NO_OTHER_RESOURCES: "CPU and memory are never short, only GPUs are.",
+    Assumption.NODES_FROM_SERIES: (
+        "From series: nodes before the first watch, with their capacity to the hour. They have the "
+        "labels and taints that the watch found later."
+    ),
+    Assumption.LABELS_UNKNOWN: (
+        "Labels and taints of nodes that no watch saw are unknown, but for those of their tier. "
+        "Work that selects nodes is not placed exactly on them."
+    ),
+    Assumption.PENDING_FROM_SERIES: (
+        "From series: queue times before the first watch, from creation to binding of pods. "
+        "Blocked work without pods, gangs, priorities and node selectors are unknown there."
+    ),
+    Assumption.LIMITS_UNKNOWN: (
+        "Limits of queues and namespaces before the first watch are unknown: none is applied."
+    ),
+    Assumption.LIMITS_AS_WATCHED: (
+        "Limits of queues and namespaces before the first watch are taken to be as it found them."
+    ),
 }
 
 
