@@ -71,6 +71,16 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.load_profile("ci" if _in_ci() else "quick")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage while tests are collected: what is made then stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     least_first(items)
