@@ -9,7 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from simulator.fleet import GPU
 from simulator.machines import PRODUCT
 from simulator.prometheus.series import SCRAPE_MS
-from simulator.scenarios.base import Owned, PriceConfirmation, Rate, Scenario, Team, Tier
+from simulator.scenarios.base import (
+    Owned,
+    PriceConfirmation,
+    Rate,
+    Scenario,
+    SiteEnergy,
+    Team,
+    Tier,
+)
 
 TIER = "exclusive-a100"
 PRICE = "3.06"
@@ -48,6 +56,8 @@ def _clusters(scenario: Scenario, url: str) -> Iterator[str]:
     yield "clusters:"
     for name in (scenario.cluster, *(other.cluster for other in scenario.others)):
         yield from _cluster(name, url)
+        if scenario.site is not None:
+            yield _energy(scenario.site)
         if name == scenario.cluster:
             # The lab asks nobody for an account: the same address watches and writes.
             yield from _kubernetes(url)
@@ -59,6 +69,11 @@ def _cluster(name: str, url: str) -> Iterator[str]:
     yield f"      url: {_text(url)}"
     yield f"      matchers: {{cluster: {name}}}"
     yield f"      scrape_interval_seconds: {SCRAPE_MS // 1000}"
+
+
+def _energy(site: SiteEnergy) -> str:
+    factor = f'pue: "{site.pue}", carbon_g_per_kwh: "{site.carbon_g_per_kwh}"'
+    return f"    energy: {{{factor}, valid_from: 2000-01-01}}"
 
 
 def _kubernetes(url: str) -> Iterator[str]:

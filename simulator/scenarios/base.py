@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain
 from threading import RLock
+from typing import NamedTuple
 
 from simulator import identity
 from simulator.epochs import NEVER, ActivitySteps, Epoch
@@ -144,6 +145,13 @@ class Namespace:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+class SiteEnergy(NamedTuple):
+    """What the site of a scenario's clusters adds to measured energy, and the carbon of a kWh."""
+
+    pue: str
+    carbon_g_per_kwh: str
+
+
 class Scenario(ABC):
     """A cluster over time; the same arguments always give the same cluster.
 
@@ -169,6 +177,7 @@ class Scenario(ABC):
     tiers: Sequence[Tier] = ()
     prices: Mapping[str, str] = {}
     confirmation: PriceConfirmation | None = None
+    site: SiteEnergy | None = None
     rates: Sequence[Rate] = ()
     queues: Sequence[Queue] = ()
     flavors: Mapping[str, Mapping[str, str]] = {}

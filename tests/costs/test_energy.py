@@ -1,20 +1,27 @@
 """Measured energy at its tariff: paid by who drew it, in every sum, and never dropped."""
 
+import csv
 from datetime import timedelta
 from decimal import Decimal
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
 from django.db.models import Sum
 
 from apps.accounts.permissions import EVERYTHING, visibility_of
+from apps.clusters.models import Cluster
+from apps.costs.adapters.formats import write
 from apps.costs.domain.costing import WASTE, Basis, Cause, Policy
-from apps.costs.models import PoolCostHour, Price, TeamCostHour
+from apps.costs.domain.files import CostFile, FileFormat
+from apps.costs.models import ClosedPeriod, EnergyFactor, PoolCostHour, Price, TeamCostHour
 from apps.costs.selectors import (
     CostQuery,
     CostRow,
+    cost_file,
     cost_rows,
     money_budget_rows,
+    period_file,
     price_book,
 )
 from apps.costs.services import close_period, price_hours
@@ -150,3 +157,75 @@ def test_another_tariff_reprices_and_is_another_book(billed: Priced) -> None:
     assert abs((now.cost or 0) - 2 * (then.cost or 0)) <= TeamCostHour.objects.count()
     pools = PoolCostHour.objects.aggregate(all=Sum("energy_mwh"), free=Sum("free_energy_mwh"))
     assert pools["all"] + pools["free"] == TierHour.objects.aggregate(all=Sum("energy_mwh"))["all"]
+
+
+SITE_PUE, GRAMS = Decimal("1.25"), Decimal("380.5")
+
+
+def lines_of(file: CostFile, format_: FileFormat) -> list[dict[str, str]]:
+    """Return the lines of a file as they are written; what is above their head is left out."""
+    with TemporaryFile() as out:
+        write(file, format_, out)
+        out.seek(0)
+        text = out.read().decode("utf-8-sig").splitlines()
+    return list(csv.DictReader(line for line in text if not line.startswith("#")))
+
+
+def with_factor() -> None:
+    for cluster in Cluster.objects.all():
+        EnergyFactor.objects.create(
+            cluster=cluster, pue=SITE_PUE, carbon_g_per_kwh=GRAMS, valid_from=BEGINNING
+        )
+    assert price_hours(now=NOW) > 0
+
+
+_COLUMNS = {
+    FileFormat.CSV: ("cause", "energy_kwh", "carbon_energy_kwh", "carbon_g"),
+    FileFormat.FOCUS_1_2_CSV: ("x_Cause", "x_EnergyKwh", "x_CarbonEnergyKwh", "x_CarbonGrams"),
+}
+
+
+@pytest.mark.parametrize("format_", _COLUMNS)
+def test_carbon_is_reproducible_from_each_line_of_a_file(
+    billed: Priced, format_: FileFormat
+) -> None:
+    with_factor()
+    cause, energy, known, grams = _COLUMNS[format_]
+    asked = CostQuery(billed.window, TimeStep.DAY, (Grouping.TEAM, Grouping.WORKLOAD))
+    lines = lines_of(cost_file(asked, format_, visibility=EVERYTHING), format_)
+    drawn = [line for line in lines if line[cause] == "energy"]
+    assert {(line[energy], line[known], line[grams]) for line in lines if line not in drawn} == {
+        ("", "", "")
+    }
+    (whole,) = of_energy(rows(billed.window))
+    assert sum(Decimal(line[energy]) for line in drawn) * 10**6 == whole.energy_mwh
+    assert sum(Decimal(line[grams]) for line in drawn) * 10**6 == whole.carbon_ug
+    rounding = Decimal(24 * 100) / 2 / 10**6
+    for line in drawn:
+        assert line[known] == line[energy]
+        assert abs(Decimal(line[grams]) - Decimal(line[known]) * SITE_PUE * GRAMS) <= rounding
+        assert Decimal(line[grams]) > 100 * rounding, "rounding hides no wrong factor"
+
+
+def test_without_a_factor_a_file_has_energy_and_no_carbon(billed: Priced) -> None:
+    asked = CostQuery(billed.window)
+    lines = lines_of(cost_file(asked, FileFormat.CSV, visibility=EVERYTHING), FileFormat.CSV)
+    (line,) = (line for line in lines if line["cause"] == "energy")
+    assert Decimal(line["energy_kwh"]) > 0
+    assert line["carbon_g"] == ""
+    assert Decimal(line["carbon_energy_kwh"]) == 0
+
+
+def test_a_month_keeps_the_columns_that_it_was_closed_with(billed: Priced) -> None:
+    month = DAY.replace(day=1)
+
+    def names() -> list[str]:
+        file = period_file(month, FileFormat.CSV, visibility=EVERYTHING)
+        return [column.name for column in file.columns]
+
+    added = {"energy_kwh", "carbon_g", "carbon_energy_kwh"}
+    close_period(month, by="finn", now=NOW)
+    closed = names()
+    assert added <= set(closed)
+    ClosedPeriod.objects.update(energy_in_files=False)
+    assert names() == [name for name in closed if name not in added]

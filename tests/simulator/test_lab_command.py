@@ -142,6 +142,15 @@ def test_the_catalog_fits_the_trace(helios: Scenario) -> None:
     }
 
 
+def test_the_catalog_of_the_demo_has_a_carbon_factor_for_each_cluster() -> None:
+    catalog = yaml.safe_load(out("catalog", "--scenario", "campus"))
+    assert len(catalog["clusters"]) == 2
+    for cluster in catalog["clusters"]:
+        energy = cluster["energy"]
+        assert (energy["pue"], energy["carbon_g_per_kwh"]) == ("1.3", "380"), cluster["name"]
+        assert energy["valid_from"], "hours before the catalog was loaded have it, too"
+
+
 def test_the_catalog_names_the_port_it_is_given() -> None:
     catalog = yaml.safe_load(out("catalog", "--scenario", "reference", "--port", "1234"))
 

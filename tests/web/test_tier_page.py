@@ -13,7 +13,7 @@ from django.utils import timezone
 from apps.accounts.models import Team, User
 from apps.clusters.models import Tier, WatchCoverage
 from apps.fairness.models import QueueTimeObjective
-from apps.usage.models import CollectionWindow, TierDay
+from apps.usage.models import CollectionWindow, TierDay, TierHour
 from tests.factories import BEGINNING, Portal, make_model, make_workload
 from tests.pending.rows import make_episode
 from tests.quota_requests.requests import make_request
@@ -33,6 +33,22 @@ def test_the_teams_of_a_tier_sum_to_what_was_allocated_on_it(admin: Client) -> N
     assert total["team"] == "Total"
     for key in ("allocated_gpu_hours", "busy_gpu_hours", "utilization_ratio"):
         assert total[key] == gold[key]
+
+
+def test_the_gpus_of_a_tier_have_its_energy_and_carbon(admin: Client) -> None:
+    gold = {"tier__name": "gold"}
+    TierHour.objects.filter(**gold).update(energy_mwh=1_000_000)
+    TierDay.objects.filter(**gold).update(energy_mwh=24_000_000)
+    rows = records_of(admin, f"/capacity/tiers/gold/?{HOURLY}&tab=gpus&format=csv&table=energy")
+    assert rows
+    days = {"start": "2025-10-25T00:00:00+02:00", "end": "2025-10-28T00:00:00+01:00"}
+    asked = {**days, "interval": "total", "group_by": "gpu_model", "tier": "gold"}
+    found = {
+        row["gpu_model"]: row["energy_kwh"]
+        for row in admin.get("/api/v1/usage", asked).json()["results"]
+    }
+    assert {row["gpu_model"]: float(row["energy_kwh"]) for row in rows} == found
+    assert {row["carbon_kg"] for row in rows} == {""}, "no factor is no carbon, and not 0"
 
 
 def test_hours_that_were_not_collected_are_lines_without_numbers(admin: Client) -> None:

@@ -39,7 +39,8 @@ _OURS = (
     *("x_UnallocatedPolicy", "x_Unpriced", "x_WindowEnd", "x_WindowStart"),
 )
 # Not in files of 1.0: those of closed months are made anew byte for byte.
-_OURS_SINCE_1_2 = ("x_PriceSource",)
+_OF_ENERGY = ("x_CarbonEnergyKwh", "x_CarbonGrams", "x_EnergyKwh")
+_OURS_SINCE_1_2 = (*_OF_ENERGY, "x_PriceSource")
 
 _MONEY = (
     *("BilledCost", "ContractedCost", "EffectiveCost", "ListCost", "ContractedUnitPrice"),
@@ -57,6 +58,7 @@ _TYPES = {
         ),
         (CellType.INSTANT, 0),
     ),
+    **dict.fromkeys(_OF_ENERGY, (CellType.SCALED, 6)),
     "x_Unpriced": (CellType.FLAG, 0),
     "x_CoverageRatio": (CellType.RATIO, 0),
 }

@@ -67,9 +67,10 @@ class Charge:
     is an adjustment line of a month that is closed; its amounts are differences.
 
     Files of 1.2 and later have the rest, too: `energy_mwh` of a line of energy, whose prices are
-    per kilowatt-hour then; `price_source`, which price of the book a line has, empty where that is
-    not known. Of 1.3: `sharing` of the tier, and `origin` of a shared GPU, the GPU-hours (of energy
-    the milliwatt-hours) of the charge that it is split from; None where that is not known.
+    per kilowatt-hour then; of it `carbon_mwh` with a factor, and their `carbon_ug` (None: none);
+    `price_source`, which price of the book a line has, empty where that is not known. Of 1.3:
+    `sharing` of the tier, and `origin` of a shared GPU, the GPU-hours (of energy the
+    milliwatt-hours) of the charge that it is split from; None where that is not known.
     """
 
     start: datetime
@@ -93,6 +94,8 @@ class Charge:
     region: str = ""
     correction: bool = False
     energy_mwh: int | None = None
+    carbon_mwh: int | None = None
+    carbon_ug: int | None = None
     price_source: str = ""
     sharing: GpuSharing | None = None
     origin: int | None = None
@@ -279,6 +282,9 @@ def _since_1_2(charge: Charge, record: _Record) -> _Record:
         "SkuPriceDetails": _sku_details(charge),
         "SkuPriceId": f"{sku}/{charge.tier}",
         "SubAccountType": "Namespace" if charge.namespace else None,
+        "x_CarbonEnergyKwh": charge.carbon_mwh,
+        "x_CarbonGrams": charge.carbon_ug,
+        "x_EnergyKwh": charge.energy_mwh,
         "x_PriceSource": charge.price_source or None,
     }
 

@@ -237,7 +237,8 @@ class ClosedPeriod(models.Model):
 
     `files` maps each format to the SHA-256 of its file; one that could not be written (a workbook
     of too many rows) is left out. `forced` is the reason why it was closed with gaps.
-    `cost_centers` (team → center) are those of then, so that its files stay what they are.
+    `cost_centers` (team → center) are those of then, so that its files stay what they are; so
+    does `energy_in_files`, whether those without FOCUS have the columns of energy and carbon.
     """
 
     month = models.DateField()
@@ -252,6 +253,7 @@ class ClosedPeriod(models.Model):
     rows_sha256 = models.CharField(max_length=64)
     files = models.JSONField(default=dict)
     cost_centers = models.JSONField(default=dict)
+    energy_in_files = models.BooleanField(default=True)
     forced = models.TextField(blank=True)
     closed_at = models.DateTimeField()
     closed_by = models.CharField(max_length=150)

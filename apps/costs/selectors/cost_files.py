@@ -12,7 +12,7 @@ from django.db.models import Count, Q, QuerySet
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.clusters.domain.columns import columns_of
+from apps.clusters.domain.columns import Column, columns_of
 from apps.clusters.domain.tiers import GpuSharing
 from apps.clusters.domain.window import Window, day_window, days_in
 from apps.clusters.models import TierRule
@@ -73,6 +73,7 @@ _OF_POOLS = source_of((Grouping.CLUSTER,), Filters(), EVERYTHING)
 _EVERYTHING_OF_IT = Filters()
 _BY_DAY = (TimeStep.DAY, TimeStep.HOUR)
 _OF_POOL = (Grouping.CLUSTER, Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
+_OF_ENERGY = ("energy_mwh", "carbon_ug", "carbon_mwh")
 MOST_ROWS_AT_ONCE = 10_000
 """Days are read together as long as workloads have fewer rows in them."""
 
@@ -251,7 +252,9 @@ def cost_file(
         charges = _charges(reading, _ChargeContext.of(version, asked, zone, centers, currency))
         return focus_file(charges, issuer=Issuer(), notes=notes, version=version)
     check_length(asked, format_, visibility=visibility, zone=zone)
-    return CostFile("Costs", _columns(asked), _file_rows(reading, asked, centers), notes)
+    columns = _amounts(closed)
+    rows = _file_rows(reading, asked, centers, [one.name for one in columns])
+    return CostFile("Costs", _columns(asked, columns), rows, notes)
 
 
 def cost_centers() -> dict[str, str]:
@@ -260,19 +263,25 @@ def cost_centers() -> dict[str, str]:
     return dict(teams.values_list("name", "cost_center"))
 
 
-def _columns(asked: CostQuery) -> list[FileColumn]:
+def _amounts(closed: ClosedPeriod | None) -> list[Column]:
+    """Return the columns after the groups: of a month those that it was closed with."""
+    _period, *amounts = [column for column in columns_of(CostRow, ()) if column.files]
+    if closed is None or closed.energy_in_files:
+        return amounts
+    return [column for column in amounts if column.name not in _OF_ENERGY]
+
+
+def _columns(asked: CostQuery, amounts: Sequence[Column]) -> list[FileColumn]:
     """Return period, groups, the cost center of teams, and the amounts."""
     columns = file_columns(columns_of(CostRow, asked.group_by))
-    amounts = 1 + len(asked.group_by)
     center = [FileColumn("cost_center")] if Grouping.TEAM in asked.group_by else []
-    return [*columns[:amounts], *center, *columns[amounts:]]
+    return [*columns[: 1 + len(asked.group_by)], *center, *file_columns(amounts)]
 
 
 def _file_rows(
-    reading: CostReader, asked: CostQuery, centers: Mapping[str, str]
+    reading: CostReader, asked: CostQuery, centers: Mapping[str, str], amounts: Sequence[str]
 ) -> Iterator[FileRow]:
     team = Grouping.TEAM in asked.group_by
-    _period, *amounts = [column.name for column in columns_of(CostRow, ()) if column.files]
     amounts_of = attrgetter(*amounts)
     for row in chain.from_iterable(map(reading.rows, _windows_at_once(reading))):
         center = (centers.get(row.groups["team"], ""),) if team else ()
@@ -429,6 +438,8 @@ def _charge(
         cost_center=context.centers.get(groups["team"], ""),
         correction=row.correction,
         energy_mwh=row.energy_mwh,
+        carbon_mwh=row.carbon_mwh,
+        carbon_ug=row.carbon_ug,
         price_source=entry.reference if entry else "",
         sharing=context.sharing(groups["tier"], day.start),
         origin=origins.get(_origin_key(row, day)),

@@ -95,7 +95,6 @@ class CostRow:
             help="Measured energy, in rows of energy; these have no GPU-hours. Else null.",
             key="energy_kwh",
             digits=6,
-            files=False,
         ),
     ] = None
     carbon_ug: Annotated[
@@ -104,7 +103,6 @@ class CostRow:
             help="Carbon of the energy, grams of CO2e, PUE included. Null without a factor.",
             key="carbon_g",
             digits=6,
-            files=False,
         ),
     ] = None
     carbon_mwh: Annotated[
@@ -113,7 +111,6 @@ class CostRow:
             help="The part of the energy whose hour has a carbon factor. Null in other rows.",
             key="carbon_energy_kwh",
             digits=6,
-            files=False,
         ),
     ] = None
     correction: Annotated[

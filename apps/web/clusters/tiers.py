@@ -45,6 +45,7 @@ from apps.web.components.formats import Format, duration, gpus_text
 from apps.web.components.page_query import EVERY, explain_href, figure_href, href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.components.tabs import Tab, tab_bar
+from apps.web.costs.energy_table import energy_table
 from apps.web.fairness.objectives import (
     objective_line,
     objective_table,
@@ -169,7 +170,8 @@ def _tab(chosen: str, read: TierUsage, reading: QuerySession) -> dict[str, Any]:
         )
         return {"drawings": [drawing]}
     if chosen == "gpus":
-        return {"tables": [_models(name, reading, no_data)]}
+        energy = energy_table((Grouping.GPU_MODEL,), reading, of_page(reading, tier=name))
+        return {"tables": [_models(name, reading, no_data), energy]}
     if chosen == "manifest":
         offer = tier_offer(row, reading, freshness)
         return {"offer": offer, "check_href": check_href(reading.query, on=name, gpus="1")}

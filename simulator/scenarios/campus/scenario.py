@@ -21,7 +21,14 @@ from simulator.fleet import DAY, GPU, LINGER_SECONDS, Claim, Controller, Node, P
 from simulator.kubernetes.objects import node_object
 from simulator.machines import H100
 from simulator.scenarios import metro
-from simulator.scenarios.base import DEVICES, EpochScenario, Quota, Team, hard_key
+from simulator.scenarios.base import (
+    DEVICES,
+    EpochScenario,
+    Quota,
+    SiteEnergy,
+    Team,
+    hard_key,
+)
 from simulator.scenarios.campus.apps import LIMITS, WORK
 from simulator.scenarios.campus.apps import limits as apps_limits
 from simulator.scenarios.campus.demand import Draws, demand
@@ -143,6 +150,7 @@ class Campus(EpochScenario, FaultScenario):
         self.others = [metro.Metro(seed=self.seed, begins=begins)]
         self.prices = {**PRICES, site.A10.product: site.PRICE}
         self.confirmation = CONFIRMATION
+        self.site = SiteEnergy(pue="1.3", carbon_g_per_kwh="380")
         self.rates = (*RATES, metro.RATE)
         self.teams = [self._team(number) for number in range(len(TEAMS))]
         self._fault_pods = FaultPods(self.faults)
