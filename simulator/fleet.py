@@ -16,6 +16,8 @@ AMD_GPU = "amd.com/gpu"
 MIG_PREFIX = "nvidia.com/mig-"
 FOREVER = 253_402_300_799
 """The last second of the year 9999: the end of what does not end."""
+BACK_OFF_SECONDS = 10
+"""Of a kubelet, before it starts a container again for the first time."""
 LINGER_SECONDS = 300
 """How long a finished pod stays in the API before it is cleaned up."""
 DAY = 86_400
@@ -338,7 +340,9 @@ class Pod:
     One that a kubelet turned away `failed`; one that is `crashing` counts as running and never
     does; one of which no scheduler says that it cannot be placed is not `unschedulable`.
     `attempts` are (time, what the scheduler said) while it waited, instead of `pending_message`
-    alone; before its `admission` no scheduler looks at it.
+    alone; before its `admission` no scheduler looks at it. One that did not end as it should has
+    the `end_reason` that a kubelet or a scheduler gives; its container `crashed` and was
+    started again after the back-off.
     """
 
     uid: str
@@ -373,6 +377,18 @@ class Pod:
     attempts: tuple[tuple[int, str], ...] = ()
     tolerates: tuple[tuple[str, str, str], ...] = ()
     phases: tuple[Phase, ...] = ()
+    end_reason: str = ""
+    crashed: int = FOREVER
+
+    @property
+    def restarted(self) -> int:
+        """When its container runs again after a crash; FOREVER without one."""
+        return self.crashed + BACK_OFF_SECONDS if self.crashed < FOREVER else FOREVER
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its phase is Failed once it is over."""
+        return self.failed or bool(self.end_reason)
 
     @property
     def stretches(self) -> "tuple[Pod, ...]":
@@ -409,6 +425,7 @@ class Pod:
     def times(self) -> set[int]:
         """When it becomes another: all that happens to it as long as it is there."""
         found = {self.created, self.bound, self.started, self.finished, self.deleted}
+        found.update((self.crashed, self.restarted))
         if self.admission is not None:
             found.add(self.admission.at)
             found.update(at for at, _ in self.attempts)

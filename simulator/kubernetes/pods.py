@@ -9,6 +9,15 @@ from simulator.scheduler.placing import GATED
 
 _CLAIM = "gpu"
 _GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+EVICTED = "Evicted"
+_DISRUPTIONS = {
+    EVICTED: "TerminationByKubelet",
+    "PreemptionByScheduler": "PreemptionByScheduler",
+    "DeletionByTaintManager": "DeletionByTaintManager",
+}
+"""What ends pods from without, and the reason of the condition by which they say so."""
+_EXIT_CODES = {"": 0, "Error": 1}
+_KILLED = 137
 _TERMINATION = {
     "terminationMessagePath": "/dev/termination-log",
     "terminationMessagePolicy": "File",
@@ -175,6 +184,10 @@ def _pod_status(pod: Pod, at: int) -> Object:
         "qosClass": "Burstable",
         **_claim_statuses(pod),
     }
+    if pod.finished <= at and pod.end_reason in _DISRUPTIONS:
+        status["conditions"].append(_disrupted(pod))
+    if pod.finished <= at and pod.end_reason == EVICTED:
+        status["reason"] = EVICTED
     if pod.started <= at:
         status["podIP"] = pod_ip(pod)
         status["podIPs"] = [{"ip": pod_ip(pod)}]
@@ -199,9 +212,14 @@ def _unscheduled(pod: Pod, at: int) -> Object:
     }
 
 
+def _disrupted(pod: Pod) -> Object:
+    reason = _DISRUPTIONS[pod.end_reason]
+    return _condition("DisruptionTarget", holds=True, since=pod.finished, reason=reason)
+
+
 def _phase(pod: Pod, at: int) -> str:
     if pod.finished <= at:
-        return "Succeeded"
+        return "Failed" if pod.end_reason else "Succeeded"
     return "Running" if pod.started <= at else "Pending"
 
 
@@ -247,20 +265,32 @@ def _container_status(pod: Pod, at: int) -> Object:
     }
     if pod.started <= at:
         status["containerID"] = container_id
+    if pod.restarted <= at:
+        status["restartCount"] = 1
+        status["lastState"] = _terminated("Error", pod.started, pod.crashed, container_id)
     return status
 
 
 def _container_state(pod: Pod, at: int, container_id: str) -> Object:
     if pod.started > at:
         return {"waiting": {"reason": "ContainerCreating"}}
+    if pod.crashed <= at < pod.restarted:
+        return _terminated("Error", pod.started, pod.crashed, container_id)
+    began = pod.restarted if pod.restarted <= at else pod.started
     if pod.finished > at:
-        return {"running": {"startedAt": rfc3339(pod.started)}}
+        return {"running": {"startedAt": rfc3339(began)}}
+    # What is disrupted from without is killed, and its container says no more than that.
+    reason = "Error" if pod.end_reason in _DISRUPTIONS else pod.end_reason
+    return _terminated(reason, began, pod.finished, container_id)
+
+
+def _terminated(reason: str, began: int, ended: int, container_id: str) -> Object:
     return {
         "terminated": {
-            "exitCode": 0,
-            "reason": "Completed",
-            "startedAt": rfc3339(pod.started),
-            "finishedAt": rfc3339(pod.finished),
+            "exitCode": _EXIT_CODES.get(reason, _KILLED),
+            "reason": reason or "Completed",
+            "startedAt": rfc3339(began),
+            "finishedAt": rfc3339(ended),
             "containerID": container_id,
         }
     }

@@ -114,7 +114,7 @@ def _phase(pod: Pod) -> Iterator[_Row]:
     intervals = (
         ("Pending", pod.created, started),
         ("Running", started, pod.released),
-        ("Failed" if pod.failed else "Succeeded", pod.finished, pod.deleted),
+        ("Failed" if pod.has_failed else "Succeeded", pod.finished, pod.deleted),
     )
     for now, start, end in intervals:
         if end > start:
@@ -147,7 +147,7 @@ PODS: Mapping[str, Callable[[Pod], Iterator[_Row]]] = {
     "kube_pod_created": _time_from(lambda pod: pod.created),
     "kube_pod_status_scheduled_time": _time_from(lambda pod: pod.bound),
     "kube_pod_start_time": _time_from(lambda pod: pod.bound),
-    "kube_pod_completion_time": _time_from(lambda pod: FOREVER if pod.failed else pod.finished),
+    "kube_pod_completion_time": _time_from(lambda pod: FOREVER if pod.has_failed else pod.finished),
     "kube_pod_info": _info,
     "kube_pod_owner": _owner,
     "kube_pod_resourceclaim_info": _claims,

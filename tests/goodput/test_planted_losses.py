@@ -1,0 +1,99 @@
+"""What the portal says was lost is what the simulator threw away, collected as in production."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from apps.accounts.permissions import EVERYTHING
+from apps.clusters.domain.window import Window
+from apps.clusters.services import snapshot_cluster
+from apps.goodput.selectors import goodput_ledger
+from apps.operations.services import load_catalog
+from apps.usage.domain.amounts import NANO
+from apps.usage.domain.usage_query import Filters, Grouping
+from apps.usage.services import collect_window, roll_days
+from simulator.catalog import catalog_yaml
+from simulator.fleet import FOREVER, Pod
+from simulator.scenarios.base import Team
+from tests.served_lab import served_lab
+from tests.simulator.small import ORIGIN, Small, pod
+
+pytestmark = pytest.mark.django_db
+
+HOUR = 3600
+HOURS = 12
+NOW = ORIGIN + HOURS * HOUR + 900
+TOLERANCE = 0.01
+
+
+def planted() -> list[Pod]:
+    """Return pods that take turns on four cards; every end that loses work is among them."""
+    ends = (
+        *("Error", "OOMKilled", "", "Evicted", "PreemptionByScheduler"),
+        *("", "DeletionByTaintManager", ""),
+    )
+    found = []
+    for number, reason in enumerate(ends):
+        begin = (number // 2) * 3 * HOUR + number * 61
+        made = pod(
+            f"work-{number}",
+            created=begin,
+            bound=begin + 30,
+            started=begin + 330,
+            finished=begin + 2 * HOUR + 1234 - number * 77,
+            # What is over stays until the portal has seen it, as pods of Jobs do.
+            deleted=100 * HOUR,
+            devices=(0, 1) if number % 2 else (2, 3),
+            activity=0.1 * number,
+        )
+        found.append(replace(made, end_reason=reason))
+    begin = ORIGIN + 11 * HOUR + 1700
+    crashing = pod("crashing", created=11 * HOUR, bound=11 * HOUR + 900, devices=(0,))
+    return [*found, replace(crashing, crashed=begin)]
+
+
+def lost_gpu_hours(pods: Sequence[Pod]) -> float:
+    """Return what the simulator knows to be lost."""
+    lost = 0.0
+    for one in pods:
+        if one.crashed < FOREVER:
+            lost += (one.crashed - one.started) * one.units
+        if one.end_reason:
+            lost += (one.finished - one.started) * one.units
+    return lost / HOUR
+
+
+def test_lost_gpu_hours_are_those_that_were_planted() -> None:
+    pods = planted()
+    scenario = Small(pods)
+    scenario.teams = [Team("vision", ("vision",), 4, "CC-1")]
+    now = datetime.fromtimestamp(NOW, UTC)
+    start, end = (datetime.fromtimestamp(at, UTC) for at in (ORIGIN, ORIGIN + HOURS * HOUR))
+    with served_lab(scenario, NOW) as url:
+        load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=now, dry_run=False)
+        snapshot_cluster("lab", now=now)
+        collect_window("lab", Window(start, end), now=now)
+    roll_days(now=now)
+    totals = []
+    for by in ((), (Grouping.NODE,), (Grouping.TEAM,), (Grouping.TIER,), (Grouping.WORKLOAD,)):
+        found = goodput_ledger(
+            Window(start, end), group_by=by, filters=Filters(), visibility=EVERYTHING
+        )
+        totals.append(found.total)
+        reasons = {one.reason for one in found.reasons}
+        assert reasons == {
+            *("Error", "OOMKilled", "Evicted", "PreemptionByScheduler"),
+            *("DeletionByTaintManager", "Restarted"),
+        }
+    (total,) = set(totals)
+    assert total.allocated == sum(total[1:])
+    assert total.lost / NANO == pytest.approx(lost_gpu_hours(pods), rel=TOLERANCE)
+    started = sum((one.started - one.bound) * one.units for one in pods) / HOUR
+    assert total.starting / NANO == pytest.approx(started, rel=TOLERANCE)
+    kept = [one for one in pods if not one.end_reason and one.crashed == FOREVER]
+    busy = sum((one.finished - one.started) * one.units * one.activity for one in kept)
+    crashing = pods[-1]
+    busy += (ORIGIN + HOURS * HOUR - crashing.restarted) * crashing.activity
+    assert total.productive / NANO == pytest.approx(busy / HOUR, rel=TOLERANCE)
