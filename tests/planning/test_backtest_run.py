@@ -43,6 +43,17 @@ def test_the_last_figures_stay_where_nothing_is_recorded(cluster: Cluster) -> No
     assert found.error.startswith("No watch has seen nodes")
 
 
+def test_where_nothing_was_recorded_it_is_tried_again_the_same_day(cluster: Cluster) -> None:
+    kept = list(NodeInterval.objects.all())
+    NodeInterval.objects.all().delete()
+    assert backtest_clusters(now=NOW) == 0
+    # As when the history is collected an hour after the portal was installed.
+    NodeInterval.objects.bulk_create(kept)
+    assert [backtest_clusters(now=NOW + hours * HOUR) for hours in (1, 2)] == [1, 0]
+    (found,) = backtest_reports(visibility=READER)
+    assert (found.error, bool(found.rows)) == ("", True)
+
+
 def test_the_page_says_not_computed_yet_or_shows_the_figures(
     cluster: Cluster, client: Client
 ) -> None:

@@ -29,7 +29,7 @@ _LEASE = timedelta(minutes=15)
 def backtest_clusters(*, now: datetime) -> int:
     """Replay the last 14 whole days of each cluster that is due; return how many were replayed.
 
-    A cluster is due once a day. Where nothing is recorded that is noted, and tried again next day.
+    A cluster is due once a day. Where nothing is recorded that is noted, and tried again next time.
     """
     return sum(_backtest(one.pk, one.name, now) for one in active_clusters())
 
@@ -37,7 +37,7 @@ def backtest_clusters(*, now: datetime) -> int:
 def _backtest(cluster_id: int, name: str, now: datetime) -> int:
     Backtest.objects.bulk_create([Backtest(cluster_id=cluster_id)], ignore_conflicts=True)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    due = Backtest.objects.filter(cluster_id=cluster_id).exclude(tried_at__gte=midnight)
+    due = Backtest.objects.filter(cluster_id=cluster_id).exclude(tried_at__gte=midnight, error="")
     held = leases.take(due.order_by("pk"), now, lease_until=now + _LEASE)
     if held is None:
         return 0

@@ -28,7 +28,7 @@ _LEASE = timedelta(minutes=15)
 def advise_layouts(*, now: datetime) -> int:
     """Work out the layouts of each cluster that is due; return of how many.
 
-    A cluster is due once a day. Where nothing is recorded that is noted, and tried again next day.
+    A cluster is due once a day. Where nothing is recorded that is noted, and tried again next time.
     """
     return sum(_advise(one.pk, one.name, now) for one in active_clusters())
 
@@ -36,7 +36,7 @@ def advise_layouts(*, now: datetime) -> int:
 def _advise(cluster_id: int, name: str, now: datetime) -> int:
     LayoutPlan.objects.bulk_create([LayoutPlan(cluster_id=cluster_id)], ignore_conflicts=True)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    due = LayoutPlan.objects.filter(cluster_id=cluster_id).exclude(tried_at__gte=midnight)
+    due = LayoutPlan.objects.filter(cluster_id=cluster_id).exclude(tried_at__gte=midnight, error="")
     held = leases.take(due.order_by("pk"), now, lease_until=now + _LEASE)
     if held is None:
         return 0
