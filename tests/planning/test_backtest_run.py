@@ -6,7 +6,8 @@ import pytest
 from django.test import Client
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.models import Cluster, NodeInterval
+from apps.clusters.models import Cluster, NodeInterval, Pod
+from apps.operations.services import derive_replays
 from apps.planning.models import Backtest
 from apps.planning.selectors import backtest_reports
 from apps.planning.services import backtest_clusters
@@ -52,6 +53,21 @@ def test_where_nothing_was_recorded_it_is_tried_again_the_same_day(cluster: Clus
     assert [backtest_clusters(now=NOW + hours * HOUR) for hours in (1, 2)] == [1, 0]
     (found,) = backtest_reports(visibility=READER)
     assert (found.error, bool(found.rows)) == ("", True)
+
+
+def test_once_the_past_is_collected_the_same_day_is_replayed_anew(cluster: Cluster) -> None:
+    assert backtest_clusters(now=NOW) == 1
+    kept = list(Pod.objects.all())
+    Pod.objects.all().delete()
+    steps = {one.step: one.done for one in derive_replays(lambda: NOW + HOUR)}
+    assert set(steps) == {"backtest", "layouts"}
+    assert None not in steps.values()
+    (found,) = backtest_reports(visibility=READER)
+    assert found.works < 4, "without the pods there is less"
+    Pod.objects.bulk_create(kept)
+    derive_replays(lambda: NOW + HOUR)
+    (found,) = backtest_reports(visibility=READER)
+    assert found.works == 4
 
 
 def test_the_page_says_not_computed_yet_or_shows_the_figures(

@@ -9,11 +9,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="closedperiod",
             name="energy_in_files",
-            field=models.BooleanField(default=False),
-        ),
-        migrations.AlterField(
-            model_name="closedperiod",
-            name="energy_in_files",
-            field=models.BooleanField(default=True),
+            field=models.BooleanField(db_default=False, default=True),
         ),
     ]

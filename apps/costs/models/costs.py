@@ -253,7 +253,7 @@ class ClosedPeriod(models.Model):
     rows_sha256 = models.CharField(max_length=64)
     files = models.JSONField(default=dict)
     cost_centers = models.JSONField(default=dict)
-    energy_in_files = models.BooleanField(default=True)
+    energy_in_files = models.BooleanField(default=True, db_default=False)
     forced = models.TextField(blank=True)
     closed_at = models.DateTimeField()
     closed_by = models.CharField(max_length=150)

@@ -19,6 +19,7 @@ from apps.operations.services.deriving import (
     derive_after_history,
     derive_after_hours,
     derive_now,
+    derive_replays,
 )
 from apps.operations.services.doctor.diagnosis import (
     Diagnosis,

@@ -94,6 +94,11 @@ _OF_HISTORY: Sequence[DerivingStep] = (
     DerivingStep("alerts", lambda now: gather_alerts(now=now)),
 )
 
+_OF_REPLAYS: Sequence[DerivingStep] = (
+    DerivingStep("backtest", lambda now: planning.backtest_clusters(now=now, anew=True)),
+    DerivingStep("layouts", lambda now: planning.advise_layouts(now=now, anew=True)),
+)
+
 
 def derive_now(clock: Clock) -> list[StepRun]:
     """Look at what is there now, for which no hour need be collected."""
@@ -108,6 +113,14 @@ def derive_after_hours(clock: Clock) -> list[StepRun]:
 def derive_after_history(clock: Clock) -> list[StepRun]:
     """Compute all that follows from a history: its hours, and what looks at many days together."""
     return list(run_steps((*_OF_NOW, *_OF_HOURS, *_OF_HISTORY), clock))
+
+
+def derive_replays(clock: Clock) -> list[StepRun]:
+    """Replay what was recorded of the last weeks, also where that was done today already.
+
+    Beat does it once a day: of a day in which the past is collected that would be too early.
+    """
+    return list(run_steps(_OF_REPLAYS, clock))
 
 
 def run_steps(steps: Sequence[DerivingStep], clock: Clock) -> Iterator[StepRun]:

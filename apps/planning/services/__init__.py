@@ -1,6 +1,6 @@
 """Preflight, drain plans and capacity plans: what would be; nothing of a cluster is changed."""
 
-from apps.planning.services.backtests import backtest_clusters
+from apps.planning.services.backtests import BACKTEST_DAYS, backtest_clusters
 from apps.planning.services.capacity_plans import plan_capacity
 from apps.planning.services.drain_plans import UNCHECKED as DRAIN_UNCHECKED
 from apps.planning.services.drain_plans import TierDrainPlan, drain_plans

@@ -26,18 +26,21 @@ _DAY = timedelta(days=1)
 _LEASE = timedelta(minutes=15)
 
 
-def backtest_clusters(*, now: datetime) -> int:
+def backtest_clusters(*, now: datetime, anew: bool = False) -> int:
     """Replay the last 14 whole days of each cluster that is due; return how many were replayed.
 
-    A cluster is due once a day. Where nothing is recorded that is noted, and tried again next time.
+    A cluster is due once a day, or at once `anew`, after its past was collected. Where nothing is
+    recorded that is noted, and tried again next time.
     """
-    return sum(_backtest(one.pk, one.name, now) for one in active_clusters())
+    return sum(_backtest(one.pk, one.name, now, anew=anew) for one in active_clusters())
 
 
-def _backtest(cluster_id: int, name: str, now: datetime) -> int:
+def _backtest(cluster_id: int, name: str, now: datetime, *, anew: bool) -> int:
     Backtest.objects.bulk_create([Backtest(cluster_id=cluster_id)], ignore_conflicts=True)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    due = Backtest.objects.filter(cluster_id=cluster_id).exclude(tried_at__gte=midnight, error="")
+    due = Backtest.objects.filter(cluster_id=cluster_id)
+    if not anew:
+        due = due.exclude(tried_at__gte=midnight, error="")
     held = leases.take(due.order_by("pk"), now, lease_until=now + _LEASE)
     if held is None:
         return 0

@@ -25,18 +25,21 @@ _DAY = timedelta(days=1)
 _LEASE = timedelta(minutes=15)
 
 
-def advise_layouts(*, now: datetime) -> int:
+def advise_layouts(*, now: datetime, anew: bool = False) -> int:
     """Work out the layouts of each cluster that is due; return of how many.
 
-    A cluster is due once a day. Where nothing is recorded that is noted, and tried again next time.
+    A cluster is due once a day, or at once `anew`, after its past was collected. Where nothing is
+    recorded that is noted, and tried again next time.
     """
-    return sum(_advise(one.pk, one.name, now) for one in active_clusters())
+    return sum(_advise(one.pk, one.name, now, anew=anew) for one in active_clusters())
 
 
-def _advise(cluster_id: int, name: str, now: datetime) -> int:
+def _advise(cluster_id: int, name: str, now: datetime, *, anew: bool) -> int:
     LayoutPlan.objects.bulk_create([LayoutPlan(cluster_id=cluster_id)], ignore_conflicts=True)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    due = LayoutPlan.objects.filter(cluster_id=cluster_id).exclude(tried_at__gte=midnight, error="")
+    due = LayoutPlan.objects.filter(cluster_id=cluster_id)
+    if not anew:
+        due = due.exclude(tried_at__gte=midnight, error="")
     held = leases.take(due.order_by("pk"), now, lease_until=now + _LEASE)
     if held is None:
         return 0

@@ -29,7 +29,14 @@ from apps.operations.management.collectors import (
     collecting,
     signal_handled,
 )
-from apps.operations.services import StepRun, derive_after_history, derive_after_hours, derive_now
+from apps.operations.services import (
+    StepRun,
+    derive_after_history,
+    derive_after_hours,
+    derive_now,
+    derive_replays,
+)
+from apps.planning.services import BACKTEST_DAYS
 from apps.usage import services
 from apps.usage.services import HourOutcome
 
@@ -69,6 +76,8 @@ class Command(BaseCommand):
             self.stdout.write("Nothing to do: all of these hours are complete.")
             return
         self._talks = options["verbosity"] > 1
+        # Of fewer days a replay says little, and takes longer than they do.
+        self._replays = options["days"] >= BACKTEST_DAYS
         # SIGTERM unwinds like Ctrl-C: the bar gives the terminal its cursor back.
         unwind = signal_handled(signal.SIGTERM, signal.default_int_handler)
         with unwind, self._teller(plan) as tell:
@@ -86,6 +95,8 @@ class Command(BaseCommand):
                 self._report(derive_now(_now))
                 ended = collect_all(plan, done, tell, self._derive)
             self._report(derive_after_history(_now))
+            if self._replays:
+                self._report(derive_replays(_now))
         except CollectorEnded as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt as stop:
