@@ -22,7 +22,8 @@ class HeldAmounts(models.Model):
     """What was allocated, split by what became of it; `allocated` is the sum of the five.
 
     Of SM, tensor and memory copy activity: active GPU-hours, and the measured ones they are of;
-    null where no exporter shows them.
+    null where no exporter shows them. Of the energy of shared GPUs whose idle power is known:
+    all of it, and its idle part.
     """
 
     allocated = models.BigIntegerField(default=0)
@@ -43,6 +44,8 @@ class HeldAmounts(models.Model):
     tensor_measured = models.BigIntegerField(null=True)
     memory_copy_active = models.BigIntegerField(null=True)
     memory_copy_measured = models.BigIntegerField(null=True)
+    energy_split_mwh = models.BigIntegerField(null=True)
+    energy_idle_mwh = models.BigIntegerField(null=True)
 
     class Meta:
         abstract = True

@@ -29,7 +29,13 @@ COLUMNS = [
     *("sm_active_ratio", "sm_measured_gpu_hours"),
     *("tensor_active_ratio", "tensor_measured_gpu_hours"),
     *("memory_copy_ratio", "memory_copy_measured_gpu_hours"),
-    *("carbon_g", "energy_without_factor_kwh", "hours_known"),
+    *(
+        "split_energy_kwh",
+        "idle_energy_kwh",
+        "carbon_g",
+        "energy_without_factor_kwh",
+        "hours_known",
+    ),
 ]
 
 

@@ -32,7 +32,7 @@ from apps.clusters.models import (
     Workload,
 )
 from apps.operations.services import ensure_builtin
-from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, LEVEL_FIELDS
+from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, LEVEL_FIELDS, SPLIT_FIELDS
 from apps.usage.models import Day, PodHour, TierDay
 from tests.bench.measuring import alternated, wall
 
@@ -165,7 +165,7 @@ def _fill_pods(cluster: int, tiers: Sequence[Tier], pods: int) -> None:
 
 
 # What the endpoint sums, the bare SQL sums too.
-_HELD = (*HELD_FIELDS, *chain.from_iterable(LEVEL_FIELDS))
+_HELD = (*HELD_FIELDS, *chain.from_iterable(LEVEL_FIELDS), *SPLIT_FIELDS)
 _TIER = (*_HELD, *CAPACITY_FIELDS)
 
 

@@ -25,18 +25,24 @@ def test_sharers_and_the_rest_sum_to_the_gpu(
     of = st.lists(st.floats(0, 1), min_size=len(weights), max_size=len(weights))
     used = data.draw(of)
     whole = max(1.0, fsum(weights))
-    parts = energy_parts(energy, idle, [one / whole for one in weights], used)
+    parts, of_idle = energy_parts(energy, idle, [one / whole for one in weights], used)
     assert len(parts) == len(weights) + 1
     assert sum(round(part * 1000) for part in parts) == round(energy * 1000)
     assert all(part >= 0 for part in parts)
+    assert (of_idle is None) == (idle is None or not energy)
+    if of_idle is not None and idle is not None:
+        assert sum(round(one * 1000) for one in of_idle) == round(min(energy, idle) * 1000)
+        assert all(0 <= one <= part for one, part in zip(of_idle, parts, strict=True))
 
 
 def test_the_idle_part_goes_by_what_was_held_and_the_rest_by_activity() -> None:
-    assert energy_parts(100.0, 40.0, [0.5, 0.25], [0.3, 0.1]) == [65.0, 25.0, 10.0]
-    assert energy_parts(100.0, 40.0, [0.5, 0.25], [0.0, 0.0]) == [50.0, 25.0, 25.0]
-    assert energy_parts(100.0, 0.0, [0.5, 0.25], [0.3, 0.0]) == [100.0, 0.0, 0.0]
-    assert energy_parts(100.0, None, [0.5, 0.25], [0.3, 0.0]) == [50.0, 25.0, 25.0], "not known"
-    assert energy_parts(30.0, 40.0, [0.5, 0.5], [1.0, 0.0]) == [15.0, 15.0, 0.0]
+    assert energy_parts(100.0, 40.0, [0.5, 0.25], [0.3, 0.1]).whole == [65.0, 25.0, 10.0]
+    assert energy_parts(100.0, 40.0, [0.5, 0.25], [0.0, 0.0]).whole == [50.0, 25.0, 25.0]
+    assert energy_parts(100.0, 0.0, [0.5, 0.25], [0.3, 0.0]).whole == [100.0, 0.0, 0.0]
+    assert energy_parts(100.0, None, [0.5, 0.25], [0.3, 0.0]).whole == [50.0, 25.0, 25.0], (
+        "not known"
+    )
+    assert energy_parts(30.0, 40.0, [0.5, 0.5], [1.0, 0.0]).whole == [15.0, 15.0, 0.0]
     assert whole_parts(0.001, [1.0, 1.0]) == [0.001, 0.0]
 
 
@@ -65,7 +71,13 @@ def test_sharers_of_an_hour_have_the_idle_part_by_share_and_the_rest_by_process(
         "a": 65_000,
         "b": 25_000,
     }
-    assert found.total().energy_mwh == 120_000, "10 Wh are of no pod, 20 Wh of the other GPU"
+    assert {uid: row.energy_idle_mwh for uid, row in by_pod(found).items()} == {
+        "a": 5_000,
+        "b": 5_000,
+    }
+    total = found.total()
+    assert (total.energy_split_mwh, total.energy_idle_mwh) == (100_000, 20_000)
+    assert total.energy_mwh == 120_000, "10 Wh are of no pod, 20 Wh of the other GPU"
 
 
 @given(energies, st.lists(st.floats(0, 1), min_size=1, max_size=7), st.none() | st.floats(1, 500))
@@ -81,6 +93,10 @@ def test_instances_sum_to_their_gpu(
     idle = {} if watts is None else {rows[0].model: watts}
     found = divide_instances(rows, idle)
     assert sum(round((row.energy_wh or 0.0) * 1000) for row in found) == round(energy * 1000)
-    assert [row._replace(energy_wh=None) for row in found] == [
+    assert [row._replace(energy_wh=None, idle_wh=None) for row in found] == [
         row._replace(energy_wh=None) for row in rows
     ]
+    if watts is not None and energy and activities:
+        known = [row.idle_wh for row in found if row.idle_wh is not None]
+        assert len(known) == len(found)
+        assert sum(round(one * 1000) for one in known) == round(min(energy, watts / 2) * 1000)

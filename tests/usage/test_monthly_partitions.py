@@ -157,7 +157,8 @@ def test_rows_of_a_release_become_the_first_partition_and_go_back() -> None:
         migrate(url)
         ((first,),) = asked("SELECT DISTINCT tableoid::regclass::text FROM usage_podhour")
         assert first.startswith("usage_podhour_until_")
-        assert asked(every) == before
+        # Columns that came since are the last ones.
+        assert [row[: len(before[0])] for row in asked(every)] == before
         assert indexes() > names
         # Numbers go on where they were.
         ((number,),) = asked("SELECT nextval(pg_get_serial_sequence('usage_podhour', 'id'))")

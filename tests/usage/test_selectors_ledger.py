@@ -466,13 +466,13 @@ def test_a_total_may_be_larger_than_any_row(portal: Portal) -> None:
 
 def test_devices_that_were_active_without_any_known_capacity_do_not_have_none() -> None:
     held = [0] * len(HELD_FIELDS)
-    strays = amounts_of([*held, None, *[None] * 6, 0, 0, 0, 0, 7])
+    strays = amounts_of([*held, None, *[None] * 8, 0, 0, 0, 0, 7])
     assert (strays.capacity, strays.unallocated, strays.unattributed) == (None, None, 7)
-    known = amounts_of([*held, None, *[None] * 6, 5, 0, 5, 0, 2])
+    known = amounts_of([*held, None, *[None] * 8, 5, 0, 5, 0, 2])
     for one, other in ((strays, known), (known, strays)):
         both = replace(one)
         both.add(other)
         assert (both.capacity, both.unallocated, both.unattributed) == (5, 5, 9)
-    assert amounts_of([*held, None, *[None] * 6, 0, 0, 0, 0, 0]).capacity == 0, (
+    assert amounts_of([*held, None, *[None] * 8, 0, 0, 0, 0, 0]).capacity == 0, (
         "scaled to zero, and known"
     )

@@ -33,6 +33,8 @@ LEVEL_FIELDS = (
     ("memory_copy_active", "memory_copy_measured"),
 )
 """How deep GPUs were in use, and the measured GPU-hours that each amount is of."""
+SPLIT_FIELDS = ("energy_split_mwh", "energy_idle_mwh")
+"""The energy of shared GPUs whose idle power is known, and the idle part of it."""
 CAPACITY_FIELDS = ("capacity", "unhealthy", "unallocated", "stranded", "unattributed")
 
 SECONDS_PER_HOUR = 3600.0
@@ -61,7 +63,7 @@ def coverage_ratio(running: int, unmeasured: int) -> float | None:
 class Amounts:
     """One ledger row in nano-GPU-hours; see docs/definitions.md for each field.
 
-    Levels are None where no exporter shows them.
+    Levels are None where no exporter shows them, the two of SPLIT_FIELDS without such a GPU.
     The five capacity fields are None where a grouping cannot have them (a team has no capacity),
     the first four also where devices were active and no capacity is known: there is no data.
     `allocated` = `not_running` + `unmeasured` + `idle` + `underused` + `busy`;
@@ -86,6 +88,8 @@ class Amounts:
     tensor_measured: int | None = None
     memory_copy_active: int | None = None
     memory_copy_measured: int | None = None
+    energy_split_mwh: int | None = None
+    energy_idle_mwh: int | None = None
     capacity: int | None = None
     unhealthy: int | None = None
     unallocated: int | None = None
@@ -111,6 +115,9 @@ class Amounts:
             self.memory_peak_mib = peak
         if other.unattributed is not None:
             self.unattributed = (self.unattributed or 0) + other.unattributed
+        if other.energy_split_mwh is not None:
+            self.energy_split_mwh = (self.energy_split_mwh or 0) + other.energy_split_mwh
+            self.energy_idle_mwh = (self.energy_idle_mwh or 0) + (other.energy_idle_mwh or 0)
         self._add_levels(other)
         if other.capacity is None:
             return
@@ -190,6 +197,16 @@ class Amounts:
         """Measured energy; None where no exporter showed any: no GPU draws nothing."""
         # Rows without metrics add 0: only a sum of 0 shows that no exporter told.
         return self.energy_mwh / _MWH_PER_KWH if self.energy_mwh else None
+
+    @property
+    def split_energy_kwh(self) -> float | None:
+        """The energy of shared GPUs that is known by idle part and rest; None without any."""
+        return None if self.energy_split_mwh is None else self.energy_split_mwh / _MWH_PER_KWH
+
+    @property
+    def idle_energy_kwh(self) -> float | None:
+        """The idle part of `split_energy_kwh`."""
+        return None if self.energy_idle_mwh is None else self.energy_idle_mwh / _MWH_PER_KWH
 
     @property
     def grades(self) -> dict[str, float]:

@@ -168,6 +168,17 @@ class LedgerFigures(HeldFigures):
             "incomplete",
         ),
     ]
+    split_energy_kwh: Annotated[
+        float | None,
+        Column(
+            help="Energy of shared and partitioned GPUs whose idle power is known, kWh. Null "
+            "without such a GPU, and of hours collected before it was kept."
+        ),
+    ]
+    idle_energy_kwh: Annotated[
+        float | None,
+        Column(help="The idle part of split_energy_kwh, kWh: idle power × time."),
+    ]
     carbon_g: Annotated[
         float | None,
         Column(
@@ -232,6 +243,8 @@ def ledger_record(
         "tensor_measured_gpu_hours": _hours(amounts.tensor_measured),
         "memory_copy_ratio": amounts.memory_copy_ratio,
         "memory_copy_measured_gpu_hours": _hours(amounts.memory_copy_measured),
+        "split_energy_kwh": amounts.split_energy_kwh,
+        "idle_energy_kwh": amounts.idle_energy_kwh,
         "carbon_g": carbon[0],
         "energy_without_factor_kwh": carbon[1],
         "hours_known": hours_known,

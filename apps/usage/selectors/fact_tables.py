@@ -33,7 +33,13 @@ from apps.clusters.models import (
     WholeSum,
     Workload,
 )
-from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, LEVEL_FIELDS, Amounts
+from apps.usage.domain.amounts import (
+    CAPACITY_FIELDS,
+    HELD_FIELDS,
+    LEVEL_FIELDS,
+    SPLIT_FIELDS,
+    Amounts,
+)
 from apps.usage.domain.usage_query import Filters, Grouping, Periods, TimeStep, day_end, day_start
 from apps.usage.models import (
     Day,
@@ -54,7 +60,7 @@ DETAILED = frozenset({Grouping.NAMESPACE, Grouping.WORKLOAD})
 _BRANCHES = 200
 
 _PEAK = len(HELD_FIELDS)
-_LEVELS = tuple(chain.from_iterable(LEVEL_FIELDS))
+_LEVELS = (*chain.from_iterable(LEVEL_FIELDS), *SPLIT_FIELDS)
 _MOST_SPANS = 200
 """Spans in one query: SQLite refuses expressions nested deeper than 1,000."""
 _FIRST_DAY = date(1970, 1, 1)

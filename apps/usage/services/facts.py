@@ -28,7 +28,13 @@ from apps.clusters.domain.window import Window, day_of, day_window, from_seconds
 from apps.clusters.models import Cluster, GpuModel, Node, Pod
 from apps.clusters.ports import QueuePendingSlot
 from apps.clusters.services import tier_ids, tier_rules_at
-from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, LEVEL_FIELDS, Amounts
+from apps.usage.domain.amounts import (
+    CAPACITY_FIELDS,
+    HELD_FIELDS,
+    LEVEL_FIELDS,
+    SPLIT_FIELDS,
+    Amounts,
+)
 from apps.usage.domain.attribution.attribute_hour import HourFacts
 from apps.usage.domain.attribution.gpu_classes import GpuClass
 from apps.usage.models import (
@@ -44,7 +50,7 @@ from apps.usage.models import (
     TierHour,
 )
 
-HELD_COLUMNS = (*HELD_FIELDS, *chain.from_iterable(LEVEL_FIELDS), "memory_peak_mib")
+HELD_COLUMNS = (*HELD_FIELDS, *chain.from_iterable(LEVEL_FIELDS), *SPLIT_FIELDS, "memory_peak_mib")
 CAPACITY_COLUMNS = CAPACITY_FIELDS
 
 held_values = attrgetter(*HELD_COLUMNS)

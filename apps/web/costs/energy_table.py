@@ -15,6 +15,8 @@ from apps.web.query_session import QuerySession
 _WITHOUT = "not in Carbon: its hour has no factor, or is not priced yet"
 _COLUMNS = (
     Column("energy_kwh", "Energy", Format.DECIMAL, "kWh", "of the GPUs; PUE is not in it"),
+    Column("split_energy_kwh", "Shared GPUs", Format.DECIMAL, "kWh", "with a known idle power"),
+    Column("idle_energy_kwh", "Idle part", Format.DECIMAL, "kWh", "of Shared GPUs: without work"),
     Column("carbon_kg", "Carbon", Format.DECIMAL, "kg CO2e", "PUE included; – without a factor"),
     Column("energy_without_factor_kwh", "Without factor", Format.DECIMAL, "kWh", _WITHOUT),
 )
@@ -63,6 +65,8 @@ def _values(groups: object, amounts: Amounts, carbon: _Carbon) -> dict[str, Valu
     return {
         **(named or {"what": "Everything"}),
         "energy_kwh": amounts.energy_kwh,
+        "split_energy_kwh": amounts.split_energy_kwh,
+        "idle_energy_kwh": amounts.idle_energy_kwh,
         "carbon_kg": None if grams is None else grams / 1000,
         "energy_without_factor_kwh": without,
     }

@@ -43,7 +43,8 @@ class DeviceSlot(NamedTuple):
 
     On a shared GPU the exporter may show the same device value once for each sharer. `process_sum`
     adds, of the same samples, the fractions that the pod's own processes had; it is None where the
-    exporter has no values by process.
+    exporter has no values by process. `idle_wh` is the idle part of a part of the energy of a GPU
+    that was divided; no exporter shows it.
     """
 
     slot: int
@@ -61,6 +62,7 @@ class DeviceSlot(NamedTuple):
     energy_wh: float | None = None
     process_sum: float | None = None
     levels: ActivityLevels = NO_LEVELS
+    idle_wh: float | None = None
 
 
 class ActivitySample(NamedTuple):

@@ -368,9 +368,11 @@ def _taken_out(
     for device, rows in found.items():
         peaks = [r.memory_used_peak_mib for r in rows if r.memory_used_peak_mib is not None]
         energy = [r.energy_wh for r in rows if r.energy_wh is not None]
+        idle = [r.idle_wh for r in rows if r.idle_wh is not None]
         patterns[device] = max(rows, key=lambda row: (row.node, row.model, row.profile))._replace(
             memory_used_peak_mib=max(peaks, default=None),
             energy_wh=fsum(energy) if energy else None,
+            idle_wh=fsum(idle) if idle else None,
             # Means of a slot cannot be cut at the pods' times.
             levels=NO_LEVELS,
         )
@@ -396,7 +398,7 @@ def _put(
     for (device, number), (total, count) in sorted(sums.items()):
         row = patterns[device]
         if most[device][1] != number:
-            row = row._replace(memory_used_peak_mib=None, energy_wh=None)
+            row = row._replace(memory_used_peak_mib=None, energy_wh=None, idle_wh=None)
         row = row._replace(activity_sum=total, samples=count)
         if number == _NOBODY:
             attribution.strays.append(row._replace(namespace="", pod="", container=""))

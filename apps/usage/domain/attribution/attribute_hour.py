@@ -179,10 +179,10 @@ def hour_facts(
             fact._replace(activity=joined([fact.activity, *again[fact.uid, fact.card]]))
             for fact in result.pods
         ]
-    unattributed, energy = _stray_activity(strays, attribution, result.findings)
+    unattributed, drawn = _stray_activity(strays, attribution, result.findings)
     for ledger in ledgers:
-        result.nodes.extend(_node_facts(ledger, allocated, unattributed, energy))
-    result.nodes.extend(_nowhere(unattributed, energy))
+        result.nodes.extend(_node_facts(ledger, allocated, unattributed, drawn))
+    result.nodes.extend(_nowhere(unattributed, drawn))
     _first_slot(held, ledgers, result)
     return result
 
@@ -242,12 +242,22 @@ def _pod_fact(
     if shares:
         amounts.burst = nano(fsum([share.burst for share in shares]) / SECONDS_PER_HOUR)
         amounts.grade_apportioned = _divided(holding, shares, amounts)
-        energy += [share.energy_wh for share in shares]
+        energy += [share.energy_wh for share in shares if share.energy_wh]
         peaks += [one.memory_peak_mib for one in shares if one.memory_peak_mib is not None]
     amounts.allocated_on_unhealthy = nano(holding.on_unhealthy / SECONDS_PER_HOUR)
     amounts.energy_mwh = round(fsum(energy) * 1000)
+    _add_split(amounts, [*rows, *shares])
     amounts.memory_peak_mib = max(peaks) if peaks else None
     return PodFact(holding.pod.uid, holding.pod.node, holding.card, amounts, joined(letters))
+
+
+def _add_split(amounts: Amounts, parts: Iterable[DeviceSlot | DeviceShare]) -> None:
+    """Add the energy whose idle part is known, and that part; without any both stay as they are."""
+    known = [(one.energy_wh or 0.0, one.idle_wh) for one in parts if one.idle_wh is not None]
+    if known:
+        whole, idle = (round(fsum(some) * 1000) for some in zip(*known, strict=True))
+        amounts.energy_split_mwh = (amounts.energy_split_mwh or 0) + whole
+        amounts.energy_idle_mwh = (amounts.energy_idle_mwh or 0) + idle
 
 
 def _shared_slot(holding: Allocation, share: DeviceShare, ran: float) -> HeldSlot:
@@ -309,10 +319,10 @@ def _whole(pod: PodRecord, slot: int) -> bool:
 
 def _stray_activity(
     strays: Iterable[DeviceSlot], attribution: Attribution, findings: Counter[str]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Return by node the GPU-seconds of activity, and the Wh, that no pod explains."""
+) -> tuple[dict[str, float], dict[str, list[DeviceSlot]]]:
+    """Return by node the GPU-seconds of activity, and the rows with energy, of no pod."""
     activity: dict[str, list[float]] = defaultdict(list)
-    energy: dict[str, list[float]] = defaultdict(list)
+    drawn: dict[str, list[DeviceSlot]] = defaultdict(list)
     for row in strays:
         if row.activity_sum:
             part = mig_part(row.profile, row.model) if row.profile else 1.0
@@ -320,18 +330,21 @@ def _stray_activity(
             if row.pod:
                 findings["label_without_pod"] += 1
         if row.energy_wh:
-            energy[row.node].append(row.energy_wh)
-    return (
-        {node: fsum(amounts) for node, amounts in activity.items()},
-        {node: fsum(amounts) for node, amounts in energy.items()},
-    )
+            drawn[row.node].append(row)
+    return {node: fsum(amounts) for node, amounts in activity.items()}, drawn
+
+
+def _add_drawn(amounts: Amounts, rows: Sequence[DeviceSlot]) -> None:
+    """Add the energy of rows that are of no pod."""
+    amounts.energy_mwh += round(fsum(row.energy_wh or 0.0 for row in rows) * 1000)
+    _add_split(amounts, rows)
 
 
 def _node_facts(
     ledger: NodeLedger,
     allocated: Mapping[tuple[str, GpuClass], Amounts],
     unattributed: dict[str, float],
-    energy: dict[str, float],
+    drawn: dict[str, list[DeviceSlot]],
 ) -> Iterable[NodeFact]:
     cards = dict(ledger.cards)
     for holding in ledger.holdings:
@@ -344,7 +357,7 @@ def _node_facts(
         # Strays name a node and no tier: they count once, in the first row of the node.
         if position == 0:
             held.unattributed = nano(unattributed.pop(ledger.node, 0.0) / SECONDS_PER_HOUR)
-            held.energy_mwh += round(energy.pop(ledger.node, 0.0) * 1000)
+            _add_drawn(held, drawn.pop(ledger.node, ()))
         yield NodeFact(ledger.node, card, held)
 
 
@@ -362,14 +375,16 @@ def _close(row: Amounts, cards: NodeGpus) -> None:
     row.capacity = row.allocated + row.unhealthy + row.unallocated
 
 
-def _nowhere(unattributed: Mapping[str, float], energy: Mapping[str, float]) -> list[NodeFact]:
+def _nowhere(
+    unattributed: Mapping[str, float], drawn: Mapping[str, Sequence[DeviceSlot]]
+) -> list[NodeFact]:
     """Return rows for activity on nodes whose GPUs are not known: it must not disappear."""
     card = GpuClass(UNMATCHED, "unknown", CapacityType.UNKNOWN.value)
     rows = []
-    for node in sorted(unattributed.keys() | energy.keys()):
+    for node in sorted(unattributed.keys() | drawn.keys()):
         amounts = Amounts(capacity=0, unhealthy=0, unallocated=0, stranded=0)
         amounts.unattributed = nano(unattributed.get(node, 0.0) / SECONDS_PER_HOUR)
-        amounts.energy_mwh = round(energy.get(node, 0.0) * 1000)
+        _add_drawn(amounts, drawn.get(node, ()))
         rows.append(NodeFact(node, card, amounts))
     return rows
 

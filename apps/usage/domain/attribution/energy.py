@@ -7,6 +7,7 @@ goes by activity. Parts are whole milliwatt-hours that sum to the GPU's.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import floor, fsum
+from typing import NamedTuple
 
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.devices.state import DeviceSlot
@@ -64,27 +65,37 @@ def whole_parts(energy_wh: float, weights: Sequence[float]) -> list[float]:
     return [part / _MWH_PER_WH for part in parts]
 
 
+class EnergyParts(NamedTuple):
+    """Parts of a GPU's energy in Wh, and what of each is idle; None: it is not known."""
+
+    whole: list[float]
+    idle: list[float] | None
+
+
 def energy_parts(
     energy_wh: float, idle_wh: float | None, held: Sequence[float], used: Sequence[float]
-) -> list[float]:
-    """Return each one's part of a GPU's energy in Wh, and last what goes to none of them.
+) -> EnergyParts:
+    """Return each one's part of a GPU's energy, and last what goes to none of them.
 
     `held` are the parts of the GPU that each held (0..1), `used` their activity in any unit. The
     idle part goes by `held`, what is not held to none; the rest by `used`, without any by `held`.
-    Where `idle_wh` is not known, all goes by `held`.
+    Where `idle_wh` is not known, all goes by `held`. Both kinds of parts sum to what is divided.
     """
     free = max(0.0, 1.0 - fsum(held))
     by_held = [*held, free]
     by_used = [*used, 0.0] if fsum(used) > 0 else by_held
-    idle = energy_wh if idle_wh is None else min(energy_wh, idle_wh)
-    of_held, of_used = fsum(by_held), fsum(by_used)
-    return whole_parts(
-        energy_wh,
-        [
-            idle * h / of_held + (energy_wh - idle) * u / of_used
-            for h, u in zip(by_held, by_used, strict=True)
-        ],
-    )
+    if idle_wh is None or not energy_wh:
+        return EnergyParts(whole_parts(energy_wh, by_held), None)
+    total = round(energy_wh * _MWH_PER_WH)
+    idle = min(total, round(idle_wh * _MWH_PER_WH))
+    # Divided one after the other: so no idle part is more than the whole of it.
+    of_idle = whole_parts(idle / _MWH_PER_WH, by_held)
+    of_rest = whole_parts((total - idle) / _MWH_PER_WH, by_used)
+    whole = [
+        round((one + other) * _MWH_PER_WH) / _MWH_PER_WH
+        for one, other in zip(of_idle, of_rest, strict=True)
+    ]
+    return EnergyParts(whole, of_idle)
 
 
 def divide_instances(rows: Sequence[DeviceSlot], idle: IdlePower) -> Sequence[DeviceSlot]:
@@ -113,6 +124,7 @@ def divide_instances(rows: Sequence[DeviceSlot], idle: IdlePower) -> Sequence[De
             [one / whole for one in held],
             [(row.activity_sum or 0.0) * mig_part(row.profile, row.model) for row in own],
         )
-        for place, part in zip(places, parts, strict=False):
-            changed[place] = rows[place]._replace(energy_wh=part)
+        of_idle: Sequence[float | None] = parts.idle or [None] * len(parts.whole)
+        for place, part, of in zip(places, parts.whole, of_idle, strict=False):
+            changed[place] = rows[place]._replace(energy_wh=part, idle_wh=of)
     return changed

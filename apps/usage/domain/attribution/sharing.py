@@ -81,7 +81,8 @@ class DeviceShare(NamedTuple):
     `measured_seconds` of its running time are covered by samples, `busy` is its part of the
     activity, at most what it held, and `burst` what went beyond. `divided`: it was estimated from
     the activity of several pods together, or of more devices than it can have been on.
-    `levels` are its means, in proportion to its activity.
+    `levels` are its means, in proportion to its activity. `idle_wh` is the idle part of its energy,
+    None where that is not known.
     """
 
     slot: int
@@ -92,6 +93,7 @@ class DeviceShare(NamedTuple):
     energy_wh: float = 0.0
     memory_peak_mib: float | None = None
     levels: ActivityLevels = NO_LEVELS
+    idle_wh: float | None = None
 
 
 @dataclass(slots=True)
@@ -322,16 +324,18 @@ class _TenantUse:
         known = all(row.model in idle for row in first)
         watts = fsum(idle[row.model] * _part(row) for row in first) if known else None
         there = [number for number in self._holdings if self._measured[number]]
-        *parts, left = energy_parts(
+        parts = energy_parts(
             energy,
             None if watts is None else watts * SLOT_SECONDS / 3600,
             self._held_parts(there),
             [fsum(self._used[number]) for number in there],
         )
-        shares = self.shares(dict(zip(there, parts, strict=True)))
-        return Division(shares, [*strays, *self._left_over(left)])
+        of_idle: Sequence[float | None] = parts.idle or [None] * len(parts.whole)
+        *energies, left = zip(parts.whole, of_idle, strict=True)
+        shares = self.shares(dict(zip(there, energies, strict=True)))
+        return Division(shares, [*strays, *self._left_over(*left)])
 
-    def shares(self, energy: Mapping[int, float]) -> dict[int, DeviceShare]:
+    def shares(self, energy: Mapping[int, tuple[float, float | None]]) -> dict[int, DeviceShare]:
         """Return each tenant's share; what exceeds its holding is burst."""
         levels = self._level_sums()
         together = fsum(amount for some in self._used.values() for amount in some)
@@ -342,15 +346,17 @@ class _TenantUse:
                 continue
             measured = min(self.ran(number, slot), fsum(self._measured[number]))
             used, most = fsum(self._used[number]), holding.gpu_equivalents * measured
+            energy_wh, idle_wh = energy[number]
             found[number] = DeviceShare(
                 slot,
                 measured,
                 min(used, most),
                 max(0.0, used - most),
                 not self._processes and (number in self._together or not self._is_placed(number)),
-                energy[number],
+                energy_wh,
                 self._memory(number),
                 self._levels(levels, most, used / together if together else most / self._there),
+                idle_wh,
             )
         return found
 
@@ -402,13 +408,13 @@ class _TenantUse:
         ]
         return max(peaks, default=None)
 
-    def _left_over(self, energy: float) -> list[DeviceSlot]:
+    def _left_over(self, energy: float, idle: float | None) -> list[DeviceSlot]:
         """Return a row of the first device that has energy, for what no share covers."""
         metered = (rows[0] for rows in self._devices.values() if any(r.energy_wh for r in rows))
         first = next(metered, None)
         if first is None or not energy:
             return []
-        return [_stray(first, 0.0, 0)._replace(energy_wh=energy)]
+        return [_stray(first, 0.0, 0)._replace(energy_wh=energy, idle_wh=idle)]
 
 
 def _counted_once(
@@ -445,13 +451,17 @@ def counted_once(rows: Iterable[DeviceSlot], seconds: Seconds) -> list[DeviceSlo
     for some in devices.values():
         total, samples, apart = _counted_once(some, seconds(some[0]))
         energy = fsum(row.energy_wh or 0.0 for row in some)
-        found += [_stray(some[0], total, samples)._replace(energy_wh=energy or None), *apart]
+        idle = [row.idle_wh for row in some if row.idle_wh is not None]
+        own = _stray(some[0], total, samples)._replace(
+            energy_wh=energy or None, idle_wh=fsum(idle) if idle else None
+        )
+        found += [own, *apart]
     return found
 
 
 def _bare(row: DeviceSlot) -> DeviceSlot:
     # Its energy is divided with that of the whole device.
-    return row._replace(energy_wh=None, memory_used_peak_mib=None)
+    return row._replace(energy_wh=None, idle_wh=None, memory_used_peak_mib=None)
 
 
 def _stray(row: DeviceSlot, total: float, samples: int) -> DeviceSlot:
@@ -463,6 +473,7 @@ def _stray(row: DeviceSlot, total: float, samples: int) -> DeviceSlot:
         samples=samples,
         memory_used_peak_mib=None,
         energy_wh=None,
+        idle_wh=None,
         process_sum=None,
     )
 
