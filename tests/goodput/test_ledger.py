@@ -23,7 +23,7 @@ from apps.goodput.domain.runs import RESTARTED
 from apps.usage.domain.amounts import NANO, Amounts
 
 HOUR = 3600
-LOST = ("Error", "OOMKilled", "Evicted", "NodeLost", "DeletionByTaintManager", *PREEMPTIONS)
+LOST = ("Error", "OOMKilled", "Evicted", "NodeLost", "DeletionByTaintManager", *sorted(PREEMPTIONS))
 NOT_LOST = ("Completed", "Deleted", "Succeeded", "DeadlineExceeded", "")
 Span = tuple[float, float | None]
 
