@@ -309,7 +309,7 @@ def test_the_capacity_plan_knows_bookings_that_have_not_begun(
     admin = Client()
     admin.force_login(portal.people["cleo"])
     page = admin.get("/capacity/plan/whole/").content.decode()
-    assert "demand is up to 8.5 GPUs a day, above the capacity of 8" in page
+    assert "the highest daily average is 8.5 GPUs, above the capacity of 8" in page
     (row,) = admin.get("/api/v1/capacity-plan").json()["results"]
     assert row["booked_peak_gpus"] == 8.5  # two on the whole day, one from noon on
 

@@ -78,7 +78,7 @@ class CapacityPlanRow:
     booked_peak_gpus: Annotated[
         float | None,
         Column(
-            *("With bookings", "GPUs", "Most on a day with bookings to come, with its forecast."),
+            *("With bookings", "GPUs", "Highest daily average: forecast and bookings to come."),
             api_note="Null where nothing is booked, or nothing forecast.",
         ),
     ]

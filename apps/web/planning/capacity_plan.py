@@ -482,10 +482,10 @@ def _bookings_text(plan: TierCapacityPlan) -> str:
         return f"None begins until {plan.forecast_until}."
     over = one.booked_peak > one.capacity_now
     return (
-        f"With bookings to come, demand is up to {gpus_text(one.booked_peak)} GPUs a day, "
-        f"{'above' if over else 'within'} the capacity of {gpus_text(one.capacity_now)}. They "
-        "count as used whole. A booking ends, so none is bought for it, and none is returned that "
-        "it needs."
+        f"With bookings to come, the highest daily average is {gpus_text(one.booked_peak)} GPUs, "
+        f"{'above' if over else 'within'} the capacity of {gpus_text(one.capacity_now)}. Bookings "
+        "count as fully used. They end, so no GPUs are bought for them, and none that they need "
+        "are returned."
     )
 
 
