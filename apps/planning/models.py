@@ -54,12 +54,13 @@ class QueueForecast(models.Model):
     """Expected queue times of a cluster, computed ahead by replays of what runs and is pending.
 
     `past` has what replays said of earlier work and how long it took ([tier, median, actual]), as
-    of `trained_at`. `rows` have the fields of `ForecastRow`, as of `at`. The process that computes
-    holds `lease_until`.
+    of `trained_at`, of days that are known since `trained_from`. `rows` have the fields of
+    `ForecastRow`, as of `at`. The process that computes holds `lease_until`.
     """
 
     cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)
     trained_at = models.DateTimeField(null=True)
+    trained_from = models.DateTimeField(null=True, blank=True)
     past = models.JSONField(default=list)
     at = models.DateTimeField(null=True)
     rows = models.JSONField(default=list)

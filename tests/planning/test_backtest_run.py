@@ -1,17 +1,17 @@
 """The daily backtest: computed once, kept, and shown without computing."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.test import Client
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.models import Cluster, NodeInterval, Pod
+from apps.clusters.models import Cluster, NodeInterval, Pod, WatchCoverage
 from apps.operations.services import derive_replays
 from apps.planning.models import Backtest
 from apps.planning.selectors import backtest_reports
 from apps.planning.services import backtest_clusters
-from tests.factories import make_user
+from tests.factories import make_user, note_collection
 from tests.planning.test_recorded_demand import HOUR, START, cluster
 
 __all__ = ["cluster"]
@@ -21,12 +21,42 @@ DAY = timedelta(days=1)
 
 
 def test_a_cluster_is_replayed_once_a_day(cluster: Cluster) -> None:
+    WatchCoverage.objects.update(end=START + 3 * DAY)
     assert [backtest_clusters(now=NOW + hours * HOUR) for hours in (0, 1, 24)] == [1, 0, 1]
     (found,) = backtest_reports(visibility=READER)
     assert (found.cluster, found.end, found.works) == ("west", START + 2 * DAY, 4)
     sums = found.rows[0]
     assert (sums.tier, sums.happened.allocated_gpu_hours > 0) == ("", True)
     assert any("same work" in text for text in found.assumptions)
+
+
+def test_a_backtest_of_the_first_day_is_replaced_as_days_are_collected(cluster: Cluster) -> None:
+    """As on a fresh install, on which beat comes before the days are collected."""
+    assert backtest_clusters(now=NOW) == 1
+    (found,) = backtest_reports(visibility=READER)
+    assert (found.start, found.end) == (START, START + DAY)
+    collect(cluster, START - 20 * HOUR, START)
+    assert [backtest_clusters(now=NOW + minute * HOUR / 60) for minute in (1, 2)] == [1, 0]
+    (found,) = backtest_reports(visibility=READER)
+    assert (found.start, found.end) == (START - DAY, START + DAY)
+    collect(cluster, START - 20 * DAY, START - DAY)
+    assert [backtest_clusters(now=NOW + minute * HOUR / 60) for minute in (3, 4)] == [1, 0]
+    (found,) = backtest_reports(visibility=READER)
+    assert (found.start, found.end) == (START - 13 * DAY, START + DAY)
+
+
+def test_days_that_are_not_known_are_not_replayed(cluster: Cluster) -> None:
+    WatchCoverage.objects.update(end=START + 5 * HOUR)
+    assert backtest_clusters(now=NOW) == 0
+    (found,) = backtest_reports(visibility=READER)
+    assert (found.rows, found.error) == ((), "The last day of west is not known yet.")
+    collect(cluster, START + 5 * HOUR, START + 12 * HOUR)
+    assert backtest_clusters(now=NOW + HOUR) == 1
+
+
+def collect(cluster: Cluster, start: datetime, end: datetime) -> None:
+    for number in range(round((end - start) / HOUR)):
+        note_collection(cluster, start + number * HOUR)
 
 
 def test_who_computes_holds_a_lease(cluster: Cluster) -> None:
@@ -36,6 +66,7 @@ def test_who_computes_holds_a_lease(cluster: Cluster) -> None:
 
 
 def test_the_last_figures_stay_where_nothing_is_recorded(cluster: Cluster) -> None:
+    WatchCoverage.objects.update(end=START + 2 * DAY)
     backtest_clusters(now=NOW)
     NodeInterval.objects.all().delete()
     assert backtest_clusters(now=NOW + DAY) == 0
@@ -60,7 +91,7 @@ def test_once_the_past_is_collected_the_same_day_is_replayed_anew(cluster: Clust
     kept = list(Pod.objects.all())
     Pod.objects.all().delete()
     steps = {one.step: one.done for one in derive_replays(lambda: NOW + HOUR)}
-    assert set(steps) == {"backtest", "layouts"}
+    assert set(steps) == {"capacity plan", "backtest", "layouts"}
     assert None not in steps.values()
     (found,) = backtest_reports(visibility=READER)
     assert found.works < 4, "without the pods there is less"

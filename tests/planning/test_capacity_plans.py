@@ -10,6 +10,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.models import Tier
+from apps.fairness.models import TierFairnessDay
 from apps.fairness.services import compute_hours, roll_days
 from apps.planning.domain.capacity_cases import CaseAction, SizePoint
 from apps.planning.models import CapacityPlan
@@ -44,9 +45,10 @@ def make_days() -> World:
     notes = make_workload(world.cluster, "speech", "train")
     make_pod(train, "big", created_at=START, cards=cards, units=7.0)
     make_pod(notes, "small", created_at=START, cards=cards, units=1.0)
-    # Canceled work is replayed to run as long as this.
+    # Canceled work is replayed to run as long as this does in the window: a second.
     before = START - HOUR
-    ran: dict[str, Any] = {"bound_at": before, "ended_at": before + _MINUTE, "tier": world.gold}
+    second = START + timedelta(seconds=1)
+    ran: dict[str, Any] = {"bound_at": before, "ended_at": second, "tier": world.gold}
     make_pod(notes, "quick", created_at=before, units=1.0, **ran)
     for day in range(DAYS):
         at = START + day * DAY + 6 * HOUR
@@ -86,14 +88,15 @@ def test_demand_is_allocated_and_what_is_pending_for_want_of_capacity(days_of_go
     assert plan.forecast_until is None
 
 
-def test_sizes_are_the_last_two_days_replayed(days_of_gold: World) -> None:
+def test_sizes_are_the_days_replayed_that_are_known(days_of_gold: World) -> None:
     plan_capacity(now=NOW)
     (plan,) = capacity_plans(NOW, booked={}, visibility=OUTSIDER)
     sizes = {size.gpus: size for size in plan.outlook.sizes}
     # Four GPUs for twelve hours on each day.
-    assert sizes[8.0].unmet_gpu_hours == pytest.approx(DAYS * 48)
+    assert sizes[8.0].unmet_gpu_hours == pytest.approx(DAYS * 48, abs=0.01)
     assert sizes[12.0].unmet_gpu_hours == 0
-    assert plan.outlook.replayed_days == 14
+    assert plan.outlook.replayed_days == DAYS
+    assert {row.replayed_days for row in plan.rows()} == {DAYS}
     bought = next(case for case in plan.cases if case.action is CaseAction.BUY)
     assert isinstance(bought.after, SizePoint)
     assert (bought.gpus, bought.after.gpus) == (4, 12.0)
@@ -101,11 +104,28 @@ def test_sizes_are_the_last_two_days_replayed(days_of_gold: World) -> None:
 
 def test_a_plan_is_made_once_a_day_and_again_with_more_days(days_of_gold: World) -> None:
     assert [plan_capacity(now=NOW), plan_capacity(now=NOW + HOUR)] == [1, 0]
-    CapacityPlan.objects.update(days=DAYS - 1)
+    CapacityPlan.objects.update(days=DAYS + 1)
     assert plan_capacity(now=NOW + timedelta(minutes=10)) == 0
     assert plan_capacity(now=NOW + HOUR) == 1
     CapacityPlan.objects.update(through=date(2026, 11, 17))
     assert plan_capacity(now=NOW + HOUR) == 1
+
+
+def test_a_plan_of_the_first_day_is_made_anew_with_the_days_before(days_of_gold: World) -> None:
+    """As on a fresh install, on which the newest day is collected first."""
+    early = TierFairnessDay.objects.filter(day__lt=date(2026, 11, 18))
+    kept = list(early)
+    early.delete()
+    plan_capacity(now=NOW)
+    (plan,) = capacity_plans(NOW, booked={}, visibility=OUTSIDER)
+    assert plan.outlook.replayed_days == 1
+    assert plan.outlook.as_it_is is not None
+    assert plan.outlook.as_it_is.unmet_gpu_hours == pytest.approx(48, abs=0.01)
+    TierFairnessDay.objects.bulk_create(kept)
+    assert plan_capacity(now=NOW + _MINUTE) == 1, "three times the days are not put off"
+    (plan,) = capacity_plans(NOW, booked={}, visibility=OUTSIDER)
+    assert plan.outlook.replayed_days == DAYS
+    assert [plan_capacity(now=NOW + 2 * _MINUTE), plan_capacity(now=NOW, anew=True)] == [0, 1]
 
 
 def test_a_tier_without_whole_days_has_no_plan(db: None) -> None:
@@ -137,12 +157,15 @@ def test_pages_and_api_show_the_same_plan(days_of_gold: World, admin_client: Cli
     page = admin_client.get("/capacity/plan/gold/").content.decode()
     assert "Buy 4 GPUs" in page
     assert "falls from 144 to 0 GPU-h" in page
+    assert "Last 3 days with other capacity" in page
+    assert "3 days replayed for each capacity: 16 Nov – 18 Nov" in page
     rows = admin_client.get("/api/v1/capacity-plan").json()["results"]
     assert [(row["tier"], row["action"], row["action_gpus"]) for row in rows] == [
         ("gold", "buy", 4),
     ]
     assert (rows[0]["forecast_gpus"], rows[0]["cost_per_month"]) == (None, None)
-    assert rows[0]["unmet_gpu_hours"] == pytest.approx(144.0)
+    assert rows[0]["unmet_gpu_hours"] == pytest.approx(144.0, abs=0.01)
+    assert rows[0]["replayed_days"] == DAYS
 
 
 def test_before_the_first_plan_pages_say_so(db: None, admin_client: Client) -> None:

@@ -8,12 +8,20 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.clusters.models import Cluster, Node, NodeInterval, Pod, Tier, TierRule
+from apps.clusters.models import (
+    Cluster,
+    Node,
+    NodeInterval,
+    Pod,
+    Tier,
+    TierRule,
+    WatchCoverage,
+)
 from apps.pending.models import Episode
 from apps.planning.models import LayoutPlan
 from apps.planning.selectors import blocking_pods, layout_reports
 from apps.planning.services import advise_layouts
-from tests.factories import BEGINNING, make_pod, make_user, make_workload
+from tests.factories import BEGINNING, make_pod, make_user, make_workload, note_collection
 from tests.planning.test_recorded_demand import HOUR, LABELS, START, cluster
 
 __all__ = ["cluster"]
@@ -50,6 +58,7 @@ def wanted(cluster: Cluster) -> Cluster:
 
 
 def test_a_cluster_is_advised_once_a_day(wanted: Cluster) -> None:
+    WatchCoverage.objects.update(end=START + 3 * DAY)
     assert [advise_layouts(now=NOW + hours * HOUR) for hours in (0, 1, 24)] == [1, 0, 1]
     (found,) = layout_reports(visibility=EVERYTHING)
     assert (found.cluster, found.end, found.error) == ("west", START + 2 * DAY, "")
@@ -57,7 +66,16 @@ def test_a_cluster_is_advised_once_a_day(wanted: Cluster) -> None:
     assert found.changed == len(found.advice.steps)
 
 
+def test_advice_of_the_first_day_is_replaced_as_days_are_collected(wanted: Cluster) -> None:
+    assert [advise_layouts(now=NOW), advise_layouts(now=NOW)] == [1, 0]
+    for number in range(2 * 24):
+        note_collection(wanted, START - (number + 1) * HOUR)
+    assert [advise_layouts(now=NOW), advise_layouts(now=NOW)] == [1, 0]
+    assert LayoutPlan.objects.get().start == START - 2 * DAY
+
+
 def test_who_computes_holds_a_lease_and_the_last_advice_stays(wanted: Cluster) -> None:
+    WatchCoverage.objects.update(end=START + 2 * DAY)
     LayoutPlan.objects.create(cluster=wanted, lease_until=NOW + HOUR)
     assert advise_layouts(now=NOW) == 0
     assert advise_layouts(now=NOW + 2 * HOUR) == 1

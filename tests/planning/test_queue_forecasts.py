@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from apps.clusters.models import Cluster, NodeInterval, Pod
+from apps.clusters.models import Cluster, NodeInterval, Pod, WatchCoverage
 from apps.planning.models import QueueForecast
 from apps.planning.selectors import queue_forecasts
 from apps.planning.services import forecast_queue_times
@@ -14,6 +14,7 @@ from tests.planning.test_recorded_demand import HOUR, START, cluster, whole
 __all__ = ["cluster"]
 pytestmark = pytest.mark.django_db
 NOW = START + timedelta(days=20)
+DAY = timedelta(days=1)
 
 
 @pytest.fixture
@@ -45,6 +46,18 @@ def test_forecasts_are_computed_every_quarter_of_an_hour(busy: Cluster) -> None:
     # The queue has four GPUs, which are held for about three hours more.
     assert row.starts_now == 0.0
     assert 0.5 * 3600 < row.queued[1] < 8 * 3600
+
+
+def test_more_known_days_are_learnt_from_at_once(busy: Cluster) -> None:
+    WatchCoverage.objects.update(start=NOW - 2 * DAY, end=NOW + DAY)
+    at = [NOW + timedelta(minutes=20 * number) for number in range(4)]
+    forecast_queue_times(now=at[0])
+    forecast_queue_times(now=at[1])
+    assert QueueForecast.objects.get().trained_at == at[0]
+    WatchCoverage.objects.update(start=NOW - 15 * DAY)
+    forecast_queue_times(now=at[2])
+    forecast_queue_times(now=at[3])
+    assert QueueForecast.objects.get().trained_at == at[2]
 
 
 def test_old_forecasts_are_none(busy: Cluster) -> None:

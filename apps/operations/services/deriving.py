@@ -95,6 +95,7 @@ _OF_HISTORY: Sequence[DerivingStep] = (
 )
 
 _OF_REPLAYS: Sequence[DerivingStep] = (
+    DerivingStep("capacity plan", lambda now: planning.plan_capacity(now=now, anew=True)),
     DerivingStep("backtest", lambda now: planning.backtest_clusters(now=now, anew=True)),
     DerivingStep("layouts", lambda now: planning.advise_layouts(now=now, anew=True)),
 )
@@ -118,7 +119,8 @@ def derive_after_history(clock: Clock) -> list[StepRun]:
 def derive_replays(clock: Clock) -> list[StepRun]:
     """Replay what was recorded of the last weeks, also where that was done today already.
 
-    Beat does it once a day: of a day in which the past is collected that would be too early.
+    Beat does it once a day, and again as more days are known. After all were collected it is not
+    put off until beat's next round.
     """
     return list(run_steps(_OF_REPLAYS, clock))
 

@@ -9,7 +9,12 @@ from apps.planning.selectors.capacity_plans import (
     TierCapacityPlan,
     capacity_plans,
 )
-from apps.planning.selectors.demand import NothingRecorded, RecordedDemand, recorded_demand
+from apps.planning.selectors.demand import (
+    NothingRecorded,
+    RecordedDemand,
+    recorded_demand,
+    recorded_window,
+)
 from apps.planning.selectors.families import family_history
 from apps.planning.selectors.forecasts import queue_forecasts
 from apps.planning.selectors.gang_rows import GangRow, gang_rows

@@ -126,6 +126,17 @@ class CapacityPlanRow:
     wait_p95_after_seconds: Annotated[
         float | None, Column("p95 after", "s", "The same after the action.")
     ]
+    replayed_days: Annotated[
+        int | None,
+        Column(
+            *(
+                "Days replayed",
+                "d",
+                "Last days that the replay rests on: 14, or as many as are known.",
+            ),
+            api_note="Null where nothing was replayed.",
+        ),
+    ]
     data_through: Annotated[
         date, Column("Data through", help="The newest day of the plan.", off_page=True)
     ]
@@ -211,6 +222,7 @@ class TierCapacityPlan:
             unmet_after_gpu_hours=after.unmet_gpu_hours if after else None,
             wait_p95_seconds=before.p95_seconds if before else None,
             wait_p95_after_seconds=after.p95_seconds if after else None,
+            replayed_days=one.replayed_days or None,
             data_through=self.through,
             computed_at=self.computed_at,
         )

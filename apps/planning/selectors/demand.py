@@ -16,7 +16,14 @@ from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind
 from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED, TierRule
-from apps.clusters.domain.window import HOUR_SECONDS, TimeSpan, Window, from_seconds, overlap
+from apps.clusters.domain.window import (
+    HOUR_SECONDS,
+    TimeSpan,
+    Window,
+    from_seconds,
+    overlap,
+    union,
+)
 from apps.clusters.models import Cluster, Pod, UnixSeconds, WatchCoverage
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services import (
@@ -37,6 +44,7 @@ from apps.planning.domain.cluster_replay.inputs import (
     ReplayNode,
 )
 from apps.planning.domain.recorded.constraints import NodeLabels, constrained, with_observed
+from apps.planning.domain.recorded.days import known_days
 from apps.planning.domain.recorded.nodes import largest_nodes, replay_nodes
 from apps.planning.domain.recorded.queues import RecordedQueues, recorded_queues
 from apps.planning.domain.recorded.series_nodes import NodeTierHour, SeriesNodes, series_nodes
@@ -72,6 +80,37 @@ _HELD_UP = frozenset({GATED, INACTIVE, MISCONFIGURED, STOPPED})
 
 class NothingRecorded(LookupError):
     """Nothing is known of a cluster's nodes in a window, and why, in one sentence."""
+
+
+def recorded_window(cluster: str, window: Window) -> Window:
+    """Return the last days of a window that are known: replays rest on no others.
+
+    A day is known where most of it was collected or watched. Three queries. Raises
+    NothingRecorded where not even the last day is.
+    """
+    found = Cluster.objects.filter(name=cluster).order_by("pk").first()
+    if found is None:
+        raise NothingRecorded(f"There is no cluster {cluster}.")
+    hours = CollectionWindow.objects.filter(
+        cluster=found,
+        state=CollectionState.COMPLETE.value,
+        withheld=False,
+        hour__gte=window.start,
+        hour__lt=window.end,
+    ).order_by("hour")
+    starts = [hour.timestamp() for hour in hours.values_list("hour", flat=True)]
+    collected = ((start, start + HOUR_SECONDS) for start in starts)
+    known = union([*watched_spans(found, window), *collected])
+    end, day = window.end_seconds, 24 * HOUR_SECONDS
+    count = round((end - window.start_seconds) / day)
+    back = [
+        overlap(known, end - number * day, end - (number - 1) * day) / HOUR_SECONDS
+        for number in range(1, count + 1)
+    ]
+    days = known_days(back)
+    if not days:
+        raise NothingRecorded(f"The last day of {cluster} is not known yet.")
+    return Window(max(window.start, window.end - timedelta(days=days)), window.end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import Q
+
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.services import leases
 from apps.clusters.domain.window import Window
@@ -18,7 +20,12 @@ from apps.planning.domain.cluster_replay.backtest import (
 )
 from apps.planning.domain.cluster_replay.inputs import Packing
 from apps.planning.models import Backtest
-from apps.planning.selectors import NothingRecorded, RecordedDemand, recorded_demand
+from apps.planning.selectors import (
+    NothingRecorded,
+    RecordedDemand,
+    recorded_demand,
+    recorded_window,
+)
 
 BACKTEST_DAYS = 14
 PACKING_DAYS = 7
@@ -29,8 +36,9 @@ _LEASE = timedelta(minutes=15)
 def backtest_clusters(*, now: datetime, anew: bool = False) -> int:
     """Replay the last 14 whole days of each cluster that is due; return how many were replayed.
 
-    A cluster is due once a day, or at once `anew`, after its past was collected. Where nothing is
-    recorded that is noted, and tried again next time.
+    Fewer where fewer are known. A cluster is due once a day, as soon as another day before is
+    known, or at once `anew`, after its past was collected. Where nothing is recorded that is
+    noted, and tried again next time.
     """
     return sum(_backtest(one.pk, one.name, now, anew=anew) for one in active_clusters())
 
@@ -38,21 +46,37 @@ def backtest_clusters(*, now: datetime, anew: bool = False) -> int:
 def _backtest(cluster_id: int, name: str, now: datetime, *, anew: bool) -> int:
     Backtest.objects.bulk_create([Backtest(cluster_id=cluster_id)], ignore_conflicts=True)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    window, problem = last_days(name, midnight)
     due = Backtest.objects.filter(cluster_id=cluster_id)
     if not anew:
-        due = due.exclude(tried_at__gte=midnight, error="")
+        due = due.exclude(of_today(midnight, window))
     held = leases.take(due.order_by("pk"), now, lease_until=now + _LEASE)
     if held is None:
         return 0
-    window = Window(midnight - BACKTEST_DAYS * _DAY, midnight)
-    values: dict[str, Any] = {"tried_at": now, "lease_until": None}
+    values: dict[str, Any] = {"tried_at": now, "lease_until": None, "error": problem}
     try:
-        demand = recorded_demand(name, window, visibility=EVERYTHING)
-        values |= _computed(demand, _packing(name, window), now)
+        if not problem:
+            demand = recorded_demand(name, window, visibility=EVERYTHING)
+            values |= _computed(demand, _packing(name, window), now)
     except NothingRecorded as error:
         values["error"] = str(error)
     Backtest.objects.filter(pk=held.pk).update(**values)
     return int("rows" in values)
+
+
+def last_days(name: str, midnight: datetime) -> tuple[Window, str]:
+    """Return the last whole days of a cluster that are known, and why none are, if so."""
+    window = Window(midnight - BACKTEST_DAYS * _DAY, midnight)
+    try:
+        return recorded_window(name, window), ""
+    except NothingRecorded as error:
+        return window, str(error)
+
+
+def of_today(midnight: datetime, window: Window) -> Q:
+    """Return the condition on rows of today that rest on all days that are known by now."""
+    # On a fresh install the first round finds one day, and the next ones find more.
+    return Q(tried_at__gte=midnight, error="", start__lt=window.start + _DAY)
 
 
 def recorded_span(demand: RecordedDemand) -> RecordedSpan:

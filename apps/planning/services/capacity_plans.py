@@ -17,6 +17,7 @@ from apps.pending.domain.diagnosis import OF_DEMAND
 from apps.pending.selectors import PendingGrouping, pending_history
 from apps.planning.domain.capacity_cases import SizePoint, TierOutlook
 from apps.planning.domain.forecast import forecast
+from apps.planning.domain.recorded.days import FEWEST_HOURS, known_days
 from apps.planning.models import CapacityPlan
 from apps.planning.selectors import CapacityUnknown, TooMuchToReplay, replayed_sizes
 from apps.usage.domain.amounts import NANO, Amounts, hours
@@ -27,18 +28,19 @@ HISTORY_DAYS = 400
 FORECAST_DAYS = 91
 RECENT_DAYS = 28
 REPLAYED_DAYS = (14, 7, 3)
-"""Days that are replayed; fewer where there is too much work in them."""
+"""Days that are replayed: no more than are known, fewer where there is too much work in them."""
 _AGAIN_AFTER = timedelta(minutes=30)
-# A day of which less is known says little of its mean.
-_FEWEST_HOURS = 12
+# Half as many again: what the plan says may be another thing, and that is not put off.
+_CLEARLY_MORE = 1.5
 _WEEK_HOURS = 7 * 24
 
 
-def plan_capacity(*, now: datetime) -> int:
+def plan_capacity(*, now: datetime, anew: bool = False) -> int:
     """Work out the outlook of each tier that has newer days, or more of them; return how many.
 
     A tier without a known day with capacity has none. While past days are still being collected
-    an outlook is made anew every half hour.
+    an outlook is made anew every half hour; at once where half as many again are known, and
+    `anew`, after they were collected.
     """
     zone = report().zone
     today = day_of(now, zone)
@@ -46,7 +48,7 @@ def plan_capacity(*, now: datetime) -> int:
     by_tier = {
         tier: days
         for tier, days in tier_days(window, visibility=EVERYTHING).items()
-        if any(day.hours >= _FEWEST_HOURS and day.capacity_gpu_hours for day in days.values())
+        if any(day.hours >= FEWEST_HOURS and day.capacity_gpu_hours for day in days.values())
     }
     known = {
         one.tier_id: one
@@ -55,7 +57,7 @@ def plan_capacity(*, now: datetime) -> int:
     due = [
         tier
         for tier in Tier.objects.filter(name__in=by_tier).order_by("position", "name")
-        if _is_due(known.get(tier.pk), by_tier[tier.name], now)
+        if anew or _is_due(known.get(tier.pk), by_tier[tier.name], now)
     ]
     if not due:
         return 0
@@ -77,6 +79,8 @@ def plan_capacity(*, now: datetime) -> int:
 
 def _is_due(plan: CapacityPlan | None, days: Mapping[date, TierDay], now: datetime) -> bool:
     if plan is None or plan.through != max(days):
+        return True
+    if len(days) >= _CLEARLY_MORE * plan.days:
         return True
     return plan.days != len(days) and plan.computed_at <= now - _AGAIN_AFTER
 
@@ -121,7 +125,7 @@ class _OutlookReader:
         first, last = min(days), max(days)
         dates = [first + timedelta(days=n) for n in range((last - first).days + 1)]
         known = [
-            day if (day := days.get(at)) and day.hours >= _FEWEST_HOURS else None for at in dates
+            day if (day := days.get(at)) and day.hours >= FEWEST_HOURS else None for at in dates
         ]
         demand = tuple(
             None if day is None else self._demand(tier, at, day)
@@ -144,7 +148,13 @@ class _OutlookReader:
             spot_ratio=self.spot.get(tier),
             allocation_by_hour=tuple(self.by_hour.get(tier, ())),
         )
-        return _with_sizes(found, self.window.end)
+        return _with_sizes(found, self.window.end, self._replayable(tier))
+
+    def _replayable(self, tier: str) -> int:
+        """Return how many of the last days of a tier are known well enough to be replayed."""
+        days, last = self.days[tier], day_of(self.window.end, report().zone)
+        back = (days.get(last - timedelta(days=n)) for n in range(1, REPLAYED_DAYS[0] + 1))
+        return known_days([0.0 if day is None else day.hours for day in back])
 
     def _demand(self, tier: str, at: date, day: TierDay) -> float:
         """Return the mean GPUs asked for on a day: allocated, and pending for want of capacity."""
@@ -202,11 +212,12 @@ def _by_hour_of_week(rows: Iterable[UsageRow]) -> dict[str, list[float | None]]:
     }
 
 
-def _with_sizes(outlook: TierOutlook, end: datetime) -> TierOutlook:
-    """Return the outlook with its last days replayed, as many as are not too much."""
+def _with_sizes(outlook: TierOutlook, end: datetime, known: int) -> TierOutlook:
+    """Return the outlook with its last days replayed: all `known` ones that are not too much."""
     zone = report().zone
-    reason = ""
-    for days in REPLAYED_DAYS:
+    reason = "" if known else "The last days of this tier are not known."
+    # Also 10 where these are known: work of days that nobody saw must not count as none.
+    for days in dict.fromkeys(min(known, most) for most in REPLAYED_DAYS if known):
         window = Window(day_start(day_of(end, zone) - timedelta(days=days), zone), end)
         try:
             sizes: tuple[SizePoint, ...] = replayed_sizes(

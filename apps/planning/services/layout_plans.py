@@ -17,19 +17,18 @@ from apps.planning.domain.layouts.figures import DemandWindow
 from apps.planning.domain.layouts.options import layout_choices
 from apps.planning.models import Backtest, LayoutPlan
 from apps.planning.selectors import NothingRecorded, RecordedDemand, recorded_demand
-from apps.planning.services.backtests import BACKTEST_DAYS
+from apps.planning.services.backtests import last_days, of_today
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
 from apps.usage.selectors import usage_rows
 
-_DAY = timedelta(days=1)
 _LEASE = timedelta(minutes=15)
 
 
 def advise_layouts(*, now: datetime, anew: bool = False) -> int:
     """Work out the layouts of each cluster that is due; return of how many.
 
-    A cluster is due once a day, or at once `anew`, after its past was collected. Where nothing is
-    recorded that is noted, and tried again next time.
+    A cluster is due once a day, as soon as another day before is known, or at once `anew`, after
+    its past was collected. Where nothing is recorded that is noted, and tried again next time.
     """
     return sum(_advise(one.pk, one.name, now, anew=anew) for one in active_clusters())
 
@@ -37,19 +36,19 @@ def advise_layouts(*, now: datetime, anew: bool = False) -> int:
 def _advise(cluster_id: int, name: str, now: datetime, *, anew: bool) -> int:
     LayoutPlan.objects.bulk_create([LayoutPlan(cluster_id=cluster_id)], ignore_conflicts=True)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    window, problem = last_days(name, midnight)
     due = LayoutPlan.objects.filter(cluster_id=cluster_id)
     if not anew:
-        due = due.exclude(tried_at__gte=midnight, error="")
+        due = due.exclude(of_today(midnight, window))
     held = leases.take(due.order_by("pk"), now, lease_until=now + _LEASE)
     if held is None:
         return 0
-    window = Window(midnight - BACKTEST_DAYS * _DAY, midnight)
-    values: dict[str, Any] = {"tried_at": now, "lease_until": None}
+    values: dict[str, Any] = {"tried_at": now, "lease_until": None, "error": problem}
     try:
-        demand = recorded_demand(name, window, visibility=EVERYTHING)
+        demand = None if problem else recorded_demand(name, window, visibility=EVERYTHING)
     except NothingRecorded as error:
-        values["error"] = str(error)
-    else:
+        demand, values["error"] = None, str(error)
+    if demand is not None:
         values |= {
             "start": window.start,
             "end": window.end,

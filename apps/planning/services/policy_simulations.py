@@ -23,7 +23,12 @@ from apps.planning.domain.policy_change import (
 )
 from apps.planning.domain.policy_effects import PolicyEffects, RecordedWeeks, policy_effects
 from apps.planning.models import PolicySimulation
-from apps.planning.selectors import NothingRecorded, RecordedDemand, recorded_demand
+from apps.planning.selectors import (
+    NothingRecorded,
+    RecordedDemand,
+    recorded_demand,
+    recorded_window,
+)
 from apps.planning.selectors.backtests import usual_packing
 from apps.planning.selectors.policy_inputs import (
     idle_before_end,
@@ -146,12 +151,11 @@ def simulate_policies(*, now: datetime) -> int:
 def recorded_weeks(
     cluster: Cluster, change: PolicyChange, *, now: datetime
 ) -> tuple[RecordedWeeks, RecordedDemand]:
-    """Return the last two weeks of a cluster, as policies are replayed on them.
-
-    Raises NothingRecorded.
+    """Return the last two weeks of a cluster, as policies are replayed on them; fewer days where
+    fewer are known. Raises NothingRecorded.
     """
     end = now.replace(minute=0, second=0, microsecond=0)
-    window = Window(end - timedelta(days=REPLAYED_DAYS), end)
+    window = recorded_window(cluster.name, Window(end - timedelta(days=REPLAYED_DAYS), end))
     demand = recorded_demand(cluster.name, window, visibility=EVERYTHING)
     limited = change.idle_minutes is not None
     idle = idle_before_end(demand, cluster.name) if limited else [0.0] * len(demand.works)

@@ -20,7 +20,12 @@ from apps.planning.domain.queue_time_ranges import (
     forecast,
 )
 from apps.planning.models import QueueForecast
-from apps.planning.selectors import NothingRecorded, RecordedDemand, recorded_demand
+from apps.planning.selectors import (
+    NothingRecorded,
+    RecordedDemand,
+    recorded_demand,
+    recorded_window,
+)
 from apps.planning.selectors.backtests import usual_packing
 
 HISTORY = timedelta(days=21)
@@ -37,8 +42,9 @@ _MOST_ROWS = 120
 def forecast_queue_times(*, now: datetime) -> int:
     """Compute the expected queue times of each cluster that is due; return how many rows there are.
 
-    Due every 15 minutes; how far replays were off is learnt once a day. Where nothing is recorded
-    there are no rows, and a preflight answers from plain history.
+    Due every 15 minutes; how far replays were off is learnt once a day, and again as soon as
+    another day before is known. Where nothing is recorded there are no rows, and a preflight
+    answers from plain history.
     """
     return sum(_forecast(one.pk, one.name, now) for one in active_clusters())
 
@@ -57,12 +63,28 @@ def _forecast(cluster_id: int, name: str, now: datetime) -> int:
         return 0
     tiers = tier_forecasters(demand, usual_packing(cluster_id))
     past = [PastForecast(*one) for one in held.past]
-    if held.trained_at is None or held.trained_at <= now - _TRAINED_FOR:
+    since = _known_since(name, demand.window)
+    if _learns_again(held, since, now):
         past = list(past_forecasts(tiers, demand.window))
-        values |= {"past": [list(one) for one in past], "trained_at": now}
+        values |= {"past": [list(one) for one in past]}
+        values |= {"trained_at": now, "trained_from": since}
     values["rows"] = [asdict(row) for row in _rows(tiers, past, now.timestamp())]
     QueueForecast.objects.filter(pk=held.pk).update(**values)
     return len(values["rows"])
+
+
+def _known_since(name: str, window: Window) -> datetime:
+    try:
+        return recorded_window(name, window).start
+    except NothingRecorded:
+        return window.end
+
+
+def _learns_again(row: QueueForecast, since: datetime, now: datetime) -> bool:
+    if row.trained_at is None or row.trained_at <= now - _TRAINED_FOR:
+        return True
+    # What the first days of an install taught is not held on to until tomorrow.
+    return row.trained_from is not None and since <= row.trained_from - _TRAINED_FOR
 
 
 def tier_forecasters(demand: RecordedDemand, packing: Packing) -> Mapping[str, TierForecaster]:

@@ -157,6 +157,11 @@ def gpus_words(number: float) -> str:
     return f"{text} GPU{'' if text == '1' else 's'}"
 
 
+def days_words(number: int) -> str:
+    """Write a number of days with its noun: `1 day`, `14 days`."""
+    return f"{number} day{'' if number == 1 else 's'}"
+
+
 def unit_words(amount: str, units: str) -> str:
     """Return the unit of an amount as it is written: `GPUs`, of `1` it is `GPU`."""
     return _PLURAL.sub("", units, count=1) if amount == "1" else units

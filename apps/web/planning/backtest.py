@@ -52,7 +52,8 @@ def _table(found: Sequence[BacktestReport], reading: QuerySession) -> Table:
         columns=list(_COLUMNS),
         rows=[TableRow(_line(one.cluster, row)) for one in found for row in one.rows],
         zone=reading.choice.zone,
-        empty="Not computed yet. A worker replays the last 14 days once a day.",
+        empty="Not computed yet. A worker replays the last 14 days once a day, fewer where fewer "
+        "are known.",
         on_phone=("tier", "unmet_change", "allocated_change"),
     )
 

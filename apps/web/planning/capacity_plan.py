@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.http import HttpResponseBase
 
@@ -21,6 +22,7 @@ from apps.web.components.formats import (
     Format,
     Value,
     days_text,
+    days_words,
     duration,
     gpus_text,
     gpus_words,
@@ -173,7 +175,7 @@ def _shown(
         "drawings": [_week(own)],
         "skill": _skill_text(own),
         "bookings": _bookings_text(own),
-        "replayed": _replayed_text(own),
+        "replayed": _replayed_text(own, reading.choice.zone),
         "through": days_text(own.first_day, own.through, reading.choice.zone),
     }
 
@@ -218,7 +220,7 @@ def _reason_to_buy(case: CapacityCase, plan: TierCapacityPlan) -> str:
     if case.before is not None and case.after is not None:
         more = gpus_words(round(case.after.gpus - case.before.gpus))
         texts.append(
-            f"With {more} more, pending of {plan.outlook.replayed_days} replayed days falls from "
+            f"With {more} more, pending of {days_words(plan.outlook.replayed_days)} falls from "
             f"{gpus_text(case.before.unmet_gpu_hours)} to "
             f"{gpus_text(case.after.unmet_gpu_hours)} GPU-h, and p95 queue time from "
             f"{_duration(case.before.p95_seconds)} to {_duration(case.after.p95_seconds)}."
@@ -237,7 +239,7 @@ def _reason_to_return(plan: TierCapacityPlan) -> str:
     high = gpus_text(ahead[2]) if ahead else ""
     return (
         f"The high end of the forecast is {high} GPUs, and the last "
-        f"{plan.outlook.replayed_days} days had room without them."
+        f"{days_words(plan.outlook.replayed_days)} had room without them."
     )
 
 
@@ -284,7 +286,7 @@ def _figures(plan: TierCapacityPlan) -> FigureRow:
             gpus_text(now.unmet_gpu_hours),
             "GPU-h",
             note=f"p95 queue time {_duration(now.p95_seconds)}",
-            basis=f"{one.replayed_days} days",
+            basis=days_words(one.replayed_days),
         ),
         no_data("Spot", "The capacity of these days is not known.")
         if one.spot_ratio is None
@@ -428,7 +430,7 @@ def _size_table(plan: TierCapacityPlan, reading: QuerySession) -> Table:
 
     return Table(
         id="sizes",
-        title=f"Last {days} days with other capacity" if days else "Other capacity",
+        title=f"Last {days_words(days)} with other capacity" if days else "Other capacity",
         columns=[*_SIZE_COLUMNS, *of_money],
         rows=[TableRow(values(size)) for size in one.sizes],
         zone=reading.choice.zone,
@@ -489,8 +491,10 @@ def _bookings_text(plan: TierCapacityPlan) -> str:
     )
 
 
-def _replayed_text(plan: TierCapacityPlan) -> str:
+def _replayed_text(plan: TierCapacityPlan, zone: ZoneInfo) -> str:
     one = plan.outlook
     if not one.replayed_days:
         return one.not_replayed or NOT_COMPUTED
-    return f"{one.replayed_days} days replayed for each capacity."
+    first = plan.through - timedelta(days=one.replayed_days - 1)
+    days = days_text(first, plan.through, zone)
+    return f"{days_words(one.replayed_days)} replayed for each capacity: {days}."
