@@ -5,12 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.domain.resources import (
+    counts_no_device,
     desanitise,
     effective_request,
     gpu_amounts,
     is_gpu,
     parse_quantity,
     sanitise,
+    whole_request,
 )
 
 
@@ -23,6 +25,14 @@ from apps.clusters.domain.resources import (
         ("amd.com/gpu", True),
         ("gpu.intel.com/xe", True),
         ("gpu.intel.com/i915_monitoring", False),
+        ("aws.amazon.com/neuroncore", True),
+        ("habana.ai/gaudi", True),
+        ("google.com/tpu", True),
+        ("huawei.com/Ascend910", True),
+        ("huawei.com/Ascend910-4c", False),
+        ("nvidia.com/gpumem", True),
+        ("nvidia.com/gpumem-percentage", False),
+        ("nvidia.com/gpucores", False),
         ("cpu", False),
         ("rdma/hca", False),
         ("example.com/accelerator", False),
@@ -53,6 +63,24 @@ def test_other_texts_are_no_quantity(text: object) -> None:
 def test_a_strange_amount_does_not_hide_the_others() -> None:
     amounts = {"nvidia.com/gpu": "8", "nvidia.com/mig-1g.5gb": "lots", "cpu": "4"}
     assert gpu_amounts(amounts) == {"nvidia.com/gpu": 8.0}
+
+
+def test_what_hami_counts_of_each_gpu_is_no_number_of_gpus() -> None:
+    amounts = {"nvidia.com/gpu": "2", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
+    spec = {"containers": [{"resources": {"limits": amounts | {"cpu": "4"}}}]}
+    assert gpu_amounts(amounts) == {"nvidia.com/gpu": 2.0}
+    assert effective_request(spec["containers"]) == {"nvidia.com/gpu": 2.0}
+    # The scheduler, too, passes over it: no node offers any.
+    assert whole_request(spec) == {"cpu": 4.0, "nvidia.com/gpu": 2.0}
+    assert [counts_no_device(sanitise(one)) for one in amounts] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    "resource",
+    ["aws.amazon.com/neuron", "habana.ai/gaudi", "google.com/tpu", "huawei.com/Ascend910B"],
+)
+def test_resources_of_other_vendors_come_back_from_series(resource: str) -> None:
+    assert desanitise(sanitise(resource)) == resource
 
 
 def container(units: int, *, always: bool = False) -> dict[str, Any]:

@@ -6,7 +6,23 @@ from functools import lru_cache
 from math import isfinite, nan
 from typing import Any
 
-PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-", "amd.com/gpu", "gpu.intel.com/")
+GPU = "nvidia.com/gpu"
+GPU_MEMORY = "nvidia.com/gpumem"
+"""MiB of a GPU that HAMi shares."""
+PREFIXES = (
+    GPU,
+    "nvidia.com/mig-",
+    "amd.com/gpu",
+    "gpu.intel.com/",
+    "aws.amazon.com/neuron",
+    "habana.ai/gaudi",
+    "google.com/tpu",
+    "huawei.com/Ascend",
+)
+# What HAMi lets a pod ask for of each GPU, beside the number of GPUs. Its own scheduler alone
+# counts these; no node offers them.
+_OF_EACH_GPU = frozenset({GPU_MEMORY, "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"})
+_ASCEND_PART = re.compile(r"^huawei\.com/Ascend\w+-")
 _MONITORING = "_monitoring"
 GPU_DRIVERS = frozenset({"gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com"})
 """Drivers of dynamic resource allocation whose devices are GPUs."""
@@ -19,7 +35,13 @@ _KNOWN = (
     "amd.com/gpu",
     "gpu.intel.com/i915",
     "gpu.intel.com/xe",
+    "aws.amazon.com/neuron",
+    "aws.amazon.com/neurondevice",
+    "aws.amazon.com/neuroncore",
+    "habana.ai/gaudi",
+    "google.com/tpu",
 )
+_ASCEND_SANITISED = re.compile(r"^huawei_com_(Ascend\w+)$")
 _SUFFIXES = {
     "m": 1e-3,
     "k": 1e3,
@@ -44,10 +66,27 @@ _Read = Callable[[Mapping[str, object]], dict[str, float]]
 
 def is_gpu(resource: str, named: Collection[str] = ()) -> bool:
     """Say whether `resource` is a GPU resource: by its prefix, or because a tier names it."""
-    # Intel's `…_monitoring` shows all GPUs to a pod and allocates none.
-    return resource in named or (
-        resource.startswith(PREFIXES) and not resource.endswith(_MONITORING)
+    if resource in named:
+        return True
+    return resource.startswith(PREFIXES) and not _is_no_device(resource)
+
+
+def _is_no_device(resource: str) -> bool:
+    # Intel's `…_monitoring` shows all GPUs to a pod and allocates none. Parts of an Ascend device
+    # are of sizes that no label tells.
+    return (
+        resource.endswith(_MONITORING)
+        or resource in _OF_EACH_GPU - {GPU_MEMORY}
+        or _ASCEND_PART.match(resource) is not None
     )
+
+
+_UNCOUNTED_SANITISED = frozenset(re.sub(r"[^A-Za-z0-9_]", "_", name) for name in _OF_EACH_GPU)
+
+
+def counts_no_device(sanitised: str) -> bool:
+    """Say of a resource, as kube-state-metrics writes it, that units of it are no devices."""
+    return sanitised.endswith(_MONITORING) or sanitised in _UNCOUNTED_SANITISED
 
 
 def names_gpus(device_class: str, named: Collection[str] = ()) -> bool:
@@ -88,7 +127,9 @@ def gpu_amounts(amounts: Mapping[str, object], named: Collection[str] = ()) -> d
 
     An amount that cannot be read counts as absent: one strange node must not hide the others.
     """
-    return all_amounts({r: amount for r, amount in amounts.items() if is_gpu(r, named)})
+    return all_amounts(
+        {r: n for r, n in amounts.items() if is_gpu(r, named) and r not in _OF_EACH_GPU}
+    )
 
 
 def all_amounts(amounts: Mapping[str, object]) -> dict[str, float]:
@@ -122,12 +163,17 @@ def whole_request(spec: Mapping[str, Any]) -> dict[str, float]:
     runtime class is added.
     """
     containers, inits = spec.get("containers") or (), spec.get("initContainers") or ()
-    found = _effective(containers, inits, all_amounts)
+    found = _effective(containers, inits, _scheduled)
     whole = spec.get("resources")
     if whole:
-        found |= {r: n for r, n in _container_request(spec, all_amounts).items() if n > 0}
+        found |= {r: n for r, n in _container_request(spec, _scheduled).items() if n > 0}
     overhead = spec.get("overhead")
     return _sum((found, all_amounts(overhead))) if overhead else found
+
+
+def _scheduled(amounts: Mapping[str, object]) -> dict[str, float]:
+    # The scheduler passes over what HAMi's extender counts: no node has any of it.
+    return all_amounts({r: n for r, n in amounts.items() if r not in _OF_EACH_GPU})
 
 
 def _effective(
@@ -179,6 +225,8 @@ def desanitise(name: str, named: Collection[str] = ()) -> str:
     for known in (*named, *_KNOWN):
         if sanitise(known) == name:
             return known
+    if ascend := _ASCEND_SANITISED.match(name):
+        return f"huawei.com/{ascend[1]}"
     match = _MIG_SANITISED.match(name)
     if match is None:
         return name

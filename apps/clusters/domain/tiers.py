@@ -11,7 +11,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from apps.clusters.domain.accelerators import CORES_LABEL, MEMORY_LABEL, NEURON_CORE
 from apps.clusters.domain.devices.mig import mig_part
+from apps.clusters.domain.resources import GPU, GPU_MEMORY
 
 UNMATCHED = "unmatched"
 UNDETERMINED = "undetermined"
@@ -23,6 +25,13 @@ BUILTIN_TIERS = (UNMATCHED, UNDETERMINED)
 
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 AMD_PRODUCT_LABEL = "amd.com/gpu.product-name"
+MODEL_LABELS = (
+    "cloud.google.com/gke-accelerator",
+    "cloud.google.com/gke-tpu-accelerator",
+    "karpenter.k8s.aws/instance-accelerator-name",
+    "node.kubernetes.io/npu.chip.name",
+)
+"""Labels that name the model of GPUs or accelerators where their vendor's own does not."""
 _REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 _STRATEGY_LABEL = "nvidia.com/gpu.sharing-strategy"
 _SHARING_STRATEGIES = frozenset({"time-slicing", "mps"})
@@ -66,7 +75,9 @@ class TierRule:
 
     def asks_for(self, resource: str) -> bool:
         """Say whether it names a resource or device class."""
-        return resource in self.resources or resource in self.device_classes
+        # HAMi gives memory to pods that ask for GPUs: it is of the tiers of these.
+        asked = GPU if resource == GPU_MEMORY else resource
+        return asked in self.resources or resource in self.device_classes
 
 
 def tier_of(resource: str, labels: Mapping[str, str], rules: Sequence[TierRule]) -> str:
@@ -129,12 +140,25 @@ def unit_weight(resource: str, labels: Mapping[str, str]) -> float:
     """Return the GPU-equivalents of one unit of `resource` on a node with `labels`.
 
     A whole GPU weighs 1, a MIG device its compute slices over the GPU's, a replica of either 1 /
-    replicas. The node's labels decide, not the tier: they say what the device plug-in offers.
+    replicas, a MiB of a GPU 1 / its memory, a core of a Neuron device 1 / cores. The node's labels
+    decide, not the tier: they say what the device plug-in offers.
     """
+    if resource in _PARTS:
+        return 1.0 / _number(labels.get(_PARTS[resource], ""))
     profile = mig_profile(resource, labels)
     # Under the strategy `single` MIG devices are offered as `nvidia.com/gpu`.
     part = mig_part(profile, gpu_model(labels)) if profile else 1.0
     return part / _replicas(resource, profile, labels)
+
+
+_PARTS = {NEURON_CORE: CORES_LABEL, GPU_MEMORY: MEMORY_LABEL}
+
+
+def _number(text: str) -> float:
+    try:
+        return max(1.0, float(text))
+    except ValueError:
+        return 1.0
 
 
 def is_shared(resource: str, labels: Mapping[str, str]) -> bool:
@@ -143,7 +167,11 @@ def is_shared(resource: str, labels: Mapping[str, str]) -> bool:
     strategy = _STRATEGY_LABEL
     if resource.startswith(_MIG_RESOURCE):
         strategy = f"{_MIG_RESOURCE}{profile}.sharing-strategy"
-    if resource.endswith(".shared") or labels.get(strategy) in _SHARING_STRATEGIES:
+    if (
+        resource.endswith(".shared")
+        or resource == GPU_MEMORY
+        or labels.get(strategy) in _SHARING_STRATEGIES
+    ):
         return True
     return _replicas(resource, profile, labels) > 1
 
@@ -174,7 +202,7 @@ def gpu_model(labels: Mapping[str, str]) -> str:
     product = product.partition(_MIG_PRODUCT)[0]
     # AMD's node labeller writes blanks, which no label's value may have, as underscores.
     product = product or labels.get(AMD_PRODUCT_LABEL, "").replace("_", " ")
-    return product or labels.get("cloud.google.com/gke-accelerator") or UNKNOWN_MODEL
+    return product or next(filter(None, map(labels.get, MODEL_LABELS)), UNKNOWN_MODEL)
 
 
 def same_model(one: str, other: str) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from apps.clusters.domain.accelerators import Offer, counted_once, held_by_memory
 from apps.clusters.domain.devices.resource_claims import NO_CLAIMS, PodClaims
 from apps.clusters.domain.kube_json import (
     ContainerStatus,
@@ -23,6 +24,7 @@ from apps.clusters.domain.kube_json import (
 from apps.clusters.domain.observed.objects import Condition
 from apps.clusters.domain.pods.ledger import OfferedDevice, Owner, PodRecord, PodSource
 from apps.clusters.domain.resources import effective_request, gpu_amounts, is_gpu
+from apps.clusters.domain.tiers import MODEL_LABELS
 from apps.clusters.domain.topology import MACHINE_LABELS, TOPOLOGY_LABELS
 from apps.clusters.domain.window import union
 
@@ -83,7 +85,7 @@ STORED_LABELS = frozenset(
         "nvidia.com/cuda.runtime.major",
         "nvidia.com/cuda.runtime.minor",
         "amd.com/gpu.product-name",
-        "cloud.google.com/gke-accelerator",
+        *MODEL_LABELS,
         # How the node is paid for.
         "karpenter.sh/capacity-type",
         "eks.amazonaws.com/capacityType",
@@ -137,11 +139,20 @@ def node_state(
     """Return a node's state; `named` are resources that tiers name, `label_keys` their labels."""
     status = node.get("status") or {}
     labels = node["metadata"].get("labels") or {}
+    offer = counted_once(
+        Offer(
+            gpu_amounts(status.get("capacity") or {}, named),
+            gpu_amounts(status.get("allocatable") or {}, named),
+            {k: str(labels[k]) for k in sorted(labels) if _stored(k, label_keys)},
+        ),
+        annotations=node["metadata"].get("annotations"),
+        named=named,
+    )
     return NodeState(
         name=str(node["metadata"]["name"]),
-        capacity=gpu_amounts(status.get("capacity") or {}, named),
-        allocatable=gpu_amounts(status.get("allocatable") or {}, named),
-        labels={k: str(labels[k]) for k in sorted(labels) if _stored(k, label_keys)},
+        capacity=offer.capacity,
+        allocatable=offer.allocatable,
+        labels=offer.labels,
         ready=_is_ready(status),
         schedulable=not (node.get("spec") or {}).get("unschedulable"),
     )
@@ -267,7 +278,8 @@ def _requests(pod: KubePod, named: Collection[str], claims: PodClaims) -> dict[s
         _unserved(pod.spec.get("initContainers") or (), claims),
         named,
     )
-    return {**requests, **claims.requests}
+    held = held_by_memory(requests, mapping(pod.metadata, "annotations"))
+    return {**held, **claims.requests}
 
 
 def _unserved(

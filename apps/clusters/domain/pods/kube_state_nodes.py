@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from apps.clusters.domain.accelerators import Offer, counted_once
 from apps.clusters.domain.pods.kube_state import (
     TOLERATED_SAMPLES,
     PodSeries,
@@ -16,10 +17,9 @@ from apps.clusters.domain.pods.kube_state import (
     SeriesCoverage,
 )
 from apps.clusters.domain.pods.ledger import NodeInterval, PodSource
-from apps.clusters.domain.resources import desanitise
+from apps.clusters.domain.resources import counts_no_device, desanitise
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 
-_MONITORING = "_monitoring"
 _OF_SLOT = 0.05
 """A node that was there for a smaller part of a slot, before another got its name, is left out."""
 
@@ -127,17 +127,22 @@ def _slot_intervals(
         # The device plugin registered late: GPUs that nobody could ask for were not there.
         start = max(start, end - (offered - before) * coverage.interval(slot))
     capacity = {r: units for r, units in _units(node.capacity[slot], named).items() if units > 0}
+    allocatable = _units(node.allocatable.get(slot, {}), named)
+    offer = counted_once(
+        Offer(
+            capacity,
+            {resource: units for resource, units in allocatable.items() if resource in capacity},
+            dict(node.labels.get(slot, {})),
+        ),
+        named=named,
+    )
     interval = NodeInterval(
         node=node.name,
         start=start,
         end=end,
-        capacity=capacity,
-        allocatable={
-            resource: units
-            for resource, units in _units(node.allocatable.get(slot, {}), named).items()
-            if resource in capacity
-        },
-        labels=dict(node.labels.get(slot, {})),
+        capacity=offer.capacity,
+        allocatable=offer.allocatable,
+        labels=offer.labels,
         source=PodSource.METRICS,
     )
     if before:
@@ -186,7 +191,7 @@ def _units(amounts: Mapping[str, float], named: Collection[str]) -> dict[str, fl
     return {
         desanitise(resource, named): value
         for resource, value in sorted(amounts.items())
-        if not resource.endswith(_MONITORING)
+        if not counts_no_device(resource)
     }
 
 

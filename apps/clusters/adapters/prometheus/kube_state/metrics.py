@@ -37,8 +37,16 @@ NODE_CONDITION = "kube_node_status_condition"
 NODE_CORDONED = "kube_node_spec_unschedulable"
 NODE_LABELS = "kube_node_labels"
 
-GPU_RESOURCES = ("nvidia_com_gpu.*", "nvidia_com_mig_.*", "amd_com_gpu.*", "gpu_intel_com_.*")
-MONITORING = "_monitoring"
+GPU_RESOURCES = (
+    "nvidia_com_gpu.*",
+    "nvidia_com_mig_.*",
+    "amd_com_gpu.*",
+    "gpu_intel_com_.*",
+    "aws_amazon_com_neuron.*",
+    "habana_ai_gaudi",
+    "google_com_tpu",
+    "huawei_com_Ascend.*",
+)
 
 Aggregated = tuple[str, str]
 """(aggregation over series, function over time)."""

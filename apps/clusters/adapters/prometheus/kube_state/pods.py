@@ -26,7 +26,6 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
     INIT_REQUESTS,
     JOB_OWNER,
     LARGEST,
-    MONITORING,
     OWNER,
     PHASE,
     REPLICASET_OWNER,
@@ -51,6 +50,7 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
 from apps.clusters.adapters.prometheus.window_reader import Points, WindowReader
 from apps.clusters.domain.pods.kube_state import READ_AHEAD_SECONDS, OptionalSeries, PodSeries
 from apps.clusters.domain.pods.ledger import Owner
+from apps.clusters.domain.resources import counts_no_device
 from apps.clusters.domain.window import Window
 
 _TERMINAL = Matcher("phase", "=~", "Succeeded|Failed")
@@ -152,8 +152,7 @@ class PodReader:
     def _add_requests(self, series: list[Instant[RequestLabels]], *, of_init: bool) -> None:
         for one in series:
             labels = one.metric
-            # Intel's monitoring resource shows all GPUs to a pod and allocates none.
-            if labels.resource.endswith(MONITORING):
+            if counts_no_device(labels.resource):
                 continue
             asked = self._plausible.units(INIT_REQUESTS if of_init else REQUESTS, one.value[1])
             if asked is None:

@@ -1,0 +1,131 @@
+"""Accelerators that a node offers in more than one way, and GPUs that HAMi shares by memory.
+
+AWS' device plugin offers each Neuron device whole and, at the same time, by its cores. HAMi's
+offers each NVIDIA GPU as a number of units that say nothing of its parts: what a pod got of a GPU
+stands in an annotation of the pod, what the GPUs have in one of the node.
+
+Sources: the device plugins' own documentation.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from apps.clusters.domain.resources import GPU, GPU_MEMORY
+
+NEURON_CORE = "aws.amazon.com/neuroncore"
+CORES_LABEL = "gpuportal/neuroncores-per-device"
+"""Made here from what a node offers: no label of the cluster tells it."""
+MEMORY_LABEL = "nvidia.com/gpu.memory"
+"""MiB of one GPU, as GPU Feature Discovery writes it."""
+_NEURON = ("aws.amazon.com/neuron", "aws.amazon.com/neurondevice", NEURON_CORE)
+_PRODUCT = "nvidia.com/gpu.product"
+_NODE_GPUS = "hami.io/node-nvidia-register"
+_POD_GPUS = "hami.io/vgpu-devices-allocated"
+_MEMORY_FIELD = 2
+
+
+class Offer(NamedTuple):
+    """What a node has in units by resource, what of it can be allocated, and its labels."""
+
+    capacity: Mapping[str, float]
+    allocatable: Mapping[str, float]
+    labels: Mapping[str, str]
+
+
+class _HamiGpu(msgspec.Struct):
+    # Fields of value zero are left out by HAMi.
+    devmem: float = 0.0
+    type: str = ""
+    health: bool = False
+
+
+def counted_once(
+    offer: Offer, *, annotations: Mapping[str, Any] | None = None, named: Collection[str] = ()
+) -> Offer:
+    """Return what a node offers with each accelerator in it once.
+
+    `named` are resources that tiers name. Of Neuron devices these decide whether devices or cores
+    are counted, devices where they name both or neither. GPUs shared by HAMi are counted by their
+    memory, which is what pods get of them.
+    """
+    return _without_hami_units(_without_neuron_copies(offer, named), annotations or {})
+
+
+def _without_neuron_copies(offer: Offer, named: Collection[str]) -> Offer:
+    found = [resource for resource in _NEURON if offer.capacity.get(resource, 0.0) > 0]
+    if len(found) < 2:
+        return offer
+    kept = next((resource for resource in found if resource in named), found[0])
+    copies = set(found) - {kept}
+    labels = dict(offer.labels)
+    if found[-1] == NEURON_CORE:
+        cores = offer.capacity[NEURON_CORE] / offer.capacity[found[0]]
+        labels[CORES_LABEL] = f"{cores:g}"
+    return Offer(_without(offer.capacity, copies), _without(offer.allocatable, copies), labels)
+
+
+def _without_hami_units(offer: Offer, annotations: Mapping[str, Any]) -> Offer:
+    gpus = _hami_gpus(annotations.get(_NODE_GPUS))
+    memory = sum(gpu.devmem for gpu in gpus)
+    if memory <= 0 or GPU not in offer.capacity:
+        return offer
+    healthy = sum(gpu.devmem for gpu in gpus if gpu.health)
+    # A node whose plugin is gone offers no unit, whatever its annotation still says.
+    free = healthy if offer.allocatable.get(GPU, 0.0) > 0 else 0.0
+    labels = {**offer.labels, MEMORY_LABEL: f"{memory / len(gpus):g}"}
+    models = {gpu.type for gpu in gpus}
+    if _PRODUCT not in labels and len(models) == 1:
+        labels[_PRODUCT] = models.pop()
+    return Offer(
+        {**_without(offer.capacity, {GPU}), GPU_MEMORY: memory},
+        {**_without(offer.allocatable, {GPU}), GPU_MEMORY: free},
+        labels,
+    )
+
+
+def _hami_gpus(register: object) -> list[_HamiGpu]:
+    """Return the GPUs that a node's annotation lists; none where it cannot be read."""
+    if not isinstance(register, str):
+        return []
+    try:
+        return msgspec.json.decode(register, type=list[_HamiGpu])
+    except msgspec.DecodeError:
+        return [gpu for part in register.split(":") if (gpu := _old_gpu(part)) is not None]
+
+
+def _old_gpu(part: str) -> _HamiGpu | None:
+    # uuid,units,MiB,cores,type,numa,health: how releases before 2.5 wrote it.
+    fields = part.split(",")
+    if len(fields) < 7 or not fields[_MEMORY_FIELD].isdigit():
+        return None
+    return _HamiGpu(float(fields[_MEMORY_FIELD]), fields[4], fields[6] == "true")
+
+
+def held_by_memory(
+    requests: Mapping[str, float], annotations: Mapping[str, Any]
+) -> dict[str, float]:
+    """Return a pod's requests with the MiB that HAMi gave it in place of the units it asked for.
+
+    Memory alone counts: HAMi never gives out more of it than a GPU has, of cores it may.
+    """
+    given = annotations.get(_POD_GPUS)
+    memory = _memory_of(given) if isinstance(given, str) else 0.0
+    if memory <= 0 or GPU not in requests:
+        return dict(requests)
+    return {**_without(requests, {GPU}), GPU_MEMORY: memory}
+
+
+def _memory_of(given: str) -> float:
+    # Containers end with ";", their GPUs with ":", each uuid,vendor,MiB,cores.
+    total = 0.0
+    for gpu in given.replace(";", ":").split(":"):
+        fields = gpu.split(",")
+        if len(fields) > _MEMORY_FIELD and fields[_MEMORY_FIELD].isdigit():
+            total += float(fields[_MEMORY_FIELD])
+    return total
+
+
+def _without(amounts: Mapping[str, float], left_out: Collection[str]) -> dict[str, float]:
+    return {resource: units for resource, units in amounts.items() if resource not in left_out}

@@ -1,0 +1,194 @@
+"""Accelerators that a node offers in several ways, and GPUs that HAMi shares, are counted once."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.clusters.domain.accelerators import MEMORY_LABEL, Offer, counted_once, held_by_memory
+from apps.clusters.domain.pods.kube_objects import node_state, pod_record
+from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodSource
+from apps.clusters.domain.resources import GPU, GPU_MEMORY
+from apps.clusters.domain.tiers import GpuSharing, TierRule, gpu_model, is_shared, unit_weight
+from apps.usage.domain.attribution.gpu_classes import Classifier
+
+DEVICE, OLD_DEVICE, CORE = (
+    "aws.amazon.com/neuron",
+    "aws.amazon.com/neurondevice",
+    "aws.amazon.com/neuroncore",
+)
+REGISTER = "hami.io/node-nvidia-register"
+GIVEN = "hami.io/vgpu-devices-allocated"
+GPU_MIB = 32_768
+
+
+def neuron_node(*, devices: int = 16, cores: int = 32) -> dict[str, Any]:
+    amounts = {DEVICE: str(devices), OLD_DEVICE: str(devices), CORE: str(cores), "cpu": "128"}
+    labels = {"karpenter.k8s.aws/instance-accelerator-name": "trainium"}
+    return {
+        "metadata": {"name": "trn-1", "labels": labels},
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+
+
+def hami_node(register: str, *, units: str = "20", left: str = "20") -> dict[str, Any]:
+    return {
+        "metadata": {"name": "hami-1", "annotations": {REGISTER: register}},
+        "status": {"capacity": {GPU: units}, "allocatable": {GPU: left}},
+    }
+
+
+def registered(*healthy: bool) -> str:
+    """Return what HAMi writes of V100 GPUs; fields of value zero are left out."""
+    gpus = [
+        {"id": f"GPU-{number}", "count": 10, "devmem": GPU_MIB, "devcore": 100, "type": "V100"}
+        | ({"health": True} if well else {})
+        for number, well in enumerate(healthy)
+    ]
+    return orjson.dumps(gpus).decode()
+
+
+def in_the_node(state: Any) -> NodeInterval:
+    return NodeInterval(
+        node=state.name,
+        start=0.0,
+        end=3600.0,
+        capacity=state.capacity,
+        allocatable=state.allocatable,
+        labels=state.labels,
+        source=PodSource.API,
+    )
+
+
+# ---------------------------------------------------------------- Neuron
+
+
+def test_a_neuron_device_and_its_cores_are_one_accelerator() -> None:
+    state = node_state(neuron_node())
+    assert state.capacity == state.allocatable == {DEVICE: 16.0}
+    assert unit_weight(DEVICE, state.labels) == 1.0
+    # Pods may hold cores all the same: two of them are a device.
+    assert unit_weight(CORE, state.labels) == 0.5
+    assert gpu_model(state.labels) == "trainium"
+
+
+def test_what_a_tier_names_decides_in_which_units_neuron_is_counted() -> None:
+    state = node_state(neuron_node(), named={CORE})
+    assert state.capacity == {CORE: 32.0}
+    assert state.capacity[CORE] * unit_weight(CORE, state.labels) == 16.0
+
+
+def test_a_plug_in_that_offers_cores_alone_is_counted_by_cores() -> None:
+    offer = Offer({CORE: 8.0}, {CORE: 8.0}, {})
+    assert counted_once(offer) == offer
+
+
+def test_cores_and_devices_share_one_capacity_in_a_tier() -> None:
+    rules = [TierRule("trainium", GpuSharing.EXCLUSIVE, (DEVICE, CORE))]
+    interval = in_the_node(node_state(neuron_node(), named={DEVICE, CORE}))
+    classifier = Classifier(rules)
+    (offered,) = classifier.offers(interval)
+    (held,) = classifier.of(CORE, interval)
+    assert offered.units * offered.weight == 16.0
+    assert held.card == offered.card
+    assert held.weight == 0.5
+
+
+# ---------------------------------------------------------------- HAMi
+
+
+def test_gpus_that_hami_shares_are_counted_by_their_memory() -> None:
+    state = node_state(hami_node(registered(True, True)))
+    assert state.capacity == state.allocatable == {GPU_MEMORY: 2.0 * GPU_MIB}
+    weight = unit_weight(GPU_MEMORY, state.labels)
+    assert state.capacity[GPU_MEMORY] * weight == pytest.approx(2.0)
+    assert is_shared(GPU_MEMORY, state.labels)
+    assert gpu_model(state.labels) == "V100"
+
+
+def test_a_broken_gpu_and_a_lost_plug_in_offer_nothing() -> None:
+    state = node_state(hami_node(registered(True, False)))
+    assert state.capacity == {GPU_MEMORY: 2.0 * GPU_MIB}
+    assert state.allocatable == {GPU_MEMORY: 1.0 * GPU_MIB}
+    assert node_state(hami_node(registered(True), left="0")).allocatable == {GPU_MEMORY: 0.0}
+
+
+def test_the_older_form_of_the_annotation_is_read() -> None:
+    old = "GPU-1,10,32768,100,NVIDIA-Tesla V100,0,true:GPU-2,10,32768,100,NVIDIA-Tesla V100,0,true:"
+    state = node_state(hami_node(old))
+    assert state.capacity == state.allocatable == {GPU_MEMORY: 2.0 * GPU_MIB}
+    assert state.labels[MEMORY_LABEL] == "32768"
+
+
+@pytest.mark.parametrize("register", ["", "[]", "{", "GPU-1,10,much", "[1]", '[{"devmem": "x"}]'])
+def test_an_annotation_that_cannot_be_read_leaves_the_units(register: str) -> None:
+    assert node_state(hami_node(register)).capacity == {GPU: 20.0}
+
+
+def hami_pod(given: str, units: str = "1") -> dict[str, Any]:
+    amounts = {GPU: units, "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
+    annotations = {GIVEN: given} if given else {}
+    return {
+        "metadata": {
+            "uid": "uid-1",
+            "namespace": "vision",
+            "name": "one",
+            "creationTimestamp": "2026-03-02T00:00:00Z",
+            "annotations": annotations,
+        },
+        "spec": {"containers": [{"name": "main", "resources": {"limits": amounts}}]},
+        "status": {},
+    }
+
+
+def held(given: str, units: str = "1") -> dict[str, float]:
+    found = pod_record(hami_pod(given, units), owner=Owner("Pod", "one"))
+    assert found is not None
+    return dict(found.requests)
+
+
+def test_a_pod_holds_the_memory_that_hami_gave_it() -> None:
+    assert held("GPU-1,NVIDIA,3000,30:;") == {GPU_MEMORY: 3000.0}
+    both = "GPU-1,NVIDIA,3000,30:GPU-2,NVIDIA,3000,30:;"
+    assert held(both, "2") == {GPU_MEMORY: 6000.0}
+
+
+def test_a_pod_that_was_given_nothing_yet_requests_gpus() -> None:
+    assert held("") == held(";") == {GPU: 1.0}
+    assert held("strange, words") == {GPU: 1.0}
+
+
+def test_memory_is_of_the_tiers_of_gpus() -> None:
+    rule = TierRule("shared", GpuSharing.TIME_SLICED, (GPU,))
+    assert rule.asks_for(GPU_MEMORY)
+    assert not rule.asks_for("nvidia.com/gpucores")
+
+
+@given(
+    parts=st.lists(st.lists(st.integers(1, GPU_MIB), max_size=6), min_size=1, max_size=4),
+    cores=st.integers(0, 100),
+)
+def test_pods_never_hold_more_than_the_gpus_that_have_their_memory(
+    parts: list[list[int]], cores: int
+) -> None:
+    # HAMi gives out no more memory of a GPU than it has; of cores it may.
+    placed = [
+        (gpu, memory)
+        for gpu, wanted in enumerate(parts)
+        for number, memory in enumerate(wanted)
+        if sum(wanted[: number + 1]) <= GPU_MIB
+    ]
+    state = node_state(hami_node(registered(*(True for _ in parts))))
+    classifier = Classifier([TierRule("shared", GpuSharing.TIME_SLICED, (GPU,))])
+    interval = in_the_node(state)
+    (offered,) = classifier.offers(interval)
+    total = 0.0
+    for gpu, memory in placed:
+        requests = held_by_memory({GPU: 1.0}, {GIVEN: f"GPU-{gpu},NVIDIA,{memory},{cores}:;"})
+        (holding,) = classifier.of(GPU_MEMORY, interval)
+        assert holding.card == offered.card
+        total += requests[GPU_MEMORY] * holding.weight
+    assert offered.units * offered.weight == pytest.approx(len(parts))
+    assert total <= len(parts) * (1 + 1e-9)
