@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -24,11 +25,14 @@ def new_key() -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
-_KEY = new_key()
+@cache
+def _key() -> rsa.RSAPrivateKey:
+    """Return the provider's key; it takes half a second, which only those who sign in need."""
+    return new_key()
 
 
 def signed(claims: Claims) -> str:
-    return jwt.encode(claims, _KEY, algorithm="RS256", headers={"kid": "one"})
+    return jwt.encode(claims, _key(), algorithm="RS256", headers={"kid": "one"})
 
 
 def as_it_is(claims: Claims) -> Claims:
@@ -68,7 +72,7 @@ class Provider:
         }
 
     def keys(self) -> Claims:
-        public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(_KEY.public_key()))
+        public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(_key().public_key()))
         return {"keys": [{**public, "kid": "one", "alg": "RS256", "use": "sig"}]}
 
     def back(self, query: dict[str, str]) -> str:

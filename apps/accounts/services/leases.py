@@ -6,13 +6,15 @@ nothing any more. Times are those of the process that asks; the database locks r
 """
 
 import secrets
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.db import transaction
 from django.db.models import Model, Q, QuerySet
 
 _Row = TypeVar("_Row", bound=Model)
+COMPUTED_WITHIN = timedelta(minutes=15)
+"""How long a figure that is computed ahead may take before another process begins it anew."""
 
 
 class LeaseLost(Exception):
@@ -38,6 +40,23 @@ def take(rows: QuerySet[_Row], now: datetime, **values: Any) -> _Row | None:
                 setattr(row, name, value)
             row.save(update_fields=list(values))
     return row
+
+
+def take_figure(
+    model: type[_Row], now: datetime, *, computed: Q | None = None, **key: Any
+) -> _Row | None:
+    """Return the row of a figure that is computed ahead, held; None where it is not to be computed.
+
+    That is: where it is `computed` already, or another process is at it. The first who asks makes
+    the row. The one who got it writes None to `lease_until` together with the figure.
+    """
+    rows = model._default_manager
+    # Two workers may both find no row: the unique key lets one insert, the lease lets one compute.
+    rows.bulk_create([model(**key)], ignore_conflicts=True)
+    due = rows.filter(**key)
+    if computed is not None:
+        due = due.exclude(computed)
+    return take(due.order_by("pk"), now, lease_until=now + COMPUTED_WITHIN)
 
 
 def keep(mine: QuerySet[Any], **values: Any) -> None:

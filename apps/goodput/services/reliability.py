@@ -16,7 +16,6 @@ from apps.goodput.domain.runs import PodRun, pod_runs
 from apps.goodput.models import ReliabilityReport
 
 RELIABILITY_DAYS = 30
-_LEASE = timedelta(minutes=15)
 _COLUMNS = (
     *("node_name", "workload_id", "bound_at", "ended_at", "gpu_equivalents"),
     *("end_reason", "runs"),
@@ -32,12 +31,9 @@ def judge_nodes(*, now: datetime) -> int:
 
 
 def _judge(cluster_id: int, now: datetime) -> int:
-    ReliabilityReport.objects.bulk_create(
-        [ReliabilityReport(cluster_id=cluster_id)], ignore_conflicts=True
-    )
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    due = ReliabilityReport.objects.filter(cluster_id=cluster_id).exclude(computed_at__gte=midnight)
-    held = leases.take(due.order_by("pk"), now, lease_until=now + _LEASE)
+    computed = Q(computed_at__gte=midnight)
+    held = leases.take_figure(ReliabilityReport, now, computed=computed, cluster_id=cluster_id)
     if held is None:
         return 0
     # Whole days: the report of a day says the same whenever it is computed, after a crash too.

@@ -30,7 +30,6 @@ from apps.planning.selectors import (
 BACKTEST_DAYS = 14
 PACKING_DAYS = 7
 _DAY = timedelta(days=1)
-_LEASE = timedelta(minutes=15)
 
 
 def backtest_clusters(*, now: datetime, anew: bool = False) -> int:
@@ -44,13 +43,10 @@ def backtest_clusters(*, now: datetime, anew: bool = False) -> int:
 
 
 def _backtest(cluster_id: int, name: str, now: datetime, *, anew: bool) -> int:
-    Backtest.objects.bulk_create([Backtest(cluster_id=cluster_id)], ignore_conflicts=True)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     window, problem = last_days(name, midnight)
-    due = Backtest.objects.filter(cluster_id=cluster_id)
-    if not anew:
-        due = due.exclude(of_today(midnight, window))
-    held = leases.take(due.order_by("pk"), now, lease_until=now + _LEASE)
+    computed = None if anew else of_today(midnight, window)
+    held = leases.take_figure(Backtest, now, computed=computed, cluster_id=cluster_id)
     if held is None:
         return 0
     values: dict[str, Any] = {"tried_at": now, "lease_until": None, "error": problem}

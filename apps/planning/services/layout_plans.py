@@ -1,7 +1,7 @@
 """The layout advice of each cluster, worked out once a day. Nothing of a cluster is changed."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -21,8 +21,6 @@ from apps.planning.services.backtests import last_days, of_today
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
 from apps.usage.selectors import usage_rows
 
-_LEASE = timedelta(minutes=15)
-
 
 def advise_layouts(*, now: datetime, anew: bool = False) -> int:
     """Work out the layouts of each cluster that is due; return of how many.
@@ -34,13 +32,10 @@ def advise_layouts(*, now: datetime, anew: bool = False) -> int:
 
 
 def _advise(cluster_id: int, name: str, now: datetime, *, anew: bool) -> int:
-    LayoutPlan.objects.bulk_create([LayoutPlan(cluster_id=cluster_id)], ignore_conflicts=True)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     window, problem = last_days(name, midnight)
-    due = LayoutPlan.objects.filter(cluster_id=cluster_id)
-    if not anew:
-        due = due.exclude(of_today(midnight, window))
-    held = leases.take(due.order_by("pk"), now, lease_until=now + _LEASE)
+    computed = None if anew else of_today(midnight, window)
+    held = leases.take_figure(LayoutPlan, now, computed=computed, cluster_id=cluster_id)
     if held is None:
         return 0
     values: dict[str, Any] = {"tried_at": now, "lease_until": None, "error": problem}

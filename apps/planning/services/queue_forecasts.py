@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+from django.db.models import Q
+
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.services import leases
 from apps.clusters.domain.window import Window
@@ -33,7 +35,6 @@ _BEFORE = timedelta(days=8)
 """Replays forward draw from the eight days before."""
 _EVERY = timedelta(minutes=15)
 _TRAINED_FOR = timedelta(days=1)
-_LEASE = timedelta(minutes=15)
 _MOST_PAST = 300
 _MOST_ROWS = 120
 """Bounds of what a worker replays: some seconds a day, and some every quarter of an hour."""
@@ -50,9 +51,8 @@ def forecast_queue_times(*, now: datetime) -> int:
 
 
 def _forecast(cluster_id: int, name: str, now: datetime) -> int:
-    QueueForecast.objects.bulk_create([QueueForecast(cluster_id=cluster_id)], ignore_conflicts=True)
-    due = QueueForecast.objects.filter(cluster_id=cluster_id).exclude(at__gt=now - _EVERY)
-    held = leases.take(due.order_by("pk"), now, lease_until=now + _LEASE)
+    computed = Q(at__gt=now - _EVERY)
+    held = leases.take_figure(QueueForecast, now, computed=computed, cluster_id=cluster_id)
     if held is None:
         return 0
     values: dict[str, Any] = {"at": now, "rows": [], "lease_until": None}
