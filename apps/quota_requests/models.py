@@ -9,7 +9,8 @@ from apps.quota_requests.domain.states import OPEN, WRITING, RequestState
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
 
 STATES = [(s.value, s.value) for s in RequestState]
-SOURCES = [(s.value, s.value) for s in QuotaSource]
+# Queues of KAI are read and never changed.
+SOURCES = [(s.value, s.value) for s in QuotaSource if s is not QuotaSource.KAI_QUEUE]
 OPEN_STATES = sorted(s.value for s in OPEN)
 WRITING_STATES = sorted(s.value for s in WRITING)
 SERVER_SAID = "server_said"

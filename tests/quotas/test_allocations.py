@@ -10,6 +10,7 @@ from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
     Condition,
     FlavorQuota,
+    KaiQueueSnapshot,
     ObservedKind,
     ObservedObject,
     PodGroupSnapshot,
@@ -23,6 +24,7 @@ from apps.quotas.domain.allocations import (
     UnitSpan,
     charged,
     claim_lives,
+    kai_use,
     kueue_use,
     volcano_use,
 )
@@ -192,6 +194,38 @@ def test_a_volcano_queue_is_held_by_the_pods_of_its_groups_once() -> None:
     use = volcano_use([*groups, none], pods((25, None)))
     assert dict(use.taken) == {("q", "", GPU): [(2, 25, None)]}
     assert use.held == use.taken
+
+
+def kai_queue(name: str, parent: str = "") -> ObservedObject:
+    body = KaiQueueSnapshot(parent=parent, quota=4)
+    return ObservedObject(ObservedKind.KAI_QUEUE, f"uid-{name}", "", name, body, 0, 0)
+
+
+def test_pods_of_a_kai_queue_hold_of_the_queues_above_it_too() -> None:
+    lives = PodLives()
+    lives.add(TRAIN, "train-0", RequestLife({GPU: 2.0}, 20, None, ((25, None),)), "vision")
+    lives.add(TRAIN, "train-1", RequestLife({"cpu": 2.0}, 20, None, ((25, None),)), "vision")
+    lives.add(TRAIN, "train-2", RequestLife({GPU: 1.0}, 20, None, ((25, 30),)), "speech")
+    lives.add(TRAIN, "train-3", RequestLife({GPU: 8.0}, 20, None, ((25, 30),)), "of-kueue")
+    queues = [
+        kai_queue("research"),
+        kai_queue("vision", "research"),
+        kai_queue("speech", "research"),
+    ]
+    use = kai_use(queues, lives)
+    assert dict(use.held) == {
+        ("vision", "", GPU): [(2.0, 25, None)],
+        ("speech", "", GPU): [(1.0, 25, 30)],
+        ("research", "", GPU): [(2.0, 25, None), (1.0, 25, 30)],
+    }
+    assert use.taken == use.held
+
+
+def test_kai_queues_that_name_each_other_as_parent_count_once() -> None:
+    lives = PodLives()
+    lives.add(TRAIN, "train-0", RequestLife({GPU: 2.0}, 20, None, ((25, None),)), "a")
+    use = kai_use([kai_queue("a", "b"), kai_queue("b", "a")], lives)
+    assert dict(use.held) == {("a", "", GPU): [(2.0, 25, None)], ("b", "", GPU): [(2.0, 25, None)]}
 
 
 def test_pods_that_ask_for_something_else_hold_nothing_of_the_queue() -> None:

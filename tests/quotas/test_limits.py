@@ -9,12 +9,13 @@ from apps.clusters.domain.observed.objects import (
     CohortSnapshot,
     FlavorQuota,
     FlavorUse,
+    KaiQueueSnapshot,
     LocalQueueSnapshot,
     ObservedKind,
     ObservedObject,
     VolcanoQueueSnapshot,
 )
-from apps.quotas.domain.limits import kueue_limits, set_limits, volcano_limits
+from apps.quotas.domain.limits import kai_limits, kueue_limits, set_limits, volcano_limits
 
 GPU = "nvidia.com/gpu"
 
@@ -95,6 +96,21 @@ def test_volcano_queues_have_a_capability_and_a_deserved_share() -> None:
     ]
     open_ended = volcano_limits("open", VolcanoQueueSnapshot(deserved={GPU: 4}))
     assert [(one.ceiling, one.used) for one in open_ended] == [(None, 0)]
+
+
+def test_kai_queues_have_a_limit_and_a_quota_where_they_are_set() -> None:
+    body = KaiQueueSnapshot(parent="research", quota=4, limit=8, weight=2, allocated={GPU: 5})
+    found = kai_limits("vision", body)
+    assert [(one.key, one.hard, one.used, one.ceiling, one.guarantee) for one in found] == [
+        ("limit/nvidia.com/gpu", 8, 5, 8, 4),
+        ("quota/nvidia.com/gpu", 4, 5, 8, 4),
+    ]
+    assert kai_limits("open", KaiQueueSnapshot()) == []
+    seen = ObservedObject(ObservedKind.KAI_QUEUE, "u", "", "vision", body, 0, 0)
+    assert [one[2:] for one in set_limits(seen)] == [
+        ("limit/nvidia.com/gpu", 8),
+        ("quota/nvidia.com/gpu", 4),
+    ]
 
 
 def test_what_queues_set_by_themselves() -> None:

@@ -14,6 +14,7 @@ from apps.clusters.domain.observed.objects import (
     FlavorQuota,
     FlavorSnapshot,
     FlavorUse,
+    KaiQueueSnapshot,
     LocalQueueSnapshot,
     ObservedKind,
     PodGroupSnapshot,
@@ -24,7 +25,7 @@ from apps.clusters.domain.observed.objects import (
     WorkloadSnapshot,
 )
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, WatchCoverage, WatchIssue
+from apps.clusters.models import Cluster, Pod, WatchCoverage, WatchIssue
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
 from apps.quotas.selectors import (
     QuotaBand,
@@ -227,6 +228,21 @@ def test_a_volcano_queue_has_its_three_amounts(cluster: Cluster) -> None:
     assert (deserved.key, deserved.hard, deserved.ceiling) == (f"deserved/{GPU}", 4, 8)
     assert (deserved.saturation_ratio, deserved.guarantee, deserved.held) == (1.25, 1, 5)
     assert deserved.team == "speech"
+    check_explained(read())
+
+
+def test_kai_queues_count_the_pods_that_name_them(cluster: Cluster) -> None:
+    department = KaiQueueSnapshot(quota=8, allocated={GPU: 5})
+    project = KaiQueueSnapshot(parent="research", quota=4, limit=6, allocated={GPU: 5})
+    see(cluster, ObservedKind.KAI_QUEUE, department, name="research")
+    see(cluster, ObservedKind.KAI_QUEUE, project, name="speech")
+    run(cluster, 5, namespace="speech")
+    Pod.objects.update(queue="speech")
+    above, limit, quota = sorted(read(), key=lambda row: (row.name, row.key))
+    assert (above.key, above.hard, above.used, above.held) == (f"quota/{GPU}", 8, 5, 5)
+    assert (limit.key, limit.hard, limit.held, limit.team) == (f"limit/{GPU}", 6, 5, "speech")
+    assert (quota.saturation_ratio, quota.ceiling, quota.guarantee) == (1.25, 6, 4)
+    assert {row.source for row in (above, limit, quota)} == {"KaiQueue"}
     check_explained(read())
 
 

@@ -113,6 +113,11 @@ def target_of(ref: QuotaRef, *, named: Collection[str] = ()) -> Target:
         raise TargetRefused(
             f"{source} is no kind of quota", fix=f"Choose one of {_listed(QuotaSource)}."
         )
+    if source == QuotaSource.KAI_QUEUE:
+        raise TargetRefused(
+            "Queues of KAI Scheduler and Run:ai are not changed here.",
+            fix="Change spec.resources.gpu of the Queue, or the project in Run:ai.",
+        )
     if not name:
         raise TargetRefused("The name of the quota is missing.")
     if source == QuotaSource.RESOURCE_QUOTA:

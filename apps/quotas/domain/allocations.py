@@ -9,11 +9,13 @@ from apps.clusters.domain.observed.objects import (
     ClaimRequest,
     ClaimSnapshot,
     ClusterQueueSnapshot,
+    KaiQueueSnapshot,
     ObservedObject,
     PodGroupSnapshot,
     WorkloadSnapshot,
 )
 from apps.clusters.domain.pods.ledger import ClaimAllocationRecord
+from apps.clusters.domain.resources import GPU
 from apps.quotas.domain.keys import Counting
 from apps.quotas.domain.saturation import RequestLife
 
@@ -30,7 +32,7 @@ UnitSpan = tuple[float, float, float | None]
 Owner = tuple[str, str, str]
 """Namespace, kind and name of a top controller."""
 QueueCell = tuple[str, str, str]
-"""Queue, flavor (empty of Volcano) and resource."""
+"""Queue, flavor (empty of Volcano and KAI) and resource."""
 
 
 def charged(requests: Iterable[ClaimRequest]) -> dict[str, float]:
@@ -88,9 +90,10 @@ def claim_lives(
 
 @dataclass(slots=True)
 class PodLives:
-    """Pods of one cluster, found by their top controller, by their names, and by their Job."""
+    """Pods of one cluster, found by their top controller, their names, their Job and queue."""
 
     by_owner: dict[Owner, list[RequestLife]] = field(default_factory=lambda: defaultdict(list))
+    by_queue: dict[str, list[RequestLife]] = field(default_factory=lambda: defaultdict(list))
     _by_name: dict[tuple[str, str], list[RequestLife]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -98,9 +101,11 @@ class PodLives:
         default_factory=lambda: defaultdict(list)
     )
 
-    def add(self, owner: Owner, name: str, life: RequestLife) -> None:
-        """Add a pod, by its top controller and its own name."""
+    def add(self, owner: Owner, name: str, life: RequestLife, queue: str = "") -> None:
+        """Add a pod, by its top controller, its own name, and the queue that it names."""
         namespace = owner[0]
+        if queue:
+            self.by_queue[queue].append(life)
         self.by_owner[owner].append(life)
         self._by_name[namespace, name].append(life)
         # The ledger keeps a pod's top controller only; the Job below it shows in the name alone.
@@ -259,6 +264,26 @@ def volcano_use(groups: Iterable[ObservedObject], pods: PodLives) -> QueueUse:
                 spans = [(units, start, end) for start, end in life.bound]
                 use.taken[body.queue, "", resource] += spans
                 use.held[body.queue, "", resource] += spans
+    return use
+
+
+def kai_use(queues: Iterable[ObservedObject], pods: PodLives) -> QueueUse:
+    """Return what pods that name a queue of KAI hold of it, and of the queues above it."""
+    parents = {
+        one.name: one.body.parent for one in queues if isinstance(one.body, KaiQueueSnapshot)
+    }
+    use = QueueUse()
+    for name in parents:
+        above, left = name, set(parents)
+        # Nothing keeps two queues from naming each other as parent.
+        while above in left:
+            left.discard(above)
+            for life in pods.by_queue.get(name, ()):
+                if units := life.amounts.get(GPU, 0.0):
+                    spans = [(units, start, end) for start, end in life.bound]
+                    use.taken[above, "", GPU] += spans
+                    use.held[above, "", GPU] += spans
+            above = parents[above]
     return use
 
 

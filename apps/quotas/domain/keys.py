@@ -31,6 +31,8 @@ class QuotaSource(StrEnum):
     RESOURCE_QUOTA = "ResourceQuota"
     CLUSTER_QUEUE = "ClusterQueue"
     VOLCANO_QUEUE = "Queue"
+    # Its kind is Queue, too; a cluster may have both.
+    KAI_QUEUE = "KaiQueue"
 
 
 class QuotaRef(NamedTuple):

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
     FlavorUse,
+    KaiQueueSnapshot,
     ObservedKind,
     ObservedObject,
     QuotaScope,
     QuotaSnapshot,
     VolcanoQueueSnapshot,
 )
-from apps.clusters.domain.resources import is_gpu
+from apps.clusters.domain.resources import GPU, is_gpu
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import QueueSlot, QuotaSlot
 from apps.pending.domain.diagnosis import ClusterState
@@ -22,10 +23,13 @@ from apps.quotas.domain.saturation import KeyIntervals, LimitInterval
 
 CAPABILITY = "capability"
 DESERVED = "deserved"
+LIMIT = "limit"
+QUOTA = "quota"
 SOURCES: Mapping[ObservedKind, QuotaSource] = {
     ObservedKind.RESOURCE_QUOTA: QuotaSource.RESOURCE_QUOTA,
     ObservedKind.CLUSTER_QUEUE: QuotaSource.CLUSTER_QUEUE,
     ObservedKind.VOLCANO_QUEUE: QuotaSource.VOLCANO_QUEUE,
+    ObservedKind.KAI_QUEUE: QuotaSource.KAI_QUEUE,
 }
 QUOTA_KINDS = tuple(SOURCES)
 
@@ -34,10 +38,11 @@ QUOTA_KINDS = tuple(SOURCES)
 class QueueLimit:
     """A queue's limit on one resource: of Kueue in one flavor (`part`), else of one kind of it.
 
-    `hard` is Kueue's nominal quota, Volcano's capability or deserved share. `ceiling` is the most
-    that it may ever hold, with what others lend; None for no limit. `reserved` may be more than
-    `used`: it includes pending admission checks. `borrowed` is a part of `used` above nominal.
-    `lent` are the queues and cohorts that lend to its cohort, itself among them, with how much.
+    `hard` is Kueue's nominal quota, Volcano's capability or deserved share, KAI's limit or quota.
+    `ceiling` is the most that it may ever hold, with what others lend; None for no limit.
+    `reserved` may be more than `used`: it includes pending admission checks. `borrowed` is a part
+    of `used` above nominal. `lent` are the queues and cohorts that lend to its cohort, itself among
+    them, with how much.
     Units of the resource; None where the object does not say.
     """
 
@@ -124,15 +129,40 @@ def volcano_limits(name: str, body: VolcanoQueueSnapshot) -> list[QueueLimit]:
     return found
 
 
+def kai_limits(name: str, body: KaiQueueSnapshot) -> list[QueueLimit]:
+    """Return a KAI queue's limit (never more) and quota (more can be reclaimed), where it has any.
+
+    KAI counts GPUs, whatever they are called: the queue is held against whole GPUs.
+    """
+    return [
+        QueueLimit(
+            name=name,
+            part=part,
+            resource=GPU,
+            hard=hard,
+            ceiling=body.limit,
+            used=body.allocated.get(GPU, 0.0),
+            guarantee=body.quota,
+            weight=body.weight,
+        )
+        for part, hard in ((LIMIT, body.limit), (QUOTA, body.quota))
+        if hard is not None
+    ]
+
+
+def own_limits(one: ObservedObject) -> list[QueueLimit]:
+    """Return the limits of a queue that borrows from none: of Volcano or KAI; else none."""
+    if isinstance(one.body, VolcanoQueueSnapshot):
+        return volcano_limits(one.name, one.body)
+    return kai_limits(one.name, one.body) if isinstance(one.body, KaiQueueSnapshot) else []
+
+
 def set_limits(one: ObservedObject) -> list[tuple[str, str, str, float]]:
     """Return (part, resource, key, hard) of what a queue alone sets, whatever others lend it."""
     if isinstance(one.body, ClusterQueueSnapshot):
         cells = ((q.flavor, q.resource, q.nominal) for q in one.body.quotas)
         return [(part, resource, f"{part}/{resource}", hard) for part, resource, hard in cells]
-    if isinstance(one.body, VolcanoQueueSnapshot):
-        limits = volcano_limits(one.name, one.body)
-        return [(limit.part, limit.resource, limit.key, limit.hard) for limit in limits]
-    return []
+    return [(limit.part, limit.resource, limit.key, limit.hard) for limit in own_limits(one)]
 
 
 def _by_cell(uses: Iterable[FlavorUse]) -> Mapping[tuple[str, str], FlavorUse]:

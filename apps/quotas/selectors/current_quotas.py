@@ -11,7 +11,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import ClusterQueueSnapshot, ObservedKind
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.services import observed_in
-from apps.quotas.domain.allocations import QueueUse, UnitSpan, kueue_use, volcano_use
+from apps.quotas.domain.allocations import QueueUse, UnitSpan, kai_use, kueue_use, volcano_use
 from apps.quotas.domain.keys import (
     Counting,
     NamedQuota,
@@ -297,6 +297,7 @@ _IN_QUEUES = (
     ObservedKind.KUEUE_WORKLOAD,
     ObservedKind.VOLCANO_POD_GROUP,
     ObservedKind.CLUSTER_QUEUE,
+    ObservedKind.KAI_QUEUE,
 )
 
 
@@ -311,8 +312,8 @@ def _queue_use(state: QuotaState, page: Sequence[ObservedKey]) -> dict[int, Queu
     for pk, seen in observed_in(clusters, _IN_QUEUES).items():
         queues = {one.name: one.body for one in seen if isinstance(one.body, ClusterQueueSnapshot)}
         use = kueue_use(seen, queues, state.there.local.get(pk, {}), lives[pk])
-        of_volcano = volcano_use(seen, lives[pk])
-        use.held.update(of_volcano.held)
+        for other in (volcano_use(seen, lives[pk]), kai_use(seen, lives[pk])):
+            use.held.update(other.held)
         found[pk] = use
     return found
 

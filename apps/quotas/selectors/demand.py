@@ -161,12 +161,12 @@ def pod_lives(at: datetime, clusters: Collection[int]) -> dict[int, PodLives]:
     )
     rows = times.order_by("pk").values_list(
         *("cluster_id", "workload__namespace__name", "workload__kind", "workload__name"),
-        *("name", "requests_text", "created", "bound"),
+        *("name", "requests_text", "created", "bound", "queue"),
     )
     found: dict[int, PodLives] = defaultdict(PodLives)
-    for cluster, namespace, kind, owner, name, text, created, bound in rows:
+    for cluster, namespace, kind, owner, name, text, created, bound, queue in rows:
         life = RequestLife(amounts(text), created, None, ((bound, None),))
-        found[cluster].add((namespace, kind, owner), name, life)
+        found[cluster].add((namespace, kind, owner), name, life, queue)
     return found
 
 

@@ -19,7 +19,6 @@ from apps.clusters.domain.observed.objects import (
     PodGroupSnapshot,
     QuotaScope,
     QuotaSnapshot,
-    VolcanoQueueSnapshot,
 )
 from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.window import Window, from_seconds
@@ -34,7 +33,7 @@ from apps.quotas.domain.keys import (
     meaning_in,
     meaning_of,
 )
-from apps.quotas.domain.limits import QUOTA_KINDS, SOURCES, QueueLimit, kueue_limits, volcano_limits
+from apps.quotas.domain.limits import QUOTA_KINDS, SOURCES, QueueLimit, kueue_limits, own_limits
 from apps.quotas.models import QuotaHour, QuotaKeyHour
 from apps.quotas.selectors.rows import QuotaOrder, saturation_ratio
 from apps.usage.domain.usage_query import decode_cursor, encode_cursor
@@ -47,6 +46,7 @@ LocalQueues = Mapping[tuple[str, str], str]
 OUTSIDE_QUEUES = (ObservedKind.LOCAL_QUEUE, ObservedKind.COHORT)
 STALE_AFTER = timedelta(minutes=5)
 """A row not confirmed for this long counts as stale; a watch confirms it each minute."""
+# Volcano's queues and KAI's have one plural, and so one note.
 _SUBJECTS = {
     "waiting:resourcequotas": ObservedKind.RESOURCE_QUOTA,
     "waiting:clusterqueues": ObservedKind.CLUSTER_QUEUE,
@@ -93,15 +93,22 @@ def queue_namespaces(cluster_id: int, source: str, name: str) -> tuple[str, ...]
 
 
 def queue_users(
-    local: Mapping[tuple[str, str], str], asking: Iterable[ObservedObject]
+    local: Mapping[tuple[str, str], str],
+    asking: Iterable[ObservedObject],
+    pods: Iterable[tuple[str, str]] = (),
 ) -> dict[tuple[str, str], set[str]]:
-    """Return the namespaces that use a queue, by its source and name."""
+    """Return the namespaces that use a queue, by its source and name.
+
+    `pods` are (queue, namespace) of pods that name a queue, which KAI goes by.
+    """
     users: dict[tuple[str, str], set[str]] = defaultdict(set)
     for (namespace, _), queue in local.items():
         users[QuotaSource.CLUSTER_QUEUE.value, queue].add(namespace)
     for one in asking:
         if isinstance(one.body, PodGroupSnapshot):
             users[QuotaSource.VOLCANO_QUEUE.value, one.body.queue].add(one.namespace)
+    for queue, namespace in pods:
+        users[QuotaSource.KAI_QUEUE.value, queue].add(namespace)
     return users
 
 
@@ -185,14 +192,16 @@ class ObservedKey:
 
 @dataclass(slots=True)
 class PresentQuotas:
-    """All keys of active clusters, and what of their clusters is needed beside."""
+    """All keys of active clusters, and what of their clusters is needed beside.
+
+    `with_queues` are the clusters that have queues of each source.
+    """
 
     keys: list[ObservedKey] = field(default_factory=list)
     local: dict[int, LocalQueues] = field(default_factory=dict)
     flavors: dict[int, dict[str, Mapping[str, str]]] = field(default_factory=dict)
     clusters: dict[int, str] = field(default_factory=dict)
-    with_queues: set[int] = field(default_factory=set)
-    with_volcano: set[int] = field(default_factory=set)
+    with_queues: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
 
 def present_quotas(
@@ -269,9 +278,8 @@ def _take(
                 used = body.used.get(key, 0.0) if means.effective else None
                 where = (pk, cluster, source, one.namespace, one.name)
                 found.keys.append(ObservedKey(*where, means, hard, used, one.changed, body))
-        elif isinstance(body, VolcanoQueueSnapshot):
-            limits = volcano_limits(one.name, body)
-            _queues(found, (pk, cluster, QuotaSource.VOLCANO_QUEUE.value), limits, named)
+        elif limits := own_limits(one):
+            _queues(found, (pk, cluster, SOURCES[one.kind].value), limits, named)
     limits = kueue_limits(seen)
     _queues(found, (pk, cluster, QuotaSource.CLUSTER_QUEUE.value), limits, named)
     found.local[pk] = local_queues(seen)
@@ -292,8 +300,7 @@ def _queues(
             found.keys.append(
                 ObservedKey(*where, "", one.name, means, one.hard, one.used, limit=one)
             )
-            of_kueue = where[2] == QuotaSource.CLUSTER_QUEUE
-            (found.with_queues if of_kueue else found.with_volcano).add(where[0])
+            found.with_queues[where[2]].add(where[0])
 
 
 def _summed(

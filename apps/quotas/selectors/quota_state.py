@@ -1,14 +1,18 @@
 """What is known of quotas at a moment, which the lists of them are made of."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import fsum
 
+from django.db.models import QuerySet
+
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
 from apps.clusters.domain.tiers import TierRule
 from apps.clusters.domain.window import Window
+from apps.clusters.models import Pod
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services import TierHistory, observed_in
 from apps.quotas.domain.keys import (
@@ -28,6 +32,7 @@ from apps.quotas.selectors.observed_quotas import (
     queue_users,
 )
 from apps.quotas.selectors.rows import QuotaFilters
+from apps.usage.selectors import exists_at
 
 _INSTANT = timedelta(seconds=1)
 _NOTHING_BLOCKED = BlockedWork()
@@ -158,7 +163,7 @@ def quota_state(
     history = TierHistory.load()
     clusters = () if every_cluster else filters.cluster
     there = present_quotas(at, named=named_by_tiers(history), clusters=clusters)
-    state = QuotaState(at, there, history.at(at.timestamp()), _queue_users(there))
+    state = QuotaState(at, there, history.at(at.timestamp()), _queue_users(at, there))
     # Whose namespaces these are takes two queries, which a list of everything does not need.
     if filters.team or not visibility.everything:
         state.find_teams(there.keys)
@@ -166,15 +171,27 @@ def quota_state(
     return state
 
 
-def _queue_users(there: PresentQuotas) -> dict[int, dict[tuple[str, str], set[str]]]:
-    """Return which namespaces use which queues. One query where a cluster has Volcano."""
+def _queue_users(at: datetime, there: PresentQuotas) -> dict[int, dict[tuple[str, str], set[str]]]:
+    """Return which namespaces use which queues. A query where a cluster has Volcano, or KAI."""
     groups: Mapping[int, Sequence[ObservedObject]] = {}
-    if there.with_volcano:
-        groups = observed_in(there.with_volcano, [ObservedKind.VOLCANO_POD_GROUP])
+    pods: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    if volcano := there.with_queues.get(QuotaSource.VOLCANO_QUEUE.value):
+        groups = observed_in(volcano, [ObservedKind.VOLCANO_POD_GROUP])
+    if kai := there.with_queues.get(QuotaSource.KAI_QUEUE.value):
+        for pk, queue, namespace in _queued_namespaces(at, kai):
+            pods[pk].append((queue, namespace))
     return {
-        pk: queue_users(there.local.get(pk, {}), groups.get(pk, ()))
-        for pk in there.with_queues | there.with_volcano
+        pk: queue_users(there.local.get(pk, {}), groups.get(pk, ()), pods.get(pk, ()))
+        for pk in set().union(*there.with_queues.values())
     }
+
+
+def _queued_namespaces(
+    at: datetime, clusters: Collection[int]
+) -> QuerySet[Pod, tuple[int, str, str]]:
+    pods = Pod.objects.filter(exists_at(at), cluster_id__in=clusters).exclude(queue="")
+    columns = ("cluster_id", "queue", "workload__namespace__name")
+    return pods.order_by(*columns).values_list(*columns).distinct()
 
 
 def _is_named(one: ObservedKey, filters: QuotaFilters) -> bool:

@@ -42,6 +42,7 @@ from apps.quotas.domain.allocations import (
     QueueUse,
     UnitSpan,
     claim_lives,
+    kai_use,
     kueue_use,
     volcano_use,
 )
@@ -156,7 +157,7 @@ def read_inputs(
         refused=waits.refused,
         queue_use=_queue_use(seen, asking, pods, local),
         queue_spans=waits.queued,
-        users=queue_users(local, asking),
+        users=queue_users(local, asking, ((pod.queue, pod.namespace) for pod in records)),
         watched=watched,
         shown_used=_shown_used(shown, unwatched) | _shown_reserved(queues),
         shown_pending=_shown_pending(queues),
@@ -226,23 +227,25 @@ def _by_hour(lives: Iterable[tuple[str, RequestLife]], window: Window) -> ByHour
 
 
 def _queue_use(
-    seen: Iterable[ObservedObject],
+    seen: Sequence[ObservedObject],
     asking: Sequence[ObservedObject],
     pods: Iterable[tuple[PodRecord, RequestLife]],
     local: Mapping[tuple[str, str], str],
 ) -> QueueUse:
     workloads = [one for one in asking if one.kind is ObservedKind.KUEUE_WORKLOAD]
     groups = [one for one in asking if one.kind is ObservedKind.VOLCANO_POD_GROUP]
-    if not workloads and not groups:
+    kai = [one for one in seen if one.kind is ObservedKind.KAI_QUEUE]
+    if not workloads and not groups and not kai:
         return QueueUse()
     of_cluster = PodLives()
     for pod, life in pods:
-        of_cluster.add((pod.namespace, pod.owner.kind, pod.owner.name), pod.name, life)
+        owner = (pod.namespace, pod.owner.kind, pod.owner.name)
+        of_cluster.add(owner, pod.name, life, pod.queue)
     queues = {one.name: one.body for one in seen if isinstance(one.body, ClusterQueueSnapshot)}
     use = kueue_use(workloads, queues, local, of_cluster)
-    of_volcano = volcano_use(groups, of_cluster)
-    use.taken.update(of_volcano.taken)
-    use.held.update(of_volcano.held)
+    for other in (volcano_use(groups, of_cluster), kai_use(kai, of_cluster)):
+        use.taken.update(other.taken)
+        use.held.update(other.held)
     return use
 
 

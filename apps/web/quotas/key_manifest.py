@@ -57,6 +57,18 @@ def manifest_of(row: QuotaRow) -> str:
                 if value is not None
             ),
         )
+    if row.source == QuotaSource.KAI_QUEUE:
+        part = row.key.partition("/")[0]
+        return _joined(
+            "apiVersion: scheduling.run.ai/v2",
+            "kind: Queue",
+            "metadata:",
+            f"  name: {json.dumps(row.name)}",
+            "spec:",
+            "  resources:",
+            "    gpu:",
+            f"      {part}: {row.hard:g}",
+        )
     return ""
 
 

@@ -40,6 +40,7 @@ _KUBECTL_KINDS = {
     QuotaSource.RESOURCE_QUOTA.value: "resourcequota",
     QuotaSource.CLUSTER_QUEUE.value: "clusterqueue",
     QuotaSource.VOLCANO_QUEUE.value: "queue.scheduling.volcano.sh",
+    QuotaSource.KAI_QUEUE.value: "queue.scheduling.run.ai",
 }
 _SHORT_LIST = 10
 _HOUR = 3600.0

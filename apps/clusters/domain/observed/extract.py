@@ -35,6 +35,7 @@ from apps.clusters.domain.observed.objects import (
     FlavorQuota,
     FlavorSnapshot,
     FlavorUse,
+    KaiQueueSnapshot,
     LocalQueueSnapshot,
     NodeResourceTopologySnapshot,
     NodeSnapshot,
@@ -268,6 +269,20 @@ def volcano_queue_snapshot(item: JsonObject) -> VolcanoQueueSnapshot:
     )
 
 
+def kai_queue_snapshot(item: JsonObject) -> KaiQueueSnapshot:
+    """Return a Queue of KAI Scheduler; -1 in it means without a limit."""
+    spec = mapping(item, "spec")
+    gpus = mapping(mapping(spec, "resources"), "gpu")
+    return KaiQueueSnapshot(
+        parent=text(spec.get("parentQueue")),
+        # No quantity is negative: what is without a limit comes out as None.
+        quota=amount(gpus.get("quota")),
+        limit=amount(gpus.get("limit")),
+        weight=amount(gpus.get("overQuotaWeight")),
+        allocated=amounts(mapping(item, "status").get("allocated")),
+    )
+
+
 def observed_object(
     kind: ObservedKind, item: JsonObject, context: ExtractionContext | None = None
 ) -> Body | None:
@@ -288,6 +303,8 @@ def setting_of(body: Body) -> Body:
         return replace(body, used=(), pending=0)
     if isinstance(body, VolcanoQueueSnapshot):
         return replace(body, allocated={}, pending=0)
+    if isinstance(body, KaiQueueSnapshot):
+        return replace(body, allocated={})
     return body
 
 
@@ -392,4 +409,5 @@ _READERS: Mapping[ObservedKind, _Reader] = {
     ObservedKind.COSCHEDULING_POD_GROUP: pod_group_snapshot,
     ObservedKind.GANG_POD_GROUP: pod_group_snapshot,
     ObservedKind.VOLCANO_QUEUE: lambda item, _: volcano_queue_snapshot(item),
+    ObservedKind.KAI_QUEUE: lambda item, _: kai_queue_snapshot(item),
 }

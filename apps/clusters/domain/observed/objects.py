@@ -37,6 +37,7 @@ class ObservedKind(StrEnum):
     NODE_RESOURCE_TOPOLOGY = "NodeResourceTopology.topology.node.k8s.io"
     VOLCANO_POD_GROUP = "PodGroup.scheduling.volcano.sh"
     VOLCANO_QUEUE = "Queue.scheduling.volcano.sh"
+    KAI_QUEUE = "Queue.scheduling.run.ai"
     COSCHEDULING_POD_GROUP = "PodGroup.scheduling.x-k8s.io"
     GANG_POD_GROUP = "PodGroup.scheduling.k8s.io"
 
@@ -61,6 +62,7 @@ WITH_HISTORY = frozenset(
         ObservedKind.LOCAL_QUEUE,
         ObservedKind.COHORT,
         ObservedKind.VOLCANO_QUEUE,
+        ObservedKind.KAI_QUEUE,
     }
 )
 """Kinds of which every change of what was set is kept, not only how they look now."""
@@ -421,6 +423,20 @@ class VolcanoQueueSnapshot:
     pending: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class KaiQueueSnapshot:
+    """A queue of KAI Scheduler or Run:ai: a project, or the department above it (`parent`).
+
+    `quota` is what it is meant to have, `limit` the most it may hold, in GPUs; None: no such limit.
+    """
+
+    parent: str = ""
+    quota: float | None = None
+    limit: float | None = None
+    weight: float | None = None
+    allocated: Amounts = field(default_factory=dict)
+
+
 Body = (
     PodSnapshot
     | NodeSnapshot
@@ -437,6 +453,7 @@ Body = (
     | NodeResourceTopologySnapshot
     | PodGroupSnapshot
     | VolcanoQueueSnapshot
+    | KaiQueueSnapshot
 )
 
 BODIES: Mapping[ObservedKind, type[Body]] = {
@@ -457,6 +474,7 @@ BODIES: Mapping[ObservedKind, type[Body]] = {
     ObservedKind.NODE_RESOURCE_TOPOLOGY: NodeResourceTopologySnapshot,
     ObservedKind.VOLCANO_POD_GROUP: PodGroupSnapshot,
     ObservedKind.VOLCANO_QUEUE: VolcanoQueueSnapshot,
+    ObservedKind.KAI_QUEUE: KaiQueueSnapshot,
     ObservedKind.COSCHEDULING_POD_GROUP: PodGroupSnapshot,
     ObservedKind.GANG_POD_GROUP: PodGroupSnapshot,
 }

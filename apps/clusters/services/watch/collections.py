@@ -25,6 +25,7 @@ _MISSING: Mapping[ObservedKind, str] = {
     ObservedKind.REPLICA_SET: "pods that a quota refuses to Deployments are not seen",
     ObservedKind.STATEFUL_SET: "pods that a quota refuses to StatefulSets are not seen",
     ObservedKind.JOB: "pods that a quota refuses to Jobs, and suspended Jobs, are not seen",
+    ObservedKind.KAI_QUEUE: "quotas and limits of these queues are not known",
     ObservedKind.TOPOLOGY: "levels of the topology with labels of your own are not known",
     ObservedKind.NODE_RESOURCE_TOPOLOGY: "NUMA nodes and the Topology Manager are not checked",
 }
@@ -62,6 +63,7 @@ _GROUPS = (
         ("v1beta1",),
         {"podgroups": ObservedKind.VOLCANO_POD_GROUP, "queues": ObservedKind.VOLCANO_QUEUE},
     ),
+    _ApiGroup("scheduling.run.ai", ("v2",), {"queues": ObservedKind.KAI_QUEUE}),
     _ApiGroup(
         "scheduling.x-k8s.io", ("v1alpha1",), {"podgroups": ObservedKind.COSCHEDULING_POD_GROUP}
     ),
