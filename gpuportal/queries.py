@@ -177,12 +177,28 @@ _WRITTEN = {
 }
 
 
+_FIXED: dict[Hashable, Rows] = {}
+
+
 class BoundQuery(NamedTuple):
     """A query with its arguments, to be read with others; one without any is written once."""
 
     key: Hashable
     make: Callable[[], Rows]
     is_fixed: bool
+
+    def located(self) -> tuple[str, "BoundQuery"]:
+        """Return the database that it reads now, and the query, which need not be made twice.
+
+        A router may name another one each time, but what it goes by does not change.
+        """
+        if not self.is_fixed:
+            rows = self.make()
+            return rows.db, self._replace(make=lambda: rows)
+        # To make it takes longer than to read it.
+        if self.key not in _FIXED:
+            _FIXED[self.key] = self.make()
+        return _FIXED[self.key].db, self
 
     def read(self) -> _Found:
         """Return the rows. One query; none on a page that has read them."""
@@ -226,23 +242,23 @@ def read_batch(*queries: BoundQuery) -> None:
     wanted: dict[str, dict[Hashable, _Written]] = {}
     for one in queries:
         if one.key not in known:
-            rows = one.make()
+            alias, made = one.located()
             try:
-                written = _written(one, rows)
+                written = _once(_Written.of, made, alias)
             except EmptyResultSet:
                 known[one.key] = []
             else:
-                wanted.setdefault(rows.db, {})[one.key] = written
+                wanted.setdefault(alias, {})[one.key] = written
     for alias, by_key in wanted.items():
         known.update(_read_together(alias, by_key))
 
 
 def _read_alone(bound: BoundQuery) -> _Found:
-    rows = bound.make()
+    alias, made = bound.located()
     if not bound.is_fixed:
-        return list(rows)
-    compiled = _once(Compiled.of, bound, rows)
-    return list(compiled.rows(rows.db, compiled.sql, compiled.values))
+        return list(made.make())
+    compiled = _once(Compiled.of, made, alias)
+    return list(compiled.rows(alias, compiled.sql, compiled.values))
 
 
 def _read_together(alias: str, by_key: Mapping[Hashable, "_Written"]) -> dict[Hashable, _Found]:
@@ -260,17 +276,15 @@ _Made = TypeVar("_Made")
 _KNOWN: dict[Hashable, Any] = {}
 
 
-def _once(make: Callable[[Rows, str], _Made], bound: BoundQuery, rows: Rows) -> _Made:
-    """Return what is made of a query without arguments; kept by database and its kind."""
-    place = make, bound.key, rows.db, connections[rows.db].vendor
+def _once(make: Callable[[Rows, str], _Made], bound: BoundQuery, alias: str) -> _Made:
+    """Return what is made of a query; of one without arguments kept, by database and its kind."""
+    if not bound.is_fixed:
+        return make(bound.make(), alias)
+    place = make, bound.key, alias, connections[alias].vendor
     if place not in _KNOWN:
-        _KNOWN[place] = make(rows, rows.db)
+        _KNOWN[place] = make(bound.make(), alias)
     found: _Made = _KNOWN[place]
     return found
-
-
-def _written(bound: BoundQuery, rows: Rows) -> "_Written":
-    return _once(_Written.of, bound, rows) if bound.is_fixed else _Written.of(rows, rows.db)
 
 
 class _Written(NamedTuple):

@@ -101,3 +101,22 @@ def test_a_total_is_parted_by_largest_remainder(
 ) -> None:
     found = apportion(np.array(parts)[:, np.newaxis], np.array([total]))
     assert found[:, 0].tolist() == expected
+
+
+def test_the_largest_loans_of_a_large_tier_are_those_of_all() -> None:
+    random = np.random.default_rng(8)
+    teams = 300
+    measured = measure(
+        TierSlots(
+            hours=np.array([0.5, 0.5]),
+            capacity=np.full(2, 1500.0),
+            entitlement=np.full((2, teams), 5.0),
+            weight=np.ones((2, teams)),
+            held=random.uniform(0.0, 10.0, (2, teams)),
+            pending=np.zeros((2, teams)),
+        )
+    )
+    every = [loan.amount for loan in largest_loans(measured, at_most=teams**2)]
+    assert len(every) > 10_000
+    for most in (1, 10, 500, len(every)):
+        assert [loan.amount for loan in largest_loans(measured, at_most=most)] == every[:most]

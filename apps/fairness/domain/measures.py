@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -243,21 +244,41 @@ def largest_loans(measured: Measured, *, at_most: int) -> Sequence[LoanAmount]:
         from_pool=lending.from_pool,
         overdrawn=lending.overdrawn,
     )
-    amounts = _nano(borrowed_from(part, hours).lender)
-    flat = amounts.ravel()
-    # A full sort of lenders × borrowers takes long where a thousand teams share a tier.
+    exact = borrowed_from(part, hours).lender
+    chosen = _perhaps_largest(exact, at_most)
+    flat = _nano(exact.ravel()[chosen])
     if flat.size > at_most:
-        chosen = np.argpartition(flat, -at_most)[-at_most:]
-    else:
-        chosen = np.arange(flat.size)
-    chosen = chosen[flat[chosen] > 0]
+        kept = np.argpartition(flat, -at_most)[-at_most:]
+        chosen, flat = chosen[kept], flat[kept]
+    chosen, flat = chosen[flat > 0], flat[flat > 0]
     # By amount, then position: `argpartition` alone leaves equal loans in any order.
-    chosen = chosen[np.lexsort((chosen, -flat[chosen]))]
+    order = np.lexsort((chosen, -flat))
+    chosen, flat = chosen[order], flat[order]
     row, column = np.divmod(chosen, borrowers.size)
-    found = zip(
-        lenders[row].tolist(), borrowers[column].tolist(), flat[chosen].tolist(), strict=True
-    )
+    found = zip(lenders[row].tolist(), borrowers[column].tolist(), flat.tolist(), strict=True)
     return [LoanAmount(*pair) for pair in found]
+
+
+def _perhaps_largest(loans: Array, at_most: int) -> npt.NDArray[np.intp]:
+    """Return places within the flat matrix, those of the `at_most` largest loans among them.
+
+    A thousand teams of a tier lend each other a quarter of a million amounts. Those of its largest
+    lenders and borrowers are enough to tell how large a loan has to be.
+    """
+    flat = loans.ravel()
+    side = isqrt(at_most) + 1
+    if flat.size <= 2 * side * side:
+        return np.arange(flat.size)
+    some = loans
+    for axis in (0, 1):
+        sums = some.sum(axis=1 - axis)
+        largest = np.argsort(sums)[-side:] if sums.size > side else np.arange(sums.size)
+        some = np.take(some, largest, axis=axis)
+    if some.size < at_most:
+        return np.arange(flat.size)
+    least = np.partition(some.ravel(), -at_most)[-at_most]
+    # Rounding may make a loan as large as one that is greater by less than a unit.
+    return np.flatnonzero(flat >= least - 1 / NANO)
 
 
 def _joined(lending: Lending) -> Lending:

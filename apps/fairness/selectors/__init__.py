@@ -52,6 +52,7 @@ from apps.fairness.selectors.statements import (
     team_position,
 )
 from apps.fairness.selectors.tiers import (
+    fairness_history,
     fairness_overview,
     fairness_rows,
     tier_detail,

@@ -26,7 +26,7 @@ from django.db.models import (
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import GpuSharing
 from apps.clusters.domain.window import Window, union
-from apps.clusters.models import Namespace, WholeSeconds, holds_after
+from apps.clusters.models import WholeSeconds, holds_after
 from apps.clusters.selectors import team_spans, tier_rows
 from apps.fairness.domain.hour_state import HourState
 from apps.fairness.domain.objectives import (
@@ -43,7 +43,7 @@ from apps.fairness.selectors.rows import ObjectiveRow, RisingQueueTime
 from apps.pending.domain.diagnosis import PENDING_COUNTS, Counts, Outcome
 from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode
-from apps.pending.selectors import known_until
+from apps.pending.selectors import NAMESPACES, known_until
 from apps.usage.models import TierDay
 from gpuportal.queries import BatchQuery, read_once
 
@@ -61,7 +61,7 @@ _SPACE = "workload__namespace_id"
 
 
 def team_queue_times(
-    window: Window, tiers: Collection[int], *, now: datetime
+    window: Window, tiers: Collection[int], *, now: datetime | None
 ) -> Mapping[tuple[int, int], QueueTimes]:
     """Return the queue times by (tier, team): that of their namespace at the end. At most ten
     queries.
@@ -69,7 +69,8 @@ def team_queue_times(
     A queue time is that of a pod from its creation to its start, in whole seconds. Work that was
     pending before it had all its pods (a Workload of Kueue, a group, a controller that was refused)
     counts once, until it is admitted; the pods that are created for it then are not counted again.
-    `waiting_now` counts the work that was pending at the end of the window, or now.
+    `waiting_now` counts the work that was pending at the end of the window, or now; nothing where
+    `now` is None.
     """
     teams = _teams_at(window.end - _INSTANT)
     found: dict[tuple[int, int], QueueTimes] = defaultdict(QueueTimes)
@@ -78,10 +79,11 @@ def team_queue_times(
     ).order_by()
     for tier, space, wait, count in ended_queue_times(over, window, ("tier_id", _SPACE)):
         found[tier, teams[space]].ended[float(wait)] += count
-    lasting = pending_at(min(window.end, now)).filter(episode__tier__in=tiers)
-    keys = ("episode__tier_id", f"episode__{_SPACE}")
-    for tier, space, count in lasting.values_list(*keys).annotate(Count("pk")):
-        found[tier, teams[space]].waiting_now += count
+    if now is not None:
+        lasting = pending_at(min(window.end, now)).filter(episode__tier__in=tiers)
+        keys = ("episode__tier_id", f"episode__{_SPACE}")
+        for tier, space, count in lasting.values_list(*keys).annotate(Count("pk")):
+            found[tier, teams[space]].waiting_now += count
     gone = over.filter(outcome=Outcome.GAVE_UP.value).exclude(counts=Counts.NOTHING.value)
     for tier, space, count in gone.values_list("tier_id", _SPACE).annotate(Count("pk")):
         found[tier, teams[space]].gave_up += count
@@ -185,7 +187,8 @@ def _dark(at: datetime) -> dict[int, datetime]:
 
 def _teams_at(at: datetime) -> dict[int, int]:
     """Return whose each namespace is at a moment."""
-    spaces = dict(Namespace.objects.order_by("pk").values_list("pk", "name"))
+    # In a batch with the rest of a page.
+    spaces = {pk: name for pk, _, name, _ in NAMESPACES.rows()}
     spans = team_spans(Window(at, at + _INSTANT), set(spaces.values()))
     return {pk: spans[name][0].team_id for pk, name in spaces.items()}
 

@@ -87,6 +87,17 @@ def fairness_rows(
     return tier_rows(window_sums(window, filters.tier), now=now, filters=filters)
 
 
+def fairness_history(
+    window: Window, *, now: datetime, visibility: Visibility
+) -> list[TierFairness]:
+    """Return the same, but for what is of the end of the window alone.
+
+    `waiting_now`, `usage_factor` and `usage_known` are None: a month that is over is not asked for
+    them. At most seventeen queries.
+    """
+    return tier_rows(window_sums(window, ()), now=now, at_end=False)
+
+
 @dataclass(frozen=True, slots=True)
 class WindowSums:
     """The sums of teams in some tiers over a window; names of tiers and teams by id."""
@@ -105,14 +116,21 @@ def window_sums(window: Window, tiers: tuple[str, ...]) -> WindowSums:
 
 
 def tier_rows(
-    read: WindowSums, *, now: datetime, filters: FairnessFilters = ALL_FAIRNESS
+    read: WindowSums,
+    *,
+    now: datetime,
+    filters: FairnessFilters = ALL_FAIRNESS,
+    at_end: bool = True,
 ) -> list[TierFairness]:
-    """Return the rows of tiers whose teams' sums were read already."""
+    """Return the rows of tiers whose teams' sums were read already.
+
+    Without `at_end` what is of the end of the window alone is None.
+    """
     window, tiers = read.window, read.tiers
     of_tiers = tier_sums(read.parts, tiers)
-    waits = team_queue_times(window, tiers, now=now)
+    waits = team_queue_times(window, tiers, now=now if at_end else None)
     dark = dark_tiers(window, tiers, now=now)
-    factors = usage_factor_of_teams(min(window.end, now), now=now)
+    factors = usage_factor_of_teams(min(window.end, now), now=now) if at_end else None
     found = []
     for tier, name in tiers.items():
         asked = {team: wait for (of_tier, team), wait in waits.items() if of_tier == tier}
@@ -136,7 +154,8 @@ class _TierParts:
     own: TierSums
     sums: _Teams
     waits: Mapping[int, QueueTimes]
-    factors: UsageFactors
+    factors: UsageFactors | None
+    """None where nothing of the end of the window was read."""
     dark: bool
 
 
@@ -144,6 +163,8 @@ def _team_row(tier: _TierParts, team_id: int, team: str) -> TeamFairness:
     sums, waits = tier.sums.get(team_id, TeamSums()), tier.waits.get(team_id, _NO_QUEUE_TIMES)
     known = tier.own.known
     p50, p95 = waits.percentiles()
+    # Of a tier that is not fully known, 0 proves nothing; anything above 0 is a lower bound.
+    is_counted = tier.factors is not None and (waits.waiting_now or not tier.dark)
     return TeamFairness(
         tier=tier.name,
         team_id=team_id,
@@ -154,10 +175,9 @@ def _team_row(tier: _TierParts, team_id: int, team: str) -> TeamFairness:
         wait_p50_seconds=p50,
         wait_p95_seconds=p95,
         waits_ended=waits.ended.total(),
-        # Of a tier that is not fully known, 0 proves nothing; anything above 0 is a lower bound.
-        waiting_now=None if tier.dark and not waits.waiting_now else waits.waiting_now,
+        waiting_now=waits.waiting_now if is_counted else None,
         gave_up=waits.gave_up,
-        usage_factor=tier.factors.of_teams.get(team_id),
+        usage_factor=tier.factors.of_teams.get(team_id) if tier.factors else None,
     )
 
 
@@ -170,7 +190,7 @@ def _tier_row(tier: _TierParts, teams: tuple[TeamFairness, ...]) -> TierFairness
         jain_index=index,
         jain_allocation_ratio=ratio,
         teams=teams,
-        usage_known=tier.factors.known,
+        usage_known=tier.factors.known if tier.factors else None,
         dark=tier.dark,
     )
 

@@ -4,12 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import cached_property
 from heapq import nsmallest
-from itertools import groupby
+from itertools import compress, groupby
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, Sum
@@ -76,6 +78,7 @@ _SUMS = (
 TEAM_AMOUNTS = (*_SUMS, "allocated", "idle")
 TIER_AMOUNTS = ("capacity", "from_pool", "overdrawn", "borrowable")
 _NOTHING = HourHalves(0, 0)
+_NOT_ENTITLED = (0.0, 0.0)
 _TEAMS = Rollup(TeamFairnessHour, TeamFairnessDay, ("tier_id", "team_id"), TEAM_AMOUNTS)
 _TIERS = Rollup(
     TierFairnessHour,
@@ -201,11 +204,27 @@ class _TierHour:
     measured: Measured
     sums: NanoSums
 
+    @cached_property
+    def _known(self) -> npt.NDArray[np.bool_]:
+        """Whether a team has anything, one of each."""
+        columns = [getattr(self.sums, name) for name in _SUMS]
+        known: npt.NDArray[np.bool_] = np.any([*columns, self.allocated, self.idle], axis=0)
+        return known
+
     def team_rows(self, at: object) -> Iterator[tuple[Any, ...]]:
         columns = [getattr(self.sums, name).tolist() for name in _SUMS]
-        for team, *values in zip(self.teams, *columns, self.allocated, self.idle, strict=True):
-            if any(values):
-                yield (at, self.tier, team, *values)
+        keys = [at] * len(self.teams), [self.tier] * len(self.teams), self.teams
+        rows = zip(*keys, *columns, self.allocated, self.idle, strict=True)
+        return compress(rows, self._known.tolist())
+
+    def team_table(self) -> TeamTable:
+        """Return the same rows as the table of their blob."""
+        columns = [
+            self.allocated if name == "allocated" else getattr(self.sums, name)
+            for name in TABLE_COLUMNS
+        ]
+        teams = np.array(self.teams, dtype=np.int64)
+        return TeamTable(teams[self._known], np.array(columns, dtype=np.int64)[:, self._known])
 
     def tier_row(self) -> tuple[int, ...]:
         """Return the values of TIER_AMOUNTS."""
@@ -243,7 +262,12 @@ def _write_hour(
     at = instant(hour.start)
     rows = [row for one in measured for row in one.team_rows(at)]
     insert(TeamFairnessHour, ("hour", "tier_id", "team_id", *TEAM_AMOUNTS), rows)
-    write_blobs(TierTeamBlob.HOUR, hour.start, (row[1:] for row in rows), TEAM_AMOUNTS)
+    tables = {one.tier: one.team_table() for one in measured}
+    _replace_blobs(
+        TierTeamBlob.HOUR,
+        hour.start,
+        {tier: table for tier, table in tables.items() if table.teams.size},
+    )
     loans = [row for one in measured for row in one.loan_rows(at)]
     insert(LoanHour, ("hour", "tier_id", "lender_id", "borrower_id", "amount"), loans)
     of_tiers = {one.tier: one.tier_row() for one in measured}
@@ -312,22 +336,27 @@ def _entitled(
 ) -> tuple[Array, Array]:
     """Return entitlements and weights: (slots, teams) each."""
     starts = edges[:-1]
-    columns = [_in_slots(entitlements.get(team, ()), starts) for team in teams]
-    table = np.array(columns, dtype=np.float64).reshape(len(teams), len(starts), 2)
-    return table[:, :, 0].T.copy(), table[:, :, 1].T.copy()
+    lasting, changing = [], []
+    for column, team in enumerate(teams):
+        own = entitlements.get(team, ())
+        if len(own) == 1 and own[0].start <= starts[0] and own[0].end > starts[-1]:
+            lasting.append(own[0][:2])
+            continue
+        lasting.append(_NOT_ENTITLED)
+        if own:
+            changing.append((column, own))
+    of_all = np.array(lasting, dtype=np.float64).reshape(len(teams), 2).T
+    table = np.repeat(of_all[:, np.newaxis], len(starts), axis=1)
+    for column, own in changing:
+        table[:, :, column] = np.array(_in_slots(own, starts)).T
+    return table[0], table[1]
 
 
 def _in_slots(
     entitlements: Sequence[EntitlementSpan], starts: Sequence[float]
 ) -> Sequence[tuple[float, float]]:
     """Return (GPU-equivalents, weight) in each slot; an entitlement begins and ends with slots."""
-    if (
-        len(entitlements) == 1
-        and entitlements[0].start <= starts[0]
-        and entitlements[0].end > starts[-1]
-    ):
-        return [entitlements[0][:2]] * len(starts)
-    found = [(0.0, 0.0)] * len(starts)
+    found = [_NOT_ENTITLED] * len(starts)
     for entitlement in entitlements:
         for number, start in enumerate(starts):
             if entitlement.start <= start < entitlement.end:

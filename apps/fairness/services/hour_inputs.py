@@ -9,6 +9,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
 from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Coalesce
 
@@ -55,9 +56,13 @@ def read_entitlements(hour: Window) -> HourEntitlements:
     found: dict[int, dict[int, list[EntitlementSpan]]] = defaultdict(lambda: defaultdict(list))
     whole = list(_lasting(hour))
     first, last = hour.start_seconds, hour.end_seconds
+    # Of these, nearly all, the times need not be read, and many teams are entitled to as much.
+    spans: dict[tuple[float, float], EntitlementSpan] = {}
     for tier, team, gpus, weight in whole:
-        # Of these, nearly all, the times need not be read.
-        found[tier][team].append(EntitlementSpan(gpus, weight, first, last))
+        span = spans.get((gpus, weight))
+        if span is None:
+            span = spans[gpus, weight] = EntitlementSpan(gpus, weight, first, last)
+        found[tier][team].append(span)
     parts = []
     for tier, team, gpus, weight, since, until in _changing(hour):
         start, end = _clipped(since, until, hour)
@@ -65,7 +70,7 @@ def read_entitlements(hour: Window) -> HourEntitlements:
         parts.append((tier, team, gpus, weight, start, end))
     edges = frozenset(edge for *_, start, end in parts for edge in (start, end))
     return HourEntitlements(
-        found, edges, _digest_text(len(whole) + len(parts), sum(map(_row_digest, [*whole, *parts])))
+        found, edges, _digest_text(len(whole) + len(parts), _sum_of_digests([*whole, *parts]))
     )
 
 
@@ -157,6 +162,16 @@ def _row_digest(row: tuple[float, ...]) -> int:
     """
     number = hash(row).to_bytes(8, "little", signed=True)
     return int.from_bytes(blake2b(number, digest_size=8).digest(), "little")
+
+
+def _sum_of_digests(rows: Sequence[tuple[float, ...]]) -> int:
+    """Return the sum of `_row_digest` of rows, to 64 bits."""
+    # All at once: of a thousand teams on twenty tiers the numbers are made and added in C.
+    hashes = np.array([hash(row) for row in rows], dtype="<i8").tobytes()
+    digests = [
+        blake2b(hashes[at : at + 8], digest_size=8).digest() for at in range(0, len(hashes), 8)
+    ]
+    return int(np.frombuffer(b"".join(digests), dtype="<u8").sum(dtype=np.uint64))
 
 
 def _digest_text(count: int, total: int) -> str:

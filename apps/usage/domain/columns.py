@@ -9,7 +9,7 @@ from typing import Annotated
 
 from apps.clusters.domain.columns import Column, columns_of
 from apps.clusters.domain.window import Window
-from apps.usage.domain.amounts import NANO, Amounts
+from apps.usage.domain.amounts import NANO, Amounts, coverage_ratio
 from apps.usage.domain.usage_query import COVERAGE, PodRow
 
 Cell = str | int | float | bool | Decimal | date | datetime | None
@@ -216,24 +216,36 @@ def ledger_record(
 
     `carbon` are its grams, and the kWh without a factor.
     """
-    # One literal: a page has hundreds of rows, and to merge parts takes twice as long.
+    # One literal: a page has hundreds of rows, and to merge parts takes twice as long. Nor is a
+    # function called for what is divided alone.
+    capacity, unattributed = amounts.capacity, amounts.unattributed
+    unhealthy, unallocated = amounts.unhealthy, amounts.unallocated
+    stranded, unmeasured = amounts.stranded, amounts.unmeasured
+    held, ran = amounts.allocated, amounts.allocated - amounts.not_running
+    measured = ran - unmeasured
+    apportioned, inferred = amounts.grade_apportioned, amounts.grade_inferred
     return {
-        "capacity_gpu_hours": _hours(amounts.capacity),
-        "unhealthy_gpu_hours": _hours(amounts.unhealthy),
-        "unallocated_gpu_hours": _hours(amounts.unallocated),
-        "stranded_gpu_hours": _hours(amounts.stranded),
-        "allocated_gpu_hours": amounts.allocated / NANO,
+        "capacity_gpu_hours": None if capacity is None else capacity / NANO,
+        "unhealthy_gpu_hours": None if unhealthy is None else unhealthy / NANO,
+        "unallocated_gpu_hours": None if unallocated is None else unallocated / NANO,
+        "stranded_gpu_hours": None if stranded is None else stranded / NANO,
+        "allocated_gpu_hours": held / NANO,
         "not_running_gpu_hours": amounts.not_running / NANO,
-        "unmeasured_gpu_hours": amounts.unmeasured / NANO,
+        "unmeasured_gpu_hours": unmeasured / NANO,
         "idle_gpu_hours": amounts.idle / NANO,
         "underused_gpu_hours": amounts.underused / NANO,
         "busy_gpu_hours": amounts.busy / NANO,
         "burst_gpu_hours": amounts.burst / NANO,
-        "unattributed_gpu_hours": _hours(amounts.unattributed),
-        "allocation_ratio": amounts.allocation_ratio,
-        "utilization_ratio": amounts.utilization_ratio,
-        "coverage_ratio": amounts.coverage_ratio,
-        "grades": amounts.grades,
+        "unattributed_gpu_hours": None if unattributed is None else unattributed / NANO,
+        "allocation_ratio": held / capacity if capacity else None,
+        "utilization_ratio": amounts.busy / measured if measured else None,
+        "coverage_ratio": coverage_ratio(ran, unmeasured),
+        "grades": {
+            "measured": (held - unmeasured - apportioned - inferred) / NANO,
+            "apportioned": apportioned / NANO,
+            "inferred": inferred / NANO,
+            "unmeasured": unmeasured / NANO,
+        },
         "effective_utilization_ratio": effective_ratio,
         "energy_kwh": amounts.energy_kwh,
         "memory_peak_mib": amounts.memory_peak_mib,

@@ -79,6 +79,7 @@ from apps.usage.selectors.pending import (
     queue_time_counts,
     queue_time_window,
     tier_queue_times,
+    tier_queue_times_of,
 )
 from apps.usage.selectors.pods import (
     CoTenant,

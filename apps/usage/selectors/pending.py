@@ -1,12 +1,13 @@
 """Pending pods: the GPUs that they request now, and how long pods were pending until bound."""
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Any
 
-from django.db.models import Count, F, Min, Q, QuerySet, Sum
+from django.db.models import Case, Count, F, Min, Q, QuerySet, Sum, Value, When
 from django.db.models.lookups import In
 
 from apps.accounts.permissions import Visibility
@@ -243,12 +244,28 @@ def tier_queue_times(
     which at least that share did not exceed. Of `filters` only `cluster` counts; all teams
     together, so `visibility` narrows nothing. One query.
     """
-    waits: dict[str, Counter[int]] = defaultdict(Counter)
+    (found,) = tier_queue_times_of((window,), filters=filters, visibility=visibility)
+    return found
+
+
+def tier_queue_times_of(
+    windows: Sequence[Window], *, filters: Filters, visibility: Visibility
+) -> list[dict[str, TierQueueTimes]]:
+    """Return the same for each of some windows, which follow one another. One query."""
+    waits: list[dict[str, Counter[int]]] = [defaultdict(Counter) for _ in windows]
+    starts = [
+        When(bound_at__gte=window.start, then=Value(place))
+        for place, window in reversed(list(enumerate(windows)))
+    ]
+    whole = Window(windows[0].start, windows[-1].end)
     # How many waited how long: many waits are alike, and no pod has to be put in order.
-    pods = _bound(window, filters).order_by().values_list("tier__name", "wait")
-    for tier, wait, count in pods.annotate(Count("pk")):
-        waits[tier][max(wait, 0)] += count
-    return {tier: _queue_times(tier, own) for tier, own in waits.items()}
+    pods = _bound(whole, filters).order_by()
+    pods = pods.annotate(place=Case(*starts) if len(starts) > 1 else Value(0))
+    for place, tier, wait, count in pods.values_list("place", "tier__name", "wait").annotate(
+        Count("pk")
+    ):
+        waits[place][tier][max(wait, 0)] += count
+    return [{tier: _queue_times(tier, own) for tier, own in of_one.items()} for of_one in waits]
 
 
 def _queue_times(tier: str, waits: Counter[int]) -> TierQueueTimes:

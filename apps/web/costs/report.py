@@ -16,7 +16,7 @@ from apps.operations.services import (
     month_report_file,
     previous_month,
 )
-from apps.pending.selectors import KNOWN_CLUSTERS
+from apps.pending.selectors import KNOWN_CLUSTERS, NAMESPACES
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery
 from apps.usage.selectors import DAYS, WHOLE_NAMES, NameLookup, usage_rows
 from apps.web.components.charts import Chart
@@ -34,7 +34,7 @@ from apps.web.query_session import (
 )
 from gpuportal.queries import read_batch
 
-_READS = (TEAMS, WHOLE_NAMES, TIERS, NAMESPACE_TEAMS, KNOWN_CLUSTERS)
+_READS = (TEAMS, WHOLE_NAMES, TIERS, NAMESPACE_TEAMS, NAMESPACES, KNOWN_CLUSTERS)
 
 
 @page

@@ -30,7 +30,7 @@ from apps.operations.domain.month_report import (
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import NANO, Amounts, nano
 from apps.usage.domain.explained import FigureUnit
-from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery, UsageRow
 from apps.usage.selectors import Freshness, TierQueueTimes
 from gpuportal.queries import read_once
 
@@ -76,17 +76,15 @@ def month_report(
     """Return the report of a month: of one team, or of all that the reader sees in detail.
 
     The page of all is for who sees everything. The figures are those of the pages over the same
-    days. About ninety queries, however many teams there are. Raises UnknownTeamReport.
+    days. About thirty queries, however many teams and tiers there are. Raises UnknownTeamReport.
     """
     zone = report().zone
     window = costs.month_window(month, zone)
     teams = _teams(team, visibility)
-    read = _read(month, window, visibility, now)
-    earlier = _read(
-        previous_month(month), costs.month_window(previous_month(month), zone), visibility, now
-    )
+    reader = _MonthReader(month, zone, visibility, now)
+    read, earlier = reader.read(month), reader.read(previous_month(month))
     names = teams if team else [name for name in teams if _is_there(name, read, earlier)]
-    days = _days(window, zone, now, visibility)
+    days = _days(window, zone, now, visibility, reader.sums)
     fresh = usage.freshness(window, filters=Filters(), visibility=visibility, now=now)
     # Nobody reads the page of work that is of no team: its line on the page of all is enough.
     pages = [_team_page(name, read, earlier, days) for name in names if team or name != UNASSIGNED]
@@ -151,42 +149,84 @@ def _notes(read: _MonthRead, fresh: Freshness, window: Window, until: datetime |
 # ---------------------------------------------------------------- reading
 
 
-def _read(month: date, window: Window, visibility: Visibility, now: datetime) -> _MonthRead:
-    by_team = (Grouping.TEAM,)
-    currency = report().currency
-    ledger: dict[str, Amounts] = {}
-    carbon: dict[str, float | None] = {}
-    without = 0.0
-    for query in (UsageQuery(window, group_by=by_team), UsageQuery(window)):
-        rows = usage.usage_rows(query, visibility=visibility)
-        grams = costs.carbon_of(rows, query, visibility=visibility, zone=report().zone)
-        for row, (of_row, without_factor) in zip(rows, grams, strict=True):
-            team = row.groups.get(Grouping.TEAM, ALL)
-            ledger[team] = row.amounts
-            carbon[team] = None if of_row is None else of_row / 1000
-            without = (without_factor or 0.0) if team == ALL else without
-    held_rows = costs.cost_rows(
-        CostQuery(window, group_by=by_team, waste=True), visibility=visibility
-    )
-    bill = costs.monthly_report(month, visibility=visibility)
-    charged = dict(bill.teams.get(currency, ()))
-    return _MonthRead(
-        usage=ledger,
-        carbon=carbon,
-        without_factor_kwh=without if carbon.get(ALL) is not None else 0.0,
-        fairness={
-            row.tier: row for row in fairness.fairness_rows(window, now=now, visibility=visibility)
-        },
-        tier_queue_times=usage.tier_queue_times(window, filters=Filters(), visibility=visibility),
-        held=_by_team(held_rows, currency),
-        charged=charged,
-        priced=bool(bill.totals),
-        accepted=_accepted(window, visibility),
-        objectives={} if window.start >= now else _objectives(window, visibility, now),
-        currency=currency,
-        other_currencies=frozenset(set(bill.totals) - {currency}),
-        unpriced=bill.unpriced,
-    )
+class _MonthReader:
+    """Reads a month and the one before; what both are summed of is read once."""
+
+    def __init__(self, month: date, zone: ZoneInfo, visibility: Visibility, now: datetime) -> None:
+        self._zone, self._visibility, self._now = zone, visibility, now
+        months = previous_month(month), month
+        windows = [costs.month_window(one, zone) for one in months]
+        self._whole = Window(windows[0].start, windows[1].end)
+        self.sums = _day_sums(self._whole, zone, visibility)
+        waits = usage.tier_queue_times_of(windows, filters=Filters(), visibility=visibility)
+        self._waits = dict(zip(months, waits, strict=True))
+
+    def read(self, month: date) -> _MonthRead:
+        """Return what a report tells of one of the months."""
+        window = costs.month_window(month, self._zone)
+        visibility = self._visibility
+        by_team = (Grouping.TEAM,)
+        currency = report().currency
+        ledger, carbon, without = self._ledger(month, window)
+        held_rows = costs.cost_rows(
+            CostQuery(window, group_by=by_team, waste=True), visibility=visibility
+        )
+        bill = costs.monthly_report(month, visibility=visibility)
+        rows = fairness.fairness_history(window, now=self._now, visibility=visibility)
+        future = window.start >= self._now
+        return _MonthRead(
+            usage=ledger,
+            carbon=carbon,
+            without_factor_kwh=without if carbon.get(ALL) is not None else 0.0,
+            fairness={row.tier: row for row in rows},
+            tier_queue_times=self._waits[month],
+            held=_by_team(held_rows, currency),
+            charged=dict(bill.teams.get(currency, ())),
+            priced=bool(bill.totals),
+            accepted=_accepted(window, visibility),
+            objectives={} if future else _objectives(window, visibility, self._now),
+            currency=currency,
+            other_currencies=frozenset(set(bill.totals) - {currency}),
+            unpriced=bill.unpriced,
+        )
+
+    def _ledger(
+        self, month: date, window: Window
+    ) -> tuple[dict[str, Amounts], dict[str, float | None], float]:
+        """Return usage and kg of CO2e by team, and the kWh of all without a factor."""
+        ledger: dict[str, Amounts] = {}
+        for (team, day), amounts in self.sums.items():
+            if day.replace(day=1) == month:
+                ledger.setdefault(team, Amounts()).add(amounts)
+        carbon: dict[str, float | None] = {}
+        without = 0.0
+        for groups in ((Grouping.TEAM,), ()):
+            query = UsageQuery(window, group_by=groups)
+            rows = [
+                UsageRow(None, {Grouping.TEAM: team} if groups else {}, amounts)
+                for team, amounts in ledger.items()
+                if (team == ALL) is not bool(groups)
+            ]
+            grams = costs.carbon_of(rows, query, visibility=self._visibility, zone=self._zone)
+            for row, (of_row, without_factor) in zip(rows, grams, strict=True):
+                team = row.groups.get(Grouping.TEAM, ALL)
+                carbon[team] = None if of_row is None else of_row / 1000
+                without = (without_factor or 0.0) if team == ALL else without
+        return ledger, carbon, without
+
+
+def _day_sums(
+    window: Window, zone: ZoneInfo, visibility: Visibility
+) -> Mapping[tuple[str, date], Amounts]:
+    """Return the ledger by team and day, and that of all with the capacity."""
+    sums: dict[tuple[str, date], Amounts] = {}
+    for groups in ((), (Grouping.TEAM,)):
+        asked = UsageQuery(window, TimeStep.DAY, groups)
+        for row in usage.usage_rows(asked, visibility=visibility):
+            if row.period is not None:
+                name = row.groups[Grouping.TEAM] if groups else ALL
+                sums[name, row.period.astimezone(zone).date()] = row.amounts
+    return sums
 
 
 def _objectives(
@@ -480,7 +520,13 @@ class _DaySums:
         )
 
 
-def _days(window: Window, zone: ZoneInfo, now: datetime, visibility: Visibility) -> _DaySums:
+def _days(
+    window: Window,
+    zone: ZoneInfo,
+    now: datetime,
+    visibility: Visibility,
+    sums: Mapping[tuple[str, date], Amounts],
+) -> _DaySums:
     fresh = usage.freshness(window, filters=Filters(), visibility=visibility, now=now)
     until = min(window.end, fresh.last_hour_end or window.start)
     lost = [hour.astimezone(zone).date() for hour in {*fresh.missing, *fresh.failed}]
@@ -493,11 +539,4 @@ def _days(window: Window, zone: ZoneInfo, now: datetime, visibility: Visibility)
         if begin < until < end:
             partial.add(day)
         day += timedelta(days=1)
-    sums: dict[tuple[str, date], Amounts] = {}
-    for groups in ((), (Grouping.TEAM,)):
-        asked = UsageQuery(window, TimeStep.DAY, groups)
-        for row in usage.usage_rows(asked, visibility=visibility):
-            if row.period is not None:
-                name = row.groups[Grouping.TEAM] if groups else ALL
-                sums[name, row.period.astimezone(zone).date()] = row.amounts
     return _DaySums(hours, frozenset(partial), sums)
