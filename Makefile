@@ -121,6 +121,7 @@ truths: programs ## Hold whole traces against their published sums, some minutes
 	$(POSTGRESQL) $(BIN)/python -m tests.campus_truths $(DAYS)
 	$(POSTGRESQL) $(BIN)/python -m tests.planning.scenario_backtest openb
 	$(POSTGRESQL) $(BIN)/python -m tests.planning.scenario_backtest campus
+	$(POSTGRESQL) $(BIN)/python -m tests.planning.scenario_backtest campus-from-series
 	$(POSTGRESQL) $(BIN)/python -m tests.planning.scenario_forecasts
 
 pictures: programs ## Make the pictures and the table of tasks of the documentation, and var/screenshots of every page

@@ -31,6 +31,18 @@ def test_sums_are_of_the_window_and_waits_of_what_started_in_it() -> None:
     assert found["b"].percentiles() == (None, None)
 
 
+def test_what_no_replay_can_know_is_in_no_sum_that_is_compared() -> None:
+    hour = 3600.0
+    works = [
+        WorkTimes("a", 2, 0, 3 * hour, None, delay=hour),
+        # It was held up for as long as it was pending, and was canceled.
+        WorkTimes("a", 1, 0, None, 2 * hour, delay=2 * hour),
+    ]
+    own = tier_times(works, start=0, end=4 * hour)["a"]
+    assert (own.unmet_gpu_hours, own.delayed_gpu_hours) == (4, 4)
+    assert own.percentiles() == (2 * hour, 2 * hour)
+
+
 def test_a_replay_with_nothing_changed_is_compared_tier_by_tier() -> None:
     works = [work(0, 8), work(50, 4), work(60, 9, tier="other", leaves_at=500.0, runs=None)]
     happened = [

@@ -204,17 +204,40 @@ def test_assumptions_are_those_of_the_case() -> None:
     assert ReplayAssumption.NO_PREEMPTION in plain
     cluster = pool(8, queues=(queue("a", 8, reclaim=Reclaim.ANY),))
     works = [work(0, 1, None, pods=2, delay_seconds=1), work(-1, running=True)]
-    every = run(works, cluster, ReplayPolicy(strict=True, idle_limit=9.0)).assumptions
+    policy = ReplayPolicy(strict=True, idle_limit=9.0, recorded_nodes=True)
+    every = run(works, cluster, policy).assumptions
     # What is assumed of recorded days is that of the reading: see test_nodes_from_series.
     of_reading = {
         ReplayAssumption.NODES_FROM_SERIES,
         ReplayAssumption.LABELS_UNKNOWN,
         ReplayAssumption.PENDING_FROM_SERIES,
+        ReplayAssumption.DELAYS_FROM_SERIES,
         ReplayAssumption.LIMITS_UNKNOWN,
         ReplayAssumption.LIMITS_AS_WATCHED,
     }
     assert {*plain, *every} == set(ReplayAssumption) - of_reading
     assert all(assumption_text(one).endswith(".") for one in ReplayAssumption)
+
+
+def test_work_takes_the_nodes_that_it_ran_on_where_these_have_room() -> None:
+    policy = ReplayPolicy(packing=Packing.PACK, recorded_nodes=True)
+    works = [
+        work(0, 2, nodes=("n1",)),
+        work(1, 8, nodes=("n1",)),
+        work(2, 2, nodes=("gone",)),
+        work(3, 1, pods=2, nodes=("n1", "n2")),
+        work(4, 1, nodes=("n3",)),
+    ]
+    closed = node("n3", closed=(ClosedSpan(0.0, 500.0),))
+    cluster = ReplayCluster((*pool(8, 8, 8).nodes, closed))
+
+    def taken(policy: ReplayPolicy) -> list[set[int]]:
+        found = run(works, cluster, policy).played
+        return [{part.node for part in one.runs[0].parts} for one in found]
+
+    # Where it was there is too little room, the node is gone, or takes no pods: the best one.
+    assert taken(policy) == [{1}, {0}, {1}, {1, 2}, {1}]
+    assert taken(ReplayPolicy(packing=Packing.PACK))[0] == {0}
 
 
 # ------------------------------------------------------------ properties

@@ -174,7 +174,7 @@ def test_it_takes_the_same_queries_for_any_number_of_pods(
     train = make_workload(cluster, "vision", "train")
     for number in range(more):
         make_pod(train, f"more-{number}", created_at=START + HOUR, queue="main")
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(10):
         recorded_demand("west", WINDOW, visibility=READER)
 
 

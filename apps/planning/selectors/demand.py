@@ -1,9 +1,9 @@
 """What a cluster was asked for in a window, and what it had, as recorded: the input of replays."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 import msgspec
@@ -13,7 +13,7 @@ from django.db.models.functions import Cast
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.dra import is_gpu_class
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
-from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind
+from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind, ObservedObject
 from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED, TierRule
 from apps.clusters.domain.window import (
@@ -32,7 +32,13 @@ from apps.clusters.services import (
     recorded_intervals,
     watched_spans,
 )
-from apps.pending.domain.diagnosis import OF_DEMAND, PENDING_COUNTS, Counts, Outcome
+from apps.pending.domain.diagnosis import (
+    FROM_SERIES,
+    OF_DEMAND,
+    PENDING_COUNTS,
+    Counts,
+    Outcome,
+)
 from apps.pending.domain.pods import GATED
 from apps.pending.domain.queues.kueue import CHECKS, INACTIVE, MISCONFIGURED, STOPPED
 from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
@@ -45,13 +51,15 @@ from apps.planning.domain.cluster_replay.inputs import (
 )
 from apps.planning.domain.recorded.constraints import NodeLabels, constrained, with_observed
 from apps.planning.domain.recorded.days import known_days
+from apps.planning.domain.recorded.delays import unexplained_delays
 from apps.planning.domain.recorded.nodes import largest_nodes, replay_nodes
-from apps.planning.domain.recorded.queues import RecordedQueues, recorded_queues
+from apps.planning.domain.recorded.queues import RecordedQueues, recorded_queues, with_queues
 from apps.planning.domain.recorded.series_nodes import NodeTierHour, SeriesNodes, series_nodes
 from apps.planning.domain.recorded.works import (
     BlockedWork,
     LedgerPod,
     OwnerKey,
+    RecordedWorks,
     WorkLife,
     recorded_works,
 )
@@ -74,6 +82,7 @@ _KINDS = (
 )
 _OWNER = ("workload__namespace__name", "workload__kind", "workload__name")
 _OF_DEMAND = frozenset(cause.value for cause in OF_DEMAND)
+_UNSEEN = frozenset(cause.value for cause in FROM_SERIES)
 _HELD_UP = frozenset({GATED, INACTIVE, MISCONFIGURED, STOPPED})
 """Details of causes of demand that a replay does not know: neither quota nor room ends them."""
 
@@ -140,7 +149,7 @@ def recorded_demand(cluster: str, window: Window, *, visibility: Visibility) -> 
     found them.
 
     The demand of all teams is in it for every reader: what a page shows of it is by team and tier,
-    which everybody may see, and names no namespace. Nine queries, whatever the number of pods;
+    which everybody may see, and names no namespace. Ten queries, whatever the number of pods;
     twelve where the window begins before the first watch. Raises NothingRecorded where the cluster
     is not there or no node of it is known.
     """
@@ -150,7 +159,8 @@ def recorded_demand(cluster: str, window: Window, *, visibility: Visibility) -> 
     start, end = window.start_seconds, window.end_seconds
     catalog = TierHistory.load()
     names = catalog.resources | catalog.device_classes
-    seen = observed_objects(found.pk, _KINDS, gone_since=window.start)
+    first = _first_watch(found, window)
+    seen = _as_found(observed_objects(found.pk, _KINDS, gone_since=window.start), first, start)
     queues = recorded_queues(
         seen,
         lambda name: is_gpu(name, names) or name in names or is_gpu_class(name, None),
@@ -160,7 +170,7 @@ def recorded_demand(cluster: str, window: Window, *, visibility: Visibility) -> 
     sources = _Sources(queues, _episodes(found.pk, window), _delays(found.pk, window))
     rows, shared = _without_shared(_pods(found.pk, window))
     known = sources.pods(rows, window)
-    nodes, assumptions = _nodes(found, window, catalog.at(end - 1), known, queues)
+    nodes, assumptions = _nodes(found, window, catalog.at(end - 1), known, queues, first)
     if not nodes:
         raise NothingRecorded(
             f"No watch has seen nodes with GPUs of {cluster} in these days, and no collected hour."
@@ -170,26 +180,61 @@ def recorded_demand(cluster: str, window: Window, *, visibility: Visibility) -> 
     )
     labels = NodeLabels.of(nodes)
     works = recorded_works(
-        constrained(known, labels),
+        constrained(with_queues(known, queues, nodes), labels),
         sources.blocked(window),
         largest_nodes(nodes),
         start=start,
         end=end,
     )
+    own = ReplayCluster(
+        nodes,
+        queues.queues,
+        queues.cohorts,
+        {name: labels.known(own) for name, own in queues.flavors.items()},
+        queues.namespace_quotas,
+    )
     return RecordedDemand(
         window=window,
-        works=tuple(works.works),
+        works=tuple(_with_delays(works, own, (start, end))),
         lives=tuple(works.lives),
-        cluster=ReplayCluster(
-            nodes,
-            queues.queues,
-            queues.cohorts,
-            {name: labels.known(own) for name, own in queues.flavors.items()},
-            queues.namespace_quotas,
-        ),
+        cluster=own,
         left_out={**works.left_out, **({SHARED_CLAIM: shared} if shared else {})},
         assumptions=assumptions,
     )
+
+
+def _first_watch(cluster: Cluster, window: Window) -> datetime:
+    """Return when a cluster was watched first; one that never was, at the end of the window."""
+    spans = WatchCoverage.objects.filter(cluster=cluster).order_by("start", "pk")
+    return spans.values_list("start", flat=True).first() or window.end
+
+
+def _as_found(
+    seen: Iterable[ObservedObject], first: datetime, start: float
+) -> list[ObservedObject]:
+    """Return the objects; those that the `first` watch found also hold in the window before it."""
+    if first.timestamp() <= start:
+        return list(seen)
+    until = (first + _FOUND_WITHIN).timestamp()
+    return [replace(one, first=start) if one.first <= until else one for one in seen]
+
+
+def _with_delays(
+    found: RecordedWorks, cluster: ReplayCluster, window: TimeSpan
+) -> Iterator[RecordedWork]:
+    """Yield the works; where causes are unknown, with what quota and room do not explain."""
+    unseen = {number for number, life in enumerate(found.lives) if life.is_unseen}
+    delays = unexplained_delays(found.works, found.lives, cluster, unseen, window) if unseen else {}
+    queues = {queue.name for queue in cluster.queues}
+    for number, work in enumerate(found.works):
+        seconds = delays.get(number, 0.0)
+        # What has quota keeps it while it is held up, as by an admission check.
+        if seconds and work.queue in queues:
+            yield replace(work, check_seconds=max(work.check_seconds, seconds))
+        elif seconds:
+            yield replace(work, delay_seconds=max(work.delay_seconds, seconds))
+        else:
+            yield work
 
 
 def _nodes(
@@ -198,6 +243,7 @@ def _nodes(
     rules: Sequence[TierRule],
     pods: Sequence[LedgerPod],
     queues: RecordedQueues,
+    first: datetime,
 ) -> tuple[tuple[ReplayNode, ...], tuple[ReplayAssumption, ...]]:
     """Return the nodes of a window, and what is assumed where no watch had begun."""
     start, end = window.start_seconds, window.end_seconds
@@ -207,7 +253,7 @@ def _nodes(
     series = SeriesNodes()
     # A short time is not worth the coarser hours.
     if not intervals or began > start + HOUR_SECONDS:
-        series = _before_the_watch(cluster, window, rules, pods)
+        series = _before_the_watch(cluster, window, rules, pods, first)
     if series.start is not None:
         intervals = [*series.intervals, *(one for one in intervals if one.end > series.end)]
         began = max(start, series.start)
@@ -217,16 +263,22 @@ def _nodes(
     limited = bool(queues.queues or queues.namespace_quotas)
     limits = ReplayAssumption.LIMITS_AS_WATCHED if limited else ReplayAssumption.LIMITS_UNKNOWN
     unseen = (ReplayAssumption.LABELS_UNKNOWN,) if series.unseen else ()
-    from_series = (ReplayAssumption.NODES_FROM_SERIES, ReplayAssumption.PENDING_FROM_SERIES)
+    from_series = (
+        ReplayAssumption.NODES_FROM_SERIES,
+        ReplayAssumption.PENDING_FROM_SERIES,
+        ReplayAssumption.DELAYS_FROM_SERIES,
+    )
     return nodes, (*from_series, *unseen, limits)
 
 
 def _before_the_watch(
-    cluster: Cluster, window: Window, rules: Sequence[TierRule], pods: Sequence[LedgerPod]
+    cluster: Cluster,
+    window: Window,
+    rules: Sequence[TierRule],
+    pods: Sequence[LedgerPod],
+    first: datetime,
 ) -> SeriesNodes:
-    """Return the nodes of the window's time before the first watch of a cluster; three queries."""
-    spans = WatchCoverage.objects.filter(cluster=cluster).order_by("start", "pk")
-    first = spans.values_list("start", flat=True).first() or window.end
+    """Return the nodes of the window's time before the `first` watch of a cluster; two queries."""
     end = min(first, window.end)
     if end <= window.start:
         return SeriesNodes()
@@ -367,12 +419,13 @@ def _episodes(cluster_id: int, window: Window) -> list[_EpisodeRow]:
 
 class _Pending(msgspec.Struct):
     """How long something was pending for what is neither quota nor room, and for checks of its
-    queue, in seconds; and whether for any cause that is demand.
+    queue, in seconds; whether for any cause that is demand, and whether any was not seen.
     """
 
     delay: float = 0.0
     checks: float = 0.0
     demand: bool = False
+    unseen: bool = False
 
 
 _NOT_PENDING = _Pending(demand=True)
@@ -393,6 +446,8 @@ def _delays(cluster_id: int, window: Window) -> Mapping[str, _Pending]:
         seconds = overlap([span], window.start_seconds, window.end_seconds)
         if cause in _OF_DEMAND:
             found[uid].demand = True
+        if cause in _UNSEEN:
+            found[uid].unseen = True
         if detail == CHECKS:
             found[uid].checks += seconds
         elif cause not in _OF_DEMAND or detail in _HELD_UP:
@@ -462,6 +517,8 @@ class _Sources:
             delay=pending.delay,
             checks=pending.checks,
             is_demand=pending.demand,
+            from_series=row.observed is not None,
+            is_unseen=row.observed is not None or pending.unseen,
         )
 
     def blocked(self, window: Window) -> list[BlockedWork]:

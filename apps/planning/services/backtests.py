@@ -79,7 +79,10 @@ def recorded_span(demand: RecordedDemand) -> RecordedSpan:
     """Return recorded demand as what a backtest takes."""
     return RecordedSpan(
         works=demand.works,
-        happened=[life.times for life in demand.lives],
+        happened=[
+            life.times._replace(delay=work.delay_seconds + work.check_seconds)
+            for work, life in zip(demand.works, demand.lives, strict=True)
+        ],
         cluster=demand.cluster,
         start=demand.window.start_seconds,
         end=demand.window.end_seconds,

@@ -165,7 +165,7 @@ def recorded_weeks(
         idle_seconds=idle,
         cluster=demand.cluster,
         shares=team_shares(now, visibility=EVERYTHING),
-        policy=ReplayPolicy(packing=usual_packing(cluster.pk)),
+        policy=ReplayPolicy(packing=usual_packing(cluster.pk), recorded_nodes=True),
         start=window.start_seconds,
         end=window.end_seconds,
     )

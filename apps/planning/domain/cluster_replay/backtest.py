@@ -25,7 +25,8 @@ _SECONDS = 3600.0
 class WorkTimes(NamedTuple):
     """When a work was asked for, started and ended or was canceled, as it was or in a replay.
 
-    `running`: it held GPUs before the window; it has no queue time in it.
+    `running`: it held GPUs before the window; it has no queue time in it. `delay`: seconds that it
+    was pending for what is neither quota nor room: no replay knows why.
     """
 
     tier: str
@@ -34,15 +35,20 @@ class WorkTimes(NamedTuple):
     started_at: float | None
     ended_at: float | None
     running: bool = False
+    delay: float = 0.0
 
 
 @dataclass(slots=True)
 class TierTimes:
-    """Queue times of what started in the window, and GPU-hours pending and allocated in it."""
+    """Queue times of what started in the window, and GPU-hours pending and allocated in it.
+
+    Both without delays, which are apart.
+    """
 
     waits: Counter[float] = field(default_factory=Counter)
     unmet_gpu_hours: float = 0.0
     allocated_gpu_hours: float = 0.0
+    delayed_gpu_hours: float = 0.0
 
     def percentiles(self) -> tuple[float | None, float | None]:
         """Return the median and the 95th percentile of queue times; None where none started."""
@@ -64,20 +70,26 @@ def tier_times(works: Iterable[WorkTimes], *, start: float, end: float) -> Mappi
         for own in (found[work.tier], found[ALL_TIERS]):
             own.allocated_gpu_hours += work.gpus * held / _SECONDS
             if not work.running:
-                own.unmet_gpu_hours += work.gpus * pending / _SECONDS
+                delayed = min(work.delay, pending)
+                own.unmet_gpu_hours += work.gpus * (pending - delayed) / _SECONDS
+                own.delayed_gpu_hours += work.gpus * delayed / _SECONDS
                 if work.started_at is not None and work.started_at < end:
-                    own.waits[work.started_at - work.asked_at] += 1
+                    own.waits[max(0.0, work.started_at - work.asked_at - work.delay)] += 1
     return dict(found)
 
 
 @dataclass(frozen=True, slots=True)
 class TimesRow:
-    """What is compared of a tier: queue times in seconds (None where none started), GPU-hours."""
+    """What is compared of a tier: queue times in seconds (None where none started), GPU-hours.
+
+    `delayed_gpu_hours` were pending for what is neither quota nor room, and are in no other sum.
+    """
 
     p50_seconds: float | None
     p95_seconds: float | None
     unmet_gpu_hours: float
     allocated_gpu_hours: float
+    delayed_gpu_hours: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +124,8 @@ class RecordedSpan:
 def backtest(span: RecordedSpan, packing: Packing) -> Backtested:
     """Replay recorded works with nothing changed, beside what happened."""
     real = tier_times(span.happened, start=span.start, end=span.end)
-    played, assumptions = _replayed(span, packing)
+    policy = ReplayPolicy(packing=packing, recorded_nodes=True)
+    played, assumptions = _replayed(span, policy)
     rows = (
         BacktestRow(tier, times_row(real[tier]), times_row(played[tier])) for tier in sorted(real)
     )
@@ -126,16 +139,18 @@ def nearest_packing(span: RecordedSpan) -> Packing | None:
     where both come as near.
     """
     real = _sums(tier_times(span.happened, start=span.start, end=span.end))
-    errors = {one: _error(real, _sums(_replayed(span, one)[0])) for one in Packing}
+    # Not on the nodes that it was on: there packing and spreading do the same.
+    errors = {
+        one: _error(real, _sums(_replayed(span, ReplayPolicy(packing=one))[0])) for one in Packing
+    }
     if abs(errors[Packing.PACK] - errors[Packing.SPREAD]) <= SLACK:
         return None
     return min(Packing, key=lambda one: errors[one])
 
 
 def _replayed(
-    span: RecordedSpan, packing: Packing
+    span: RecordedSpan, policy: ReplayPolicy
 ) -> tuple[Mapping[str, TierTimes], tuple[ReplayAssumption, ...]]:
-    policy = ReplayPolicy(packing=packing)
     found = replay_cluster(span.works, span.cluster, policy, start=span.start, end=span.end)
     played = tier_times(_played(found, span.happened), start=span.start, end=span.end)
     return played, found.assumptions
@@ -160,4 +175,6 @@ def _played(found: ClusterReplay, happened: Sequence[WorkTimes]) -> Iterable[Wor
 def times_row(times: TierTimes) -> TimesRow:
     """Return what is compared of a tier's sums."""
     p50, p95 = times.percentiles()
-    return TimesRow(p50, p95, times.unmet_gpu_hours, times.allocated_gpu_hours)
+    return TimesRow(
+        p50, p95, times.unmet_gpu_hours, times.allocated_gpu_hours, times.delayed_gpu_hours
+    )

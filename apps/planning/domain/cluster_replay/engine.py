@@ -112,6 +112,7 @@ def _assumed(
     holds = {
         ReplayAssumption.SAME_DEMAND: True,
         ReplayAssumption.GREEDY_PLACEMENT: True,
+        ReplayAssumption.RECORDED_NODES: policy.recorded_nodes,
         ReplayAssumption.WHOLE_GANGS: any(work.pods > 1 for work in works),
         ReplayAssumption.STRICT_ORDER: policy.strict,
         ReplayAssumption.SMALL_PASSES: not policy.strict,
@@ -403,7 +404,9 @@ class _ClusterRun:
     def _find_room(self, number: int, space: TierSpace, at: float) -> list[DevicePart] | None:
         state = self._states[number]
         work = state.played.work
-        parts = space.place(work.units, work.pods, state.requires)
+        parts = self._recorded_room(work, space)
+        if parts is None:
+            parts = space.place(work.units, work.pods, state.requires)
         if parts is not None or not self._policy.preemption or work.pods > 1:
             return parts
         holders = [
@@ -416,6 +419,15 @@ class _ClusterRun:
         for victim in victims:
             self._preempt(victim, at)
         return space.place(work.units, 1, state.requires) if victims else None
+
+    def _recorded_room(self, work: RecordedWork, space: TierSpace) -> list[DevicePart] | None:
+        """Take the nodes that a work ran on, where that is asked for and all have room."""
+        if not self._policy.recorded_nodes:
+            return None
+        places = [self._places[name] for name in work.nodes if name in self._places]
+        if len(places) != work.pods or not all(map(space.is_open, places)):
+            return None
+        return space.place_on(work.units, places)
 
     def _node_holder(self, number: int) -> NodeHolder:
         state = self._states[number]

@@ -50,6 +50,7 @@ class ReplayAssumption(StrEnum):
     SAME_DEMAND = "same-demand"
     WHOLE_GANGS = "whole-gangs"
     GREEDY_PLACEMENT = "greedy-placement"
+    RECORDED_NODES = "recorded-nodes"
     SMALL_PASSES = "small-passes"
     STRICT_ORDER = "strict-order"
     KUEUE_ORDER = "kueue-order"
@@ -63,6 +64,7 @@ class ReplayAssumption(StrEnum):
     NODES_FROM_SERIES = "nodes-from-series"
     LABELS_UNKNOWN = "labels-unknown"
     PENDING_FROM_SERIES = "pending-from-series"
+    DELAYS_FROM_SERIES = "delays-from-series"
     LIMITS_UNKNOWN = "limits-unknown"
     LIMITS_AS_WATCHED = "limits-as-watched"
 
@@ -177,7 +179,8 @@ class ReplayPolicy:
     long. `strict`: work that does not fit blocks all later work. `fair_sharing`: of queues that
     borrow the one with the least share comes first; who is preempted stays the same. `resumes`:
     preempted work goes on where it was, else it begins again. `idle_limit`: work that does nothing
-    until its end is ended when that has lasted so long.
+    until its end is ended when that has lasted so long. `recorded_nodes`: work takes the nodes that
+    it ran on where these have room, and the best one only elsewhere.
     """
 
     order: PendingOrder = PendingOrder.FIFO
@@ -191,6 +194,7 @@ class ReplayPolicy:
     preemption: bool = False
     resumes: bool = False
     idle_limit: float | None = None
+    recorded_nodes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,10 +204,11 @@ class RecordedWork:
     `runs_seconds` counts from the start, None where the end is not known. `leaves_at`: when it was
     canceled, unless it has started by then. `ends_at`: when it ends, whenever it started, as a
     service that is scaled down; it takes the place of `runs_seconds`. `running`: it held GPUs when
-    the replay begins, on `nodes` where these are known. `delay_seconds`: before it joins its queue,
-    what neither quota nor room explains. `check_seconds`: admission checks, which begin when it has
-    quota. `idle_seconds`: how long it did nothing before it ended. `queue` is a ClusterQueue.
-    `resource` is what queues and quotas count; empty: they count the tier.
+    the replay begins. `nodes` are those of its pods, where it ran. `delay_seconds`: before it joins
+    its queue, what neither quota nor room explains. `check_seconds`: such delays and admission
+    checks, which begin when it has quota. `idle_seconds`: how long it did nothing before it ended.
+    `queue` is a ClusterQueue. `resource` is what queues and quotas count; empty: they count the
+    tier.
     """
 
     team: str

@@ -148,6 +148,11 @@ class TierSpace:
         own = self._nodes[node]
         insort(self._open[own.capacity], (own.free, node))
 
+    def is_open(self, node: int) -> bool:
+        """Say whether pods of the tier may come to a node."""
+        own = self._nodes.get(node)
+        return own is not None and self._place_in_line(node, own) is not None
+
     def has(self, node: int) -> bool:
         return node in self._nodes
 
@@ -207,12 +212,15 @@ class TierSpace:
 
     def _leave_line(self, node: int) -> bool:
         own = self._nodes[node]
+        place = self._place_in_line(node, own)
+        if place is not None:
+            del self._open[own.capacity][place]
+        return place is not None
+
+    def _place_in_line(self, node: int, own: _TierNode) -> int | None:
         line = self._open[own.capacity]
         place = bisect_left(line, (own.free, node))
-        if place < len(line) and line[place] == (own.free, node):
-            del line[place]
-            return True
-        return False
+        return place if place < len(line) and line[place] == (own.free, node) else None
 
 
 def tier_spaces(nodes: Sequence[ReplayNode], packing: Packing) -> Mapping[str, TierSpace]:

@@ -13,6 +13,7 @@ _TEXTS: Mapping[Assumption, str] = {
     Assumption.GREEDY_PLACEMENT: (
         "Each pod takes the best node at that moment. Running pods are never moved."
     ),
+    Assumption.RECORDED_NODES: "Work takes the nodes that it ran on where these have room.",
     Assumption.SMALL_PASSES: "Small work may pass large work that does not fit.",
     Assumption.STRICT_ORDER: "Work that does not fit lets no later work of its tier pass.",
     Assumption.KUEUE_ORDER: (
@@ -41,11 +42,16 @@ _TEXTS: Mapping[Assumption, str] = {
         "From series: queue times before the first watch, from creation to binding of pods. "
         "Blocked work without pods, gangs, priorities and node selectors are unknown there."
     ),
+    Assumption.DELAYS_FROM_SERIES: (
+        "From series: some work was pending though it had quota and a node had room. What held it "
+        "up is unknown, and lasts as long as it did."
+    ),
     Assumption.LIMITS_UNKNOWN: (
         "Limits of queues and namespaces before the first watch are unknown: none is applied."
     ),
     Assumption.LIMITS_AS_WATCHED: (
-        "Limits of queues and namespaces before the first watch are taken to be as it found them."
+        "Limits of queues and namespaces before the first watch are taken to be as it found them. "
+        "Work is in the queue that leads its namespace to its tier, where one alone does."
     ),
 }
 

@@ -73,9 +73,8 @@ def layout_figures(
 ) -> tuple[LayoutFigures, tuple[ReplayAssumption, ...]]:
     """Replay the demand on a cluster's nodes; return the figures, and what is assumed."""
     start, end = demand.start, demand.end
-    found = replay_cluster(
-        demand.works, cluster, ReplayPolicy(packing=packing), start=start, end=end
-    )
+    policy = ReplayPolicy(packing=packing, recorded_nodes=True)
+    found = replay_cluster(demand.works, cluster, policy, start=start, end=end)
     played = [
         # Sized as recorded: a replica of another layout may weigh less.
         was._replace(started_at=one.started_at, ended_at=one.ended_at)

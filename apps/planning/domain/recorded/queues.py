@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from apps.clusters.domain.observed.objects import (
@@ -21,8 +21,10 @@ from apps.planning.domain.cluster_replay.inputs import (
     Labels,
     Reclaim,
     ReplayCohort,
+    ReplayNode,
     ReplayQueue,
 )
+from apps.planning.domain.recorded.works import LedgerPod
 
 _REQUESTS = "requests."
 _DEVICES = ".deviceclass.resource.k8s.io/devices"
@@ -110,6 +112,53 @@ def _prevailing(seen: Iterable[ObservedObject], start: float, end: float) -> lis
             best[key] = held
     found = (one for _, _, one in best.values())
     return sorted(found, key=lambda one: (one.kind, one.namespace, one.name, one.uid))
+
+
+def with_queues(
+    pods: Sequence[LedgerPod], queues: RecordedQueues, nodes: Sequence[ReplayNode]
+) -> list[LedgerPod]:
+    """Return the pods; those that only series showed with the ClusterQueue that they must have had.
+
+    It is the one that leads their namespace to their tier. Where two do, or where pods that a watch
+    saw there came through none, they have none.
+    """
+    ways: dict[str, set[str]] = defaultdict(set)
+    for (namespace, _), name in queues.links.items():
+        ways[namespace].add(name)
+    offered = _offered(queues, nodes)
+    # Kueue lets pass what does not name a queue: its namespace alone tells nothing.
+    plain = {(one.owner[0], one.tier) for one in pods if not one.from_series and not one.queue}
+
+    def found(namespace: str, tier: str, resource: str) -> str:
+        own = [name for name in ways.get(namespace, ()) if (resource, tier) in offered[name]]
+        return own[0] if len(own) == 1 and (namespace, tier) not in plain else ""
+
+    return [
+        replace(one, queue=found(one.owner[0], one.tier, one.resource))
+        if one.from_series and not one.queue
+        else one
+        for one in pods
+    ]
+
+
+def _offered(
+    queues: RecordedQueues, nodes: Sequence[ReplayNode]
+) -> Mapping[str, set[tuple[str, str]]]:
+    """Return of each ClusterQueue the resources that it counts, each with tiers of its flavors."""
+    tiers = {
+        flavor: {
+            device.tier
+            for node in nodes
+            if all(node.labels.get(key) == value for key, value in labels)
+            for device in node.devices
+        }
+        for flavor, labels in queues.flavors.items()
+    }
+    found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for queue in queues.queues:
+        for flavor, resource in queue.quotas:
+            found[queue.name] |= {(resource, tier) for tier in tiers.get(flavor, ())}
+    return found
 
 
 def _limited(key: str) -> str:

@@ -26,7 +26,8 @@ class LedgerPod:
 
     `units` are those of `resource`, `gpus` their GPU-equivalents. `queue` is its ClusterQueue.
     `delay` is how long it was pending for what is neither quota nor room, `checks` for admission
-    checks. `is_demand` False: it was never pending for demand, and did not start.
+    checks. `is_demand` False: it was never pending for demand, and did not start. `from_series`: no
+    watch saw it. `is_unseen`: nor what it was pending for.
     """
 
     uid: str
@@ -47,6 +48,8 @@ class LedgerPod:
     delay: float = 0.0
     checks: float = 0.0
     is_demand: bool = True
+    from_series: bool = False
+    is_unseen: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,7 @@ class WorkLife(NamedTuple):
 
     `family` is what its controller's name has in common with others like it. `guessed`: it never
     ran, and is taken to run as long as half of what ran in its tier. `nodes` are where it ran.
+    `is_unseen`: no watch saw what it was pending for.
     """
 
     uid: str
@@ -80,6 +84,7 @@ class WorkLife(NamedTuple):
     times: WorkTimes
     guessed: bool = False
     nodes: tuple[str, ...] = ()
+    is_unseen: bool = False
 
 
 @dataclass(slots=True)
@@ -246,6 +251,7 @@ def _of_pods(
         if first.owner[1] not in ENDING:
             # A service is scaled down or replaced at a time, however late it started.
             ends_at = ended
+    nodes = tuple(pod.node for pod in pods if pod.node)
     work = RecordedWork(
         team=first.team,
         tier=first.tier,
@@ -261,14 +267,14 @@ def _of_pods(
         resource=first.resource,
         requires=first.requires,
         running=running,
-        nodes=tuple(pod.node for pod in pods) if running else (),
+        nodes=nodes,
         delay_seconds=0.0 if running else max(pod.delay for pod in pods),
         check_seconds=0.0 if running else checks,
     )
     gpus = sum(pod.gpus for pod in pods)
     times = WorkTimes(first.tier, gpus, asked, bound, ended, running)
-    nodes = tuple(pod.node for pod in pods if pod.node)
-    return work, WorkLife(first.uid, family_of(first.owner), times, bound is None, nodes)
+    unseen = not running and any(pod.is_unseen for pod in pods)
+    return work, WorkLife(first.uid, family_of(first.owner), times, bound is None, nodes, unseen)
 
 
 def _of_blocked(
