@@ -117,7 +117,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[], Running]]:
         output = tmp_path / f"output-{len(started)}"
         with output.open("wb") as file:
             process = subprocess.Popen(  # noqa: S603 - our own words
-                [*MANAGE, "demo", "--days", "2"],
+                [*MANAGE, "demo", "--days", "1"],
                 cwd=tmp_path,
                 env=environment(var, port, lab_port),
                 stdin=subprocess.DEVNULL,
@@ -137,7 +137,7 @@ def test_one_command_serves_the_portal_and_ctrl_c_leaves_nothing_behind(
     start: Callable[[], Running],
 ) -> None:
     demo = start()
-    demo.wait_for(lambda: "The history of 2 days is there" in demo.said(), "the history")
+    demo.wait_for(lambda: "The history of 1 days is there" in demo.said(), "the history")
     assert f"http://127.0.0.1:{demo.port}/" in demo.said()
     assert not re.search(r" (INFO|WARNING) \w", demo.said()), "its words, and no line of a log"
     assert demo.get("/readyz").status_code == 200
@@ -150,7 +150,7 @@ def test_one_command_serves_the_portal_and_ctrl_c_leaves_nothing_behind(
     check_gone(demo)
 
     again = start()
-    again.wait_for(lambda: "The history of 2 days is there" in again.said(), "the history")
+    again.wait_for(lambda: "The history of 1 days is there" in again.said(), "the history")
     assert yesterday().isoformat() not in again.said(), "collected again what was complete"
     assert again.stop(signal.SIGTERM) == 0
     check_gone(again)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from apps.accounts.models import Team
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import cluster_source, metrics_source
@@ -17,8 +18,8 @@ from apps.quotas.selectors import quota_rows
 from apps.quotas.services import roll_hours
 from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
-from simulator.scenarios.base import Scenario
 from tests.served_lab import scenario_of, served_lab
+from tests.shared_rows import shared
 from tests.simulator.conftest import NOW
 
 pytestmark = pytest.mark.django_db
@@ -26,27 +27,34 @@ pytestmark = pytest.mark.django_db
 HOURS = 2
 
 
-@pytest.fixture(scope="module")
-def scenario() -> Scenario:
-    return scenario_of("campus", NOW)
+AT = datetime.fromtimestamp(NOW, UTC)
+Shown = dict[tuple[str, str, str], list[tuple[float, float]]]
 
 
-def test_quotas_of_the_campus_are_as_it_counts_them_itself(scenario: Scenario) -> None:
-    now = datetime.fromtimestamp(NOW, UTC)
-    end = now.replace(minute=0, second=0, microsecond=0)
+def collect_quotas() -> Shown:
+    """Collect HOURS of the campus and see it once; return limit and use that its series show."""
+    scenario = scenario_of("campus", NOW)
+    end = AT.replace(minute=0, second=0, microsecond=0)
     window = Window(end - timedelta(hours=HOURS), end)
+    shown: Shown = defaultdict(list)
     with served_lab(scenario, NOW) as url:
-        load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=now, dry_run=False)
+        load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=AT, dry_run=False)
         cluster = Cluster.objects.get(name="lab")
-        collect_window(cluster.name, window, now=now)
-        assert roll_hours(now=now) == HOURS
-        shown: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
+        collect_window(cluster.name, window, now=AT)
+        assert roll_hours(now=AT) == HOURS
         for slot in metrics_source(cluster).quotas(window).rows:
             shown[slot.namespace, slot.quota, slot.key].append((slot.hard or 0.0, slot.used or 0.0))
         source = cluster_source(cluster)
         assert source is not None
-        snapshot(cluster, source, now)
+        snapshot(cluster, source, AT)
         source.close()
+    return shown
+
+
+shown = shared(collect_quotas)
+
+
+def test_quotas_of_the_campus_are_as_it_counts_them_itself(shown: Shown, db: None) -> None:
     # Queues have series of their own: tests/simulator/test_kueue_metrics.py.
     rows = QuotaKeyHour.objects.filter(key__source="ResourceQuota").order_by("hour", "key")
     columns = ("key__namespace", "key__name", "key__key", "hard", "used")
@@ -62,19 +70,11 @@ def test_quotas_of_the_campus_are_as_it_counts_them_itself(scenario: Scenario) -
             # Series are sampled twice a minute: a pod that comes between counts half a minute less.
             assert found[1] == pytest.approx(means[1], rel=0.01, abs=0.2), place
             compared += 1
-    assert compared > len(scenario.teams)
+    assert compared > Team.objects.count() > 0
 
 
-def test_what_the_quotas_count_is_what_the_ledger_has(scenario: Scenario) -> None:
-    now = datetime.fromtimestamp(NOW, UTC)
-    with served_lab(scenario, NOW) as url:
-        load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=now, dry_run=False)
-        cluster = Cluster.objects.get(name="lab")
-        source = cluster_source(cluster)
-        assert source is not None
-        snapshot(cluster, source, now)
-        source.close()
-    rows = quota_rows(now, visibility=EVERYTHING, page_size=500).rows
+def test_what_the_quotas_count_is_what_the_ledger_has(shown: Shown, db: None) -> None:
+    rows = quota_rows(AT, visibility=EVERYTHING, page_size=500).rows
     inert = [row for row in rows if not row.effective]
     assert inert
     assert all(row.finding and row.fix for row in inert)
@@ -84,7 +84,7 @@ def test_what_the_quotas_count_is_what_the_ledger_has(scenario: Scenario) -> Non
         if row.source == "ResourceQuota" and row.effective and not row.unit.startswith("devices")
     ]
     of_queues = [row for row in rows if row.source == "ClusterQueue"]
-    assert len(of_pods) > len(scenario.teams)
+    assert len(of_pods) > Team.objects.count() > 0
     assert of_queues
     for row in of_queues:
         # All that Kueue admitted on the campus runs: by Deployments, Jobs and pods alone.

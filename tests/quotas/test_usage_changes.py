@@ -4,15 +4,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from apps.clusters.domain.window import from_seconds
 from apps.quotas.domain.saturation import LimitInterval
 from apps.quotas.domain.usage_changes import KeySpans, UsageStep, time_at_limit, usage_steps
-from apps.quotas.selectors import KeyStep, peak_ratio
+from apps.quotas.selectors import peak_ratio
 
 HOUR = 3600.0
 
 
+def at(hours: float) -> datetime:
+    return from_seconds(hours * HOUR)
+
+
 def hour(number: int, hard: float, used: float | None, blocked: float | None = 0.0) -> UsageStep:
-    return UsageStep(number * HOUR, (number + 1) * HOUR, hard, used, blocked)
+    return UsageStep(at(number), at(number + 1), hard, used, blocked)
 
 
 def test_spans_tell_when_something_changed_within_an_hour() -> None:
@@ -22,14 +27,14 @@ def test_spans_tell_when_something_changed_within_an_hour() -> None:
         blocked=((1.0, 0.0, HOUR / 2),),
     )
     assert usage_steps([hour(0, 3.0, 2.5, 0.5)], spans) == [
-        UsageStep(0.0, HOUR / 2, 2.0, 2.0, 1.0),
-        UsageStep(HOUR / 2, HOUR, 4.0, 3.0, 0.0),
+        UsageStep(at(0), at(0.5), 2.0, 2.0, 1.0),
+        UsageStep(at(0.5), at(1), 4.0, 3.0, 0.0),
     ]
 
 
 def test_equal_hours_are_one_step_and_a_gap_parts_them() -> None:
     steps = usage_steps([hour(0, 2, 1), hour(1, 2, 1), hour(3, 2, 1)], KeySpans())
-    assert [(one.start, one.end) for one in steps] == [(0.0, 2 * HOUR), (3 * HOUR, 4 * HOUR)]
+    assert [(one.start, one.end) for one in steps] == [(at(0), at(2)), (at(3), at(4))]
 
 
 def test_an_hour_whose_spans_do_not_come_to_its_sum_keeps_its_mean() -> None:
@@ -61,14 +66,14 @@ def test_time_at_the_limit_is_a_part_of_the_known_time(
 
 
 def test_a_peak_lasts_a_second_as_pods_tell_no_parts_of_one() -> None:
-    at = datetime(2026, 11, 23, 22, 20, tzinfo=UTC)
-    raised = at + timedelta(seconds=40.7)
+    first = datetime(2026, 11, 23, 22, 20, tzinfo=UTC)
+    raised = first + timedelta(seconds=40.7)
     steps = [
-        KeyStep(at, at + timedelta(seconds=40), 4, 2, 1),
+        UsageStep(first, first + timedelta(seconds=40), 4, 2, 1),
         # The pod that the raise let in is told to be from before it.
-        KeyStep(at + timedelta(seconds=40), raised, 2, 3, 0),
-        KeyStep(raised, at + timedelta(hours=1), 4, 3, 0),
+        UsageStep(first + timedelta(seconds=40), raised, 2, 3, 0),
+        UsageStep(raised, first + timedelta(hours=1), 4, 3, 0),
     ]
     assert peak_ratio(steps) == 3 / 4
-    assert peak_ratio([KeyStep(at, raised, 2, 3, 0)]) == 3 / 2
-    assert peak_ratio([KeyStep(at, raised, 2, None, None)]) is None
+    assert peak_ratio([UsageStep(first, raised, 2, 3, 0)]) == 3 / 2
+    assert peak_ratio([UsageStep(first, raised, 2, None, None)]) is None

@@ -2,6 +2,8 @@
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -41,12 +43,20 @@ TIMES = [
 Item = dict[str, Any]
 
 
-def items(scenario: Scenario, path: str, at: int) -> list[Item]:
+@lru_cache(maxsize=16)
+def every(scenario: Scenario, path: str, at: int) -> Sequence[Item]:
+    """Return a list of the cluster at a time, for all tests that read it: nobody changes it."""
     answer = KubernetesApi(scenario, PinnedClock(at * 1000)).answer(path, {})
     assert isinstance(answer, Response)
     found: list[Item] = json.loads(answer.body)["items"]
+    return found
+
+
+def items(scenario: Scenario, path: str, at: int) -> list[Item]:
+    """Return those of campus itself, without those of the faults."""
     faults = faults_of(scenario)
     spaces = faults.namespaces if faults else frozenset()
+    found = every(scenario, path, at)
     return [one for one in found if one["metadata"].get("namespace") not in spaces]
 
 
@@ -71,21 +81,13 @@ def of_gpu(spec: Item) -> tuple[str, float]:
 
 def machines(scenario: Scenario, at: int) -> list[Machine]:
     """Return all nodes with the pods that hold something there, those of the faults too."""
-    api = KubernetesApi(scenario, PinnedClock(at * 1000))
-
-    def every(path: str) -> list[Item]:
-        answer = api.answer(path, {})
-        assert isinstance(answer, Response)
-        found: list[Item] = json.loads(answer.body)["items"]
-        return found
-
     found = {
         node["metadata"]["name"]: Machine(
             node, {n: quantity(a) for n, a in node["status"]["allocatable"].items()}
         )
-        for node in every("/api/v1/nodes")
+        for node in every(scenario, "/api/v1/nodes", at)
     }
-    for pod in every("/api/v1/pods"):
+    for pod in every(scenario, "/api/v1/pods", at):
         if pod["spec"].get("nodeName") and pod["status"]["phase"] in {"Running", "Pending"}:
             found[pod["spec"]["nodeName"]].pods.append(pod)
     return list(found.values())

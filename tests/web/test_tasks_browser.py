@@ -30,7 +30,8 @@ from tests.web.campus_portal import (
 )
 from tests.web.conftest import Screen
 
-pytestmark = pytest.mark.browser
+# The portal of the demo takes half a minute to fill, for every page and for these walks alike.
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 DOCUMENT = ROOT / "docs" / "tasks.md"
 REMAKE = os.environ.get("GPUPORTAL_MAKE_PICTURES") == "1"

@@ -8,11 +8,15 @@ had: limits are whole.
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import accumulate
 from math import ceil
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Annotated, NamedTuple
 
+from apps.clusters.domain.columns import Column
+from apps.clusters.domain.window import from_seconds
 from apps.quotas.domain.allocations import UnitSpan
 from apps.quotas.domain.saturation import LimitInterval
 
@@ -21,19 +25,20 @@ _SAME = 1e-6
 _SLACK_SECONDS = 2.0
 
 
-class UsageStep(NamedTuple):
-    """A span in which nothing changed, in Unix seconds; amounts in units, None: not known."""
+@dataclass(frozen=True, slots=True)
+class UsageStep:
+    """A span in which nothing changed; amounts in units of the key, None: not known."""
 
-    start: float
-    end: float
-    hard: float
-    used: float | None
-    blocked: float | None
+    start: Annotated[datetime, Column("From")]
+    end: Annotated[datetime, Column("Until")]
+    hard: Annotated[float, Column("Limit")]
+    used: Annotated[float | None, Column("Used")]
+    blocked: Annotated[float | None, Column("Blocked", key="suppressed")]
 
 
 @dataclass(frozen=True, slots=True)
 class KeySpans:
-    """What is known to the second: settings, what was used, and what was blocked."""
+    """What is known to the second, in Unix time: settings, what was used, what was blocked."""
 
     limits: Sequence[LimitInterval] = ()
     used: Sequence[UnitSpan] = ()
@@ -72,50 +77,51 @@ def usage_steps(hours: Iterable[UsageStep], spans: KeySpans) -> list[UsageStep]:
     found: list[UsageStep] = []
     for hour in hours:
         parts = [
-            _exact(hour._replace(used=hour.hard), limits, whole=True),
-            _exact(hour, used),
-            _exact(hour._replace(used=hour.blocked), blocked),
+            _exact(hour, hour.hard, limits, whole=True),
+            _exact(hour, hour.used, used),
+            _exact(hour, hour.blocked, blocked),
         ]
         for step in _merged(hour, parts):
             last = found[-1] if found else None
-            if last is not None and last.end == step.start and last[2:] == step[2:]:
-                found[-1] = last._replace(end=step.end)
+            if last and last.end == step.start and _amounts(last) == _amounts(step):
+                found[-1] = replace(last, end=step.end)
             else:
                 found.append(step)
     return found
 
 
+_amounts = attrgetter("hard", "used", "blocked")
 _Part = list[tuple[float, float | None]]
 """Amounts from a time on."""
 
 
-def _exact(hour: UsageStep, level: _Level, *, whole: bool = False) -> _Part:
-    """Return how the hour's `used` went within it; its mean where the spans say another sum.
+def _exact(hour: UsageStep, mean: float | None, level: _Level, *, whole: bool = False) -> _Part:
+    """Return how an amount went within the hour; its mean where the spans say another sum.
 
     Of `whole` amounts, as limits are, a broken mean says that it changed: the highest stands then.
     """
-    mean = hour.used
+    first, last = hour.start.timestamp(), hour.end.timestamp()
     if mean is None:
-        return [(hour.start, None)]
-    edges = [hour.start, *(at for at in level.between(hour.start, hour.end) if at < hour.end)]
-    ends = [*edges[1:], hour.end]
+        return [(first, None)]
+    edges = [first, *(at for at in level.between(first, last) if at < last)]
+    ends = [*edges[1:], last]
     amounts = [level.at(start) for start in edges]
     total = sum(
         amount * (end - start) for amount, start, end in zip(amounts, edges, ends, strict=True)
     )
     slack = _SLACK_SECONDS * max([1.0, *amounts]) * len(edges)
-    if abs(total - mean * (hour.end - hour.start)) > slack:
-        return [(hour.start, ceil(mean - _SAME) if whole else mean)]
+    if abs(total - mean * (last - first)) > slack:
+        return [(first, ceil(mean - _SAME) if whole else mean)]
     return list(zip(edges, amounts, strict=True))
 
 
 def _merged(hour: UsageStep, parts: Sequence[_Part]) -> Iterator[UsageStep]:
     edges = sorted({at for part in parts for at, _ in part})
-    for start, end in zip(edges, [*edges[1:], hour.end], strict=True):
+    for start, end in zip(edges, [*edges[1:], hour.end.timestamp()], strict=True):
         hard, used, blocked = (
             next(amount for at, amount in reversed(part) if at <= start) for part in parts
         )
-        yield UsageStep(start, end, hard or 0.0, used, blocked)
+        yield UsageStep(from_seconds(start), from_seconds(end), hard or 0.0, used, blocked)
 
 
 class TimeAtLimit(NamedTuple):
@@ -136,7 +142,8 @@ def time_at_limit(steps: Iterable[UsageStep]) -> TimeAtLimit:
     for step in steps:
         if step.used is None:
             continue
-        known += step.end - step.start
+        seconds = (step.end - step.start).total_seconds()
+        known += seconds
         if step.used >= step.hard - _SAME and step.used > 0:
-            full += step.end - step.start
+            full += seconds
     return TimeAtLimit(full, known)

@@ -45,8 +45,6 @@ from apps.quotas.selectors.explain import (
 from apps.quotas.selectors.history import held_but_unused, quota_history
 from apps.quotas.selectors.key_usage import (
     Consumer,
-    KeyStep,
-    at_limit,
     blocked_now,
     consumers,
     key_steps,

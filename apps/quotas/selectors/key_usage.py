@@ -5,10 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import fsum
-from typing import Annotated
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.columns import Column
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
     ObservedKind,
@@ -24,13 +22,7 @@ from apps.pending.selectors import PendingFilters, PendingPage, PendingRow, pend
 from apps.quotas.domain.allocations import QueueCell, UnitSpan, reservations
 from apps.quotas.domain.keys import DEVICES, Counting, QuotaRef, QuotaSource
 from apps.quotas.domain.limits import seen_intervals
-from apps.quotas.domain.usage_changes import (
-    KeySpans,
-    TimeAtLimit,
-    UsageStep,
-    time_at_limit,
-    usage_steps,
-)
+from apps.quotas.domain.usage_changes import KeySpans, UsageStep, usage_steps
 from apps.quotas.selectors.demand import (
     BlockedWork,
     OpenPod,
@@ -46,18 +38,7 @@ from gpuportal.queries import read_once
 _MOST_BLOCKED = 500
 _SECOND = timedelta(seconds=1)
 _WORKLOADS = (ObservedKind.KUEUE_WORKLOAD,)
-_HOUR = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class KeyStep:
-    """A span in which nothing changed; amounts in units of the key, None: not known."""
-
-    start: Annotated[datetime, Column("From")]
-    end: Annotated[datetime, Column("Until")]
-    hard: Annotated[float, Column("Limit")]
-    used: Annotated[float | None, Column("Used")]
-    blocked: Annotated[float | None, Column("Blocked", key="suppressed")]
+_HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +62,7 @@ def _cluster_named(name: str) -> int | None:
     return Cluster.objects.filter(name=name).values_list("pk", flat=True).first()
 
 
-def key_steps(ref: QuotaRef, hours: Sequence[QuotaPoint]) -> list[KeyStep]:
+def key_steps(ref: QuotaRef, hours: Sequence[QuotaPoint]) -> list[UsageStep]:
     """Return how a key was used within these hours of its history, change by change.
 
     Settings, pods and refusals tell when something changed; where they do not come to what was
@@ -90,25 +71,16 @@ def key_steps(ref: QuotaRef, hours: Sequence[QuotaPoint]) -> list[KeyStep]:
     cluster = _cluster_named(ref.cluster)
     if cluster is None or not hours:
         return []
-    starts = [point.period.astimezone(UTC).timestamp() for point in hours]
+    starts = [point.period.astimezone(UTC) for point in hours]
     means = [
         UsageStep(start, start + _HOUR, one.hard, one.used, one.suppressed)
         for start, one in zip(starts, hours, strict=True)
     ]
-    span = Window(from_seconds(starts[0]), from_seconds(starts[-1] + _HOUR))
-    steps = usage_steps(means, _spans(cluster, span, ref))
-    return [KeyStep(from_seconds(one.start), from_seconds(one.end), *one[2:]) for one in steps]
+    span = Window(starts[0], starts[-1] + _HOUR)
+    return usage_steps(means, _spans(cluster, span, ref))
 
 
-def at_limit(steps: Sequence[KeyStep]) -> TimeAtLimit:
-    """Return how long all of a limit was used, and of how long that is known."""
-    return time_at_limit(
-        UsageStep(one.start.timestamp(), one.end.timestamp(), one.hard, one.used, one.blocked)
-        for one in steps
-    )
-
-
-def peak_ratio(steps: Sequence[KeyStep]) -> float | None:
+def peak_ratio(steps: Sequence[UsageStep]) -> float | None:
     """Return the most of a limit that was used for a second or longer; None where none is known.
 
     Pods tell whole seconds and settings parts of them: a pod that a raise lets in seems to come

@@ -17,7 +17,8 @@ from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors import KeyChange, key_changes
 from apps.quotas import selectors as quotas
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
-from apps.quotas.selectors import Consumer, KeyStep, QuotaPoint, QuotaRow
+from apps.quotas.domain.usage_changes import UsageStep, time_at_limit
+from apps.quotas.selectors import Consumer, QuotaPoint, QuotaRow
 from apps.usage.domain.usage_query import Filters, Grouping, UsageQuery
 from apps.usage.selectors import usage_rows
 from apps.web.components.commands import kubectl
@@ -115,7 +116,7 @@ def _commands(ref: QuotaRef) -> list[str]:
 
 
 def _figures(
-    row: QuotaRow, line: keys.KeyLine, steps: Sequence[KeyStep], reading: QuerySession
+    row: QuotaRow, line: keys.KeyLine, steps: Sequence[UsageStep], reading: QuerySession
 ) -> FigureRow:
     zone = reading.choice.zone
 
@@ -150,8 +151,8 @@ def _figures(
     return figure_row(used, blocked, _at_limit(steps, reading), _tiers(row, line), name="This key")
 
 
-def _at_limit(steps: Sequence[KeyStep], reading: QuerySession) -> KeyFigure:
-    time = quotas.at_limit(steps)
+def _at_limit(steps: Sequence[UsageStep], reading: QuerySession) -> KeyFigure:
+    time = time_at_limit(steps)
     if time.share is None:
         return no_data("At limit", "No hour of this window is known.")
     known = round(time.known / _HOUR)
@@ -188,7 +189,7 @@ def _tiers(row: QuotaRow, line: keys.KeyLine) -> KeyFigure:
 
 
 def _usage(
-    reading: QuerySession, ref: QuotaRef, row: QuotaRow | None, steps: Sequence[KeyStep]
+    reading: QuerySession, ref: QuotaRef, row: QuotaRow | None, steps: Sequence[UsageStep]
 ) -> dict[str, Any]:
     plot = key_usage.usage_plot(steps, reading, row.unit if row else "units")
     tables = [plot.table]
@@ -341,7 +342,7 @@ def _unwatched(reading: QuerySession, ref: QuotaRef) -> list[QueueRow]:
 def _limits(
     reading: QuerySession,
     ref: QuotaRef,
-    steps: Sequence[KeyStep],
+    steps: Sequence[UsageStep],
     hours: Sequence[QuotaPoint],
     actor: Actor,
 ) -> dict[str, Any]:

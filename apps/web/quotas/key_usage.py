@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from apps.clusters.domain.window import Window
-from apps.quotas.selectors import KeyStep, QuotaPoint
+from apps.quotas.domain.usage_changes import UsageStep
+from apps.quotas.selectors import QuotaPoint
 from apps.web.components.plots import Plot, PlotLine, Scale
 from apps.web.components.tables import Table, TableRow, declared_columns, declared_values
 from apps.web.query_session import QuerySession
@@ -18,7 +19,7 @@ _HOUR = timedelta(hours=1)
 _TABLE_ROWS = 25
 
 
-def usage_plot(steps: Sequence[KeyStep], reading: QuerySession, unit: str) -> Plot:
+def usage_plot(steps: Sequence[UsageStep], reading: QuerySession, unit: str) -> Plot:
     """Return use and blocked work, one on the other, against the limit."""
     choice = reading.choice
     highest = max((max(s.hard, (s.used or 0.0) + (s.blocked or 0.0)) for s in steps), default=0.0)
@@ -47,7 +48,7 @@ def usage_plot(steps: Sequence[KeyStep], reading: QuerySession, unit: str) -> Pl
     )
 
 
-def _area(scale: Scale, steps: Sequence[KeyStep], *, blocked: bool) -> str:
+def _area(scale: Scale, steps: Sequence[UsageStep], *, blocked: bool) -> str:
     """Return boxes from zero up to what is used, or from there up to what is blocked beside it."""
     path = []
     for step in steps:
@@ -61,7 +62,7 @@ def _area(scale: Scale, steps: Sequence[KeyStep], *, blocked: bool) -> str:
     return "".join(path)
 
 
-def _unknown(steps: Sequence[KeyStep], window: Window) -> list[tuple[datetime, datetime]]:
+def _unknown(steps: Sequence[UsageStep], window: Window) -> list[tuple[datetime, datetime]]:
     """Return the stretches of the window without a step, or in which use is not known."""
     gaps, at = [], window.start
     for step in steps:
@@ -73,13 +74,13 @@ def _unknown(steps: Sequence[KeyStep], window: Window) -> list[tuple[datetime, d
     return [*gaps, (at, window.end)] if at < window.end and steps else gaps
 
 
-def _step_table(steps: Sequence[KeyStep], reading: QuerySession) -> Table:
+def _step_table(steps: Sequence[UsageStep], reading: QuerySession) -> Table:
     rows = [TableRow(declared_values(step)) for step in steps]
     long = len(rows) > _TABLE_ROWS
     return Table(
         id="points",
         title="Usage over time",
-        columns=declared_columns(KeyStep),
+        columns=declared_columns(UsageStep),
         rows=rows[-_TABLE_ROWS:],
         zone=reading.choice.zone,
         empty=NOT_KNOWN,
@@ -103,7 +104,7 @@ class LimitRun:
 
 
 def limit_runs(
-    steps: Sequence[KeyStep], hours: Sequence[QuotaPoint]
+    steps: Sequence[UsageStep], hours: Sequence[QuotaPoint]
 ) -> Iterator[tuple[LimitRun | None, LimitRun]]:
     """Yield each run with the one that led to it; None where the key was not there before."""
     teams = {one.period.astimezone(UTC): one.team for one in hours}
@@ -124,7 +125,7 @@ def limit_runs(
         yield before, run
 
 
-def _by_hour(steps: Sequence[KeyStep], teams: dict[datetime, str | None]) -> Iterator[LimitRun]:
+def _by_hour(steps: Sequence[UsageStep], teams: dict[datetime, str | None]) -> Iterator[LimitRun]:
     """Yield the steps cut where an hour ends: a team may change there."""
     for step in steps:
         start = step.start

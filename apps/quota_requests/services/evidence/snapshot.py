@@ -33,11 +33,11 @@ from apps.quota_requests.domain.snapshots import (
     TierUse,
 )
 from apps.quota_requests.models import ChangeRequest
+from apps.quotas.domain.usage_changes import time_at_limit
 from apps.quotas.selectors import (
     BurnRow,
     QuotaPoint,
     QuotaRow,
-    at_limit,
     budget_rows,
     key_steps,
     peak_ratio,
@@ -235,7 +235,7 @@ class _About:
         ratios = [p.saturation_ratio for p in points if p.saturation_ratio is not None]
         # Within an hour a limit may be reached and raised: its mean tells neither, its steps do.
         steps = key_steps(self.request.ref, points)
-        time = at_limit(steps)
+        time = time_at_limit(steps)
         over_time = QuotaUse(
             hours=round(time.known / _HOUR),
             saturation_mean=fsum(ratios) / len(ratios) if ratios else None,
