@@ -90,10 +90,8 @@ from apps.costs.selectors.months import (
 )
 from apps.costs.selectors.prices import (
     CapacityValue,
-    PriceList,
     capacity_values,
     price_book,
-    price_list,
 )
 from apps.costs.selectors.recommendations import (
     DECIDED,

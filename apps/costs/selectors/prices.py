@@ -1,92 +1,38 @@
-"""Reads of prices: those of one moment, and the book of all times."""
+"""Reads of prices: the book of all times, and what capacity was worth."""
 
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import reduce
 from operator import add
 
-from django.db.models import F, QuerySet, Sum
+from django.db.models import F, Q, Sum
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import day_of
 from apps.clusters.models import holds_at
 from apps.clusters.selectors import report
 from apps.costs.domain.carbon import SiteFactor
 from apps.costs.domain.costing import FREE, HELD, money
-from apps.costs.domain.prices import PriceBook, PriceEntry, PriceKind, places
+from apps.costs.domain.prices import PriceBook, PriceEntry, PriceKind
 from apps.costs.models import EnergyFactor, PoolCostDay, Price
 from apps.usage.domain.amounts import NANO
 from gpuportal.queries import read_once
-
-_EVER = datetime.min.replace(tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class PriceRow:
-    """What one GPU-hour of a model costs; `cluster` empty: wherever no other price is set.
-
-    `per_gpu_hour` is after any discount: it is what costs are made of.
-    """
-
-    cluster: str
-    gpu_model: str
-    capacity_type: str
-    per_gpu_hour: Decimal
-    currency: str
-    tier: str = ""
-    kind: str = PriceKind.LIST.value
-    source: str = ""
-    valid_from: datetime | None = None
-
-
-class PriceList:
-    """The prices of one moment."""
-
-    def __init__(self, rows: list[PriceRow]) -> None:
-        self.rows = rows
-        # Of two that hold the one that started last counts, as in the book: it is written last.
-        self._rows = {
-            (row.cluster, row.tier, model_key(row.gpu_model), row.capacity_type): row
-            for row in sorted(rows, key=lambda row: row.valid_from or _EVER)
-        }
-
-    def of(
-        self, cluster: str, gpu_model: str, capacity_type: str, *, tier: str = ""
-    ) -> PriceRow | None:
-        """Return the price of a model on a cluster, looked for as `PriceBook` does."""
-        found = map(self._rows.get, places(cluster, tier, gpu_model, capacity_type))
-        return next((row for row in found if row is not None), None)
-
-
-def price_list(at: datetime, *, visibility: Visibility) -> PriceList:
-    """Return the prices that hold at `at`. One query.
-
-    The price of a GPU-hour is visible to every user who requests GPUs: `visibility` narrows
-    nothing. What a team has to pay is another matter.
-    """
-    return PriceList([_row(entry) for entry in _entries(_holding(at))])
 
 
 @read_once
 def price_book(at: datetime | None = None) -> PriceBook:
     """Return the price book with its `version`; with `at` only the entries that hold then.
 
-    One query.
+    One query. What a GPU-hour costs is for every user who requests GPUs; what a team has to pay
+    is another matter.
     """
-    return PriceBook(_entries(Price.objects.all() if at is None else _holding(at)))
-
-
-def _holding(at: datetime) -> QuerySet[Price, Price]:
-    return Price.objects.filter(holds_at(at))
-
-
-def _entries(rows: QuerySet[Price, Price]) -> list[PriceEntry]:
+    rows = Price.objects.filter(Q() if at is None else holds_at(at))
     rows = rows.select_related("cluster", "tier")
-    return [_entry(row) for row in rows.order_by("gpu_model", "capacity_type", "valid_from", "pk")]
+    ordered = rows.order_by("gpu_model", "capacity_type", "valid_from", "pk")
+    return PriceBook(_entry(row) for row in ordered)
 
 
 def _entry(row: Price) -> PriceEntry:
@@ -96,15 +42,6 @@ def _entry(row: Price) -> PriceEntry:
         kind=PriceKind(row.kind),
         cluster=row.cluster.name if row.cluster else "",
         tier=row.tier.name if row.tier else "",
-    )
-
-
-def _row(entry: PriceEntry) -> PriceRow:
-    return row_from(
-        PriceRow,
-        entry,
-        per_gpu_hour=entry.contracted,
-        kind=entry.kind.value,
     )
 
 

@@ -61,7 +61,7 @@ def preflight_manifest(
     state = pending_services.current_state(found.pk, now=now, catalog=catalog)
     priorities = priority_values(found.pk, _priority_classes(read))
     asked = SubmissionReader(read, state, namespace, catalog.resources, priorities).pods()
-    sizes = SubmissionSizes(cluster, asked.state, catalog, now, visibility)
+    sizes = SubmissionSizes(cluster, asked.state, catalog, now)
     answers = _ClusterAnswers(found, sizes, team, now, visibility)
     return PreflightReport(
         results=tuple(

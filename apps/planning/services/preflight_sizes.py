@@ -6,7 +6,6 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 
-from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import LocalQueueSnapshot, NodeSnapshot, ObservedKind
 from apps.clusters.domain.resources import main_resource
 from apps.clusters.domain.tiers import (
@@ -17,7 +16,8 @@ from apps.clusters.domain.tiers import (
     tier_before_binding,
 )
 from apps.clusters.services import TierHistory
-from apps.costs import selectors as costs
+from apps.costs.domain.prices import PriceBook
+from apps.costs.selectors import price_book
 from apps.pending import selectors as pending
 from apps.pending.domain.diagnosis import ClusterState
 from apps.pending.domain.placement.fits import bits
@@ -45,19 +45,13 @@ class SubmissionSizes:
     """Sizes, prices and queue times on one cluster; its state is indexed once."""
 
     def __init__(
-        self,
-        cluster: str,
-        state: ClusterState,
-        catalog: TierHistory,
-        now: datetime,
-        visibility: Visibility,
+        self, cluster: str, state: ClusterState, catalog: TierHistory, now: datetime
     ) -> None:
         self.state = state
         self.rules = catalog.at(now.timestamp())
         self.diagnoser = SubmissionDiagnoser(state)
         self._cluster = cluster
         self._now = now
-        self._visibility = visibility
         self.nodes = [
             one.body for one in state.of(ObservedKind.NODE) if isinstance(one.body, NodeSnapshot)
         ]
@@ -67,8 +61,8 @@ class SubmissionSizes:
         self._waits: dict[tuple[str, float], QueueTimeRange | None] = {}
 
     @cached_property
-    def _prices(self) -> costs.PriceList:
-        return costs.price_list(self._now, visibility=self._visibility)
+    def _prices(self) -> PriceBook:
+        return price_book(self._now)
 
     @cached_property
     def flavor_nodes(self) -> FlavorNodes | None:
@@ -104,8 +98,14 @@ class SubmissionSizes:
         if not kinds:
             return None, ""
         model, paid = max(kinds, key=lambda kind: (kinds[kind], kind))
-        found = self._prices.of(self._cluster, model, paid, tier=size.tier)
-        return (None, "") if found is None else (found.per_gpu_hour, found.currency)
+        found = self._prices.price(
+            cluster=self._cluster,
+            tier=size.tier,
+            gpu_model=model,
+            capacity_type=paid,
+            at=self._now,
+        )
+        return (None, "") if found is None else (found.contracted, found.currency)
 
     def cluster_queue(self, work: PlannedWork) -> str:
         """Return the ClusterQueue that work goes through; empty where it goes through none."""

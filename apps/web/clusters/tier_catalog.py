@@ -14,7 +14,7 @@ from apps.clusters.domain.tiers import GpuSharing
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import TierRow
 from apps.costs.domain.costing import units
-from apps.costs.selectors import PriceList, price_list
+from apps.costs.selectors import price_book
 from apps.quotas.selectors import (
     EntitledTeam,
     TierCommitment,
@@ -147,7 +147,6 @@ def tier_offer(tier: TierRow, reading: QuerySession, freshness: Freshness) -> Ti
     entitled = entitled_teams(reading.now, visibility=reading.visibility)
     days = _newest(reading, freshness, _DAY, PRICED)
     priced = usage.usage_rows(days, visibility=reading.visibility) if days else []
-    known = price_list(reading.now, visibility=reading.visibility)
     return TierOffer(
         kind=KINDS[GpuSharing(tier.sharing)],
         allowed=tier.allowed_teams,
@@ -155,7 +154,7 @@ def tier_offer(tier: TierRow, reading: QuerySession, freshness: Freshness) -> Ti
         resources=(*tier.resources, *tier.device_classes),
         node_selector=tier.node_selector,
         manifest=manifest(tier),
-        prices=prices(priced, known, reading.query).get(tier.name, ()),
+        prices=prices(priced, reading).get(tier.name, ()),
     )
 
 
@@ -277,16 +276,19 @@ PRICED = (Grouping.TIER, Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY
 """What an hour's rows are grouped by for their prices."""
 
 
-def prices(rows: Sequence[UsageRow], known: PriceList, query: Query = ()) -> dict[str, list[Cost]]:
-    """Return by tier what its GPUs cost, each price once; what has no price is left out."""
+def prices(rows: Sequence[UsageRow], reading: QuerySession) -> dict[str, list[Cost]]:
+    """Return by tier what its GPUs cost now, each price once; what has no price is left out."""
+    book = price_book(reading.now)
     found: dict[str, list[Cost]] = {}
     for row in rows:
         tier, cluster, model, paid = (row.groups[name] for name in PRICED)
-        price = known.of(cluster, model, paid, tier=tier)
+        price = book.price(
+            cluster=cluster, tier=tier, gpu_model=model, capacity_type=paid, at=reading.now
+        )
         if price is None or not row.amounts.capacity:
             continue
-        link = figure_href("tier_price", query, **row.groups)
-        cost = _cost(price.per_gpu_hour, price.currency, f"{model}, {paid}", link)
+        link = figure_href("tier_price", reading.query, **row.groups)
+        cost = _cost(price.contracted, price.currency, f"{model}, {paid}", link)
         of_tier = found.setdefault(tier, [])
         if cost not in of_tier:
             of_tier.append(cost)
@@ -388,7 +390,6 @@ def _facts(reading: QuerySession, freshness: Freshness) -> TierFacts:
     days = _newest(reading, freshness, _DAY, PRICED)
     priced = usage.usage_rows(days, visibility=reading.visibility) if days else []
     since = queue_time_window(reading.now)
-    known = price_list(reading.now, visibility=reading.visibility)
     waiting = {row.tier: row for row in glance.pending_by_tier(reading)}
     pending = glance.known_until(reading)
 
@@ -398,7 +399,7 @@ def _facts(reading: QuerySession, freshness: Freshness) -> TierFacts:
     return TierFacts(
         committed=tier_commitments(reading.now),
         amounts=_amounts(reading, freshness),
-        prices=prices(priced, known, reading.query),
+        prices=prices(priced, reading),
         waits=usage.cached(
             "waits",
             (since, reading.filters),

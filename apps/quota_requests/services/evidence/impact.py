@@ -21,7 +21,8 @@ from apps.clusters.domain.tiers import TierRule, capacity_type, gpu_model, tier_
 from apps.clusters.gateways import ClusterClients
 from apps.clusters.models import Cluster
 from apps.clusters.services import TierHistory, observed_objects
-from apps.costs.selectors import PriceList, price_list
+from apps.costs.domain.prices import PriceBook
+from apps.costs.selectors import price_book
 from apps.pending.domain.diagnosis import BLOCKING_QUOTA, Cause, Counts
 from apps.pending.domain.queues.cluster_queues import has_quota
 from apps.pending.domain.queues.kueue import INACTIVE, MISCONFIGURED, STOPPED
@@ -340,7 +341,8 @@ class _ClusterState:
     nodes: Sequence[NodeSnapshot]
     rules: Sequence[TierRule]
     flavor: Mapping[str, str]
-    prices: PriceList
+    prices: PriceBook
+    at: datetime
     currency: str = ""
     own: QuotaRow | None = None
 
@@ -359,7 +361,8 @@ class _ClusterState:
             nodes=[one.body for one in seen if isinstance(one.body, NodeSnapshot)],
             rules=TierHistory.load().at(now.timestamp()),
             flavor=flavor.node_labels if flavor else {},
-            prices=price_list(now, visibility=_EVERYTHING),
+            prices=price_book(now),
+            at=now,
             own=next((row for row in rows if row.ref == request.ref), None),
         )
 
@@ -392,16 +395,17 @@ class _ClusterState:
         )
 
     def _price(self, node: NodeSnapshot, tier: str) -> Decimal | None:
-        found = self.prices.of(
-            self.cluster.name,
-            gpu_model(node.labels),
-            capacity_type(node.labels).value,
+        found = self.prices.price(
+            cluster=self.cluster.name,
             tier=tier,
+            gpu_model=gpu_model(node.labels),
+            capacity_type=capacity_type(node.labels).value,
+            at=self.at,
         )
         if found is None:
             return None
         self.currency = found.currency
-        return found.per_gpu_hour
+        return found.contracted
 
     def commitments(self, tiers: Collection[str]) -> Iterable[QuotaCommitment]:
         """Yield what quotas of the same kind that reach any of the tiers promise, each once.
