@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from gpuportal import env
 from gpuportal.env import SENTINEL, SentinelUrl, bound_sessions, database
+from gpuportal.people import people
 from gpuportal.single_sign_on import single_sign_on
 from gpuportal.telemetry.logs import logging_settings
 from gpuportal.telemetry.tracing import start_sentry
@@ -474,6 +475,7 @@ HOURLY_RETENTION_DAYS = env.days("GPUPORTAL_HOURLY_RETENTION_DAYS", 90, least=1)
 WORKLOAD_RETENTION_DAYS = env.days("GPUPORTAL_WORKLOAD_RETENTION_DAYS", 400, least=1)
 LEDGER_RETENTION_DAYS = env.days("GPUPORTAL_LEDGER_RETENTION_DAYS", 400, least=1)
 GAP_FILL_DAYS = env.days("GPUPORTAL_GAP_FILL_DAYS", 7)
+PEOPLE = people()
 LATE_SAMPLES_SECONDS = env.whole("GPUPORTAL_LATE_SAMPLES_SECONDS", 10_800)
 METRICS_RETENTION_DAYS = env.days("GPUPORTAL_METRICS_RETENTION_DAYS", 15)
 VISIBILITY = env.one_of("GPUPORTAL_VISIBILITY", "team", ("team", "open"))

@@ -64,6 +64,14 @@ def visibility_of(user: User) -> Visibility:
     return Visibility(everything=False, team_ids=teams)
 
 
+def visibility_of_led(user: User) -> Visibility:
+    """Return what `user` may see of other persons: those of the teams that they lead. One query.
+
+    Nothing else, whatever their role: administrators and finance see no person's work by that.
+    """
+    return Visibility(everything=False, team_ids=teams_led_by(user))
+
+
 def teams_led_by(user: User) -> frozenset[int]:
     """Return the ids of the teams that `user` leads, by the catalog or by groups. One query."""
     return frozenset(one.team_id for one in led_by(user))

@@ -99,6 +99,8 @@ class Alert(models.Model):
     """One thing said at one time. `key` tells occasions apart, so that each is said once.
 
     `team` is whose it is, null for the platform; `path` the page of the portal that shows it.
+    With a `person` it is for that account alone: no list shows it, and no channel but their own
+    delivers it.
     """
 
     key = models.CharField(max_length=900, unique=True)
@@ -106,6 +108,14 @@ class Alert(models.Model):
     subject = models.CharField(max_length=600)
     team = models.ForeignKey(
         "accounts.Team", null=True, blank=True, on_delete=models.CASCADE, related_name="alerts"
+    )
+    person = models.ForeignKey(
+        "accounts.User",
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        db_index=False,  # few have one, and an index would lock the table of all while it is made
+        related_name="alerts",
     )
     title = models.CharField(max_length=200)
     text = models.TextField()

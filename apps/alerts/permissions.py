@@ -17,12 +17,16 @@ from apps.alerts.models import Alert, Channel
 
 
 def seen_alerts(visibility: Visibility) -> Q:
-    """Return which alerts a reader may read; those of the platform are for who runs it."""
+    """Return which alerts a reader may read; those of the platform are for who runs it.
+
+    Those of one person are in no list: they are a copy of what that person's own page shows.
+    """
+    of_nobody = Q(person__isnull=True)
     if visibility.operations:
-        return Q()
+        return of_nobody
     if visibility.everything:
-        return Q(team__isnull=False)
-    return Q(team__in=visibility.team_ids)
+        return of_nobody & Q(team__isnull=False)
+    return of_nobody & Q(team__in=visibility.team_ids)
 
 
 def hearing(channel: Channel) -> Callable[[Alert], bool]:
@@ -31,15 +35,18 @@ def hearing(channel: Channel) -> Callable[[Alert], bool]:
     What an owner may see is asked here, once for all alerts: ask anew each time that alerts
     are said, and when they leave. One query at most.
     """
-    if channel.owner is not None:
-        seen = visibility_of(channel.owner) if channel.owner.is_active else None
-        return lambda alert: seen is not None and _sees(seen, alert)
+    owner = channel.owner
+    if owner is not None:
+        seen = visibility_of(owner) if owner.is_active else None
+        return lambda alert: seen is not None and _sees(seen, alert, owner)
     if channel.team_id is not None:
-        return lambda alert: alert.team_id == channel.team_id
-    return lambda _: True
+        return lambda alert: alert.person_id is None and alert.team_id == channel.team_id
+    return lambda alert: alert.person_id is None
 
 
-def _sees(visibility: Visibility, alert: Alert) -> bool:
+def _sees(visibility: Visibility, alert: Alert, owner: User) -> bool:
+    if alert.person_id is not None:
+        return alert.person_id == owner.pk
     if alert.team_id is None:
         return visibility.operations
     return visibility.sees(alert.team_id)

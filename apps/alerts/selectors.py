@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from datetime import datetime, time
+from datetime import datetime, time, timedelta
 
 from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
@@ -13,6 +13,7 @@ from apps.accounts.permissions import Visibility, can_administer, teams_led_by
 from apps.alerts.domain.alerts import LASTING_KINDS, AlertKind, IdleChoice, IdleDecision
 from apps.alerts.models import (
     Alert,
+    AlertState,
     Channel,
     Delivery,
     IdleAnswer,
@@ -26,12 +27,13 @@ from gpuportal.queries import BatchQuery
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """What was answered to an idle alert last; `until` None: it can go."""
+    """What was answered to an idle alert last; `until` None: it can go, or `silences`."""
 
     person: str
     at: datetime
     reason: str
     until: datetime | None
+    silences: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ class MuteRow:
     by: str
 
 
+_SHOWN_ANSWER = timedelta(days=1)
 MOST_UNREAD = 99
 """More unread subjects than this are not counted."""
 
@@ -244,6 +247,61 @@ def _last_answers(subjects: Collection[str]) -> Iterable[IdleAnswer]:
     return {row.subject: row for row in rows}.values()
 
 
+@dataclass(frozen=True, slots=True)
+class IdleFinding:
+    """A workload that is idle, or was answered for, with its last alert; `answer` holds now.
+
+    `workload` reads `Kind/name`.
+    """
+
+    alert_id: int
+    cluster: str
+    namespace: str
+    workload: str
+    team_id: int | None
+    title: str
+    since: datetime
+    answer: IdleDecision | None
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether it is idle and has no answer yet."""
+        return self.answer is None
+
+
+def idle_findings(
+    workloads: Collection[tuple[str, str, str]], *, visibility: Visibility, now: datetime
+) -> list[IdleFinding]:
+    """Return those of these workloads (cluster, namespace, `Kind/name`) that are idle, by name.
+
+    Of teams that the reader sees. Three queries; none without workloads.
+    """
+    subjects = {f"workload:{'/'.join(one)}": one for one in sorted(workloads)}
+    if not subjects:
+        return []
+    kind = AlertKind.IDLE.value
+    rows = Alert.objects.filter(seen_alerts(visibility), kind=kind, subject__in=subjects)
+    latest = {row.subject: row for row in rows.order_by("pk")}
+    states = AlertState.objects.filter(kind=kind, subject__in=latest, level__isnull=False)
+    standing = set(states.order_by("subject").values_list("subject", flat=True))
+    answers = answers_to(latest)
+    found = []
+    for subject, row in latest.items():
+        answer = answers.get(subject)
+        # Without a day it ends with the idle time that it is about: here it is shown for a while.
+        ends = None if answer is None else answer.until or answer.at + _SHOWN_ANSWER
+        holds = answer is not None and ends is not None and now < ends and answer.at >= row.at
+        if subject in standing or holds:
+            found.append(_idle_finding(row, subjects[subject], answer if holds else None))
+    return found
+
+
+def _idle_finding(
+    row: Alert, place: tuple[str, str, str], answer: IdleDecision | None
+) -> IdleFinding:
+    return IdleFinding(row.pk, *place, row.team_id, row.title, row.at, answer)
+
+
 def _rows(alerts: list[Alert]) -> list[AlertRow]:
     idle = {alert.subject for alert in alerts if alert.kind == AlertKind.IDLE.value}
     answers = {row.subject: row for row in _last_answers(idle)}
@@ -253,7 +311,8 @@ def _rows(alerts: list[Alert]) -> list[AlertRow]:
 def _alert_row(alert: Alert, answer: IdleAnswer | None) -> AlertRow:
     told = None
     if answer is not None and alert.kind == AlertKind.IDLE.value:
-        told = AnswerRow(answer.person, answer.at, answer.reason, answer.until)
+        silences = answer.choice == IdleChoice.SILENCE.value
+        told = AnswerRow(answer.person, answer.at, answer.reason, answer.until, silences)
     return row_from(
         AlertRow,
         alert,
@@ -261,6 +320,18 @@ def _alert_row(alert: Alert, answer: IdleAnswer | None) -> AlertRow:
         team=alert.team.name if alert.team else None,
         answer=told,
     )
+
+
+def digest_readers() -> list[User]:
+    """Return the active users with an active channel of their own that takes digests. One query."""
+    rows = Channel.objects.filter(active=True, owner__isnull=False, owner__is_active=True)
+    # Not every database can ask whether a list in JSON holds something.
+    owners = {
+        row.owner_id: row.owner
+        for row in rows.select_related("owner").order_by("owner__username", "pk")
+        if AlertKind.DIGEST.value in row.kinds
+    }
+    return [owner for owner in owners.values() if owner is not None]
 
 
 def channel_rows(user: User, *, only: int | None = None) -> list[ChannelRow]:

@@ -4,7 +4,15 @@ from django.urls import URLPattern, path, re_path
 from rest_framework.views import APIView
 
 from apps.api import bills, costs, fairness, pending, proposals, quota_requests, quotas, views
-from apps.api.planning import capacity_plan, goodput, layouts, policies, reliability, topology
+from apps.api.planning import (
+    capacity_plan,
+    goodput,
+    layouts,
+    my_workloads,
+    policies,
+    reliability,
+    topology,
+)
 
 app_name = "api"
 
@@ -25,6 +33,7 @@ _LISTS: dict[str, type[APIView]] = {
     "fragmentation": topology.FragmentationView,
     "goodput": goodput.GoodputView,
     "reliability": reliability.ReliabilityView,
+    "my/workloads": my_workloads.MyWorkloadsView,
     "capacity-plan": capacity_plan.CapacityPlanView,
     "policy-simulations": policies.PolicySimulationsView,
     "layouts": layouts.LayoutsView,

@@ -150,7 +150,9 @@ def _kubernetes_api(entry: dict[str, Any] | None) -> ClusterSource | None:
     # The client's 700 modules cost time and memory, and web, beat and most commands need none.
     from apps.clusters.adapters.kubernetes.api import KubernetesApi
 
-    return KubernetesApi.from_config(entry)
+    sources = settings.PEOPLE.sources if settings.PEOPLE else ()
+    # Annotations are long: they are decoded only where one of them names a person.
+    return KubernetesApi.from_config(entry, annotated=any(one.is_annotation for one in sources))
 
 
 @lru_cache(maxsize=64)

@@ -377,6 +377,29 @@ class Pod(models.Model):
         return self.name
 
 
+class PodPerson(models.Model):
+    """Who is behind a pod, where the portal is set to keep that (`GPUPORTAL_PEOPLE`).
+
+    A table of its own: its rows are deleted long before those of pods, and all of them at once.
+    """
+
+    # Without a constraint in the database: pods are deleted by the thousand, with none of these.
+    pod = models.OneToOneField(
+        "clusters.Pod",
+        primary_key=True,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        related_name="behind",
+    )
+    person = models.CharField(max_length=253, db_index=True)
+
+    class Meta:
+        ordering = ["pod"]
+
+    def __str__(self) -> str:
+        return f"{self.pod_id}: {self.person}"
+
+
 class PodRevision(models.Model):
     """How often what is known of the pods that lived in an hour has changed; no row: never."""
 

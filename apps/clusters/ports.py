@@ -11,6 +11,7 @@ from apps.clusters.domain.devices.exporter_profile import ExporterProfile
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot, DeviceState
 from apps.clusters.domain.pods.kube_state_nodes import ShownSeries
 from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord
+from apps.clusters.domain.pods.people import PersonSource
 from apps.clusters.domain.window import Window
 
 
@@ -170,6 +171,12 @@ class MetricsSource(Protocol):
 
         `gpu_resources` are resources that tiers name beside the known ones, `label_keys` node
         labels that tiers select on. A pod that was over before the window is left out.
+        """
+
+    def people(self, window: Window, sources: Sequence[PersonSource]) -> Mapping[str, str]:
+        """Return uid → person of the pods of which series of a window name one.
+
+        Pods of all kinds, also of those without GPUs. The first source that names one counts.
         """
 
     def quotas(self, window: Window) -> Answered[QuotaSlot]:

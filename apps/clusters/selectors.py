@@ -9,9 +9,12 @@ from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
-from django.db.models import Max, QuerySet, Subquery
+from django.conf import settings
+from django.db.models import Max, Q, QuerySet, Subquery
+from django.db.models.functions import Lower
 
-from apps.accounts.models import Team
+from apps.accounts.domain.identity import AccountNames, account_of
+from apps.accounts.models import Team, User
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import all_teams, leads_by_team, team_names
 from apps.clusters.domain.columns import Column, for_reader
@@ -21,6 +24,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import (
     Cluster,
     NamespaceTeam,
+    PodPerson,
     ReportSettings,
     Tier,
     TierRule,
@@ -370,6 +374,43 @@ def _with_unassigned(spans: Mapping[str, Sequence[TeamSpan]]) -> dict[str, tuple
 
 def _holds(row: _NamespaceTeamRow, at: datetime) -> bool:
     return row.valid_from <= at and (row.valid_to is None or at < row.valid_to)
+
+
+def people_of(user: User) -> frozenset[str]:
+    """Return the names by which pods know the person of an account, see `account_of`.
+
+    Two queries; none, and no name, where the portal does not keep who is behind pods.
+    """
+    if settings.PEOPLE is None or not user.is_active:
+        return frozenset()
+    name, mail = user.username.lower(), user.email.lower()
+    local = mail.partition("@")[0]
+    asked = Q(person__in={name, mail, local} - {""})
+    if not mail:
+        asked |= Q(person__startswith=f"{name}@")
+    rows = PodPerson.objects.filter(asked).order_by("person")
+    found = set(rows.values_list("person", flat=True).distinct())
+    accounts = _accounts_like(found) if found else []
+    return frozenset(one for one in found if account_of(one, accounts) == user.username)
+
+
+def _accounts_like(people: Iterable[str]) -> list[AccountNames]:
+    """Return the accounts that may be one of these persons: two are none."""
+    names = {part for person in people for part in (person, person.partition("@")[0])}
+    alike = Q(name__in=names) | Q(mail__in=names)
+    for name in sorted(names):
+        alike |= Q(mail__startswith=f"{name}@")
+    # Disabled accounts count too: their person must not become that of another account.
+    rows = User.objects.annotate(name=Lower("username"), mail=Lower("email")).filter(alike)
+    return [AccountNames(*row) for row in rows.order_by("pk").values_list("username", "email")]
+
+
+def accounts_of(people: Iterable[str]) -> dict[str, str]:
+    """Return person → user name of those that have an account. One query."""
+    rows = User.objects.order_by("pk").values_list("username", "email")
+    accounts = [AccountNames(*row) for row in rows]
+    found = {person: account_of(person, accounts) for person in people}
+    return {person: username for person, username in found.items() if username is not None}
 
 
 @dataclass(frozen=True, slots=True)

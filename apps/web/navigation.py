@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponsePermanentRedirect
 from django.views.decorators.http import require_safe
 
@@ -14,7 +15,7 @@ class NavPage:
     """One page: `name` is that of its address, `shown_in` the template folders it stands for.
 
     `key` follows `g` on the keyboard; `admin` pages are for administrators, those of `finance` for
-    these and finance.
+    these and finance, and those `of_persons` are there where the portal keeps who is behind pods.
     """
 
     label: str
@@ -23,12 +24,17 @@ class NavPage:
     shown_in: tuple[str, ...]
     admin: bool = False
     finance: bool = False
+    of_persons: bool = False
 
 
 _POLICIES = ("policies", "policy_simulation")
 
 GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
     ("Home", (NavPage("Home", "home", "h", ("home",)),)),
+    (
+        "My workloads",
+        (NavPage("My workloads", "my-workloads", "4", ("my_workloads",), of_persons=True),),
+    ),
     ("Pending", (NavPage("Pending", "pending", "p", ("pending", "pending_detail")),)),
     ("Preflight", (NavPage("Preflight", "preflight", "j", ("preflight",)),)),
     ("Workloads", (NavPage("Workloads", "workloads", "w", ("workloads", "workload", "pod")),)),
@@ -122,7 +128,10 @@ def groups_for(
 
 def _for_reader(pages: Iterable[NavPage], *, is_admin: bool, is_finance: bool) -> Iterable[NavPage]:
     return (
-        page for page in pages if is_admin or not (page.admin or (page.finance and not is_finance))
+        page
+        for page in pages
+        if (settings.PEOPLE is not None or not page.of_persons)
+        and (is_admin or not (page.admin or (page.finance and not is_finance)))
     )
 
 

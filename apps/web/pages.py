@@ -96,6 +96,7 @@ _OF_ROOM: Mapping[str, Sequence[DerivedFigure]] = {
     "home": _EVERY,
     "tier": _EVERY,
     "team": _EVERY,
+    "my_workloads": (DerivedFigure.COSTS,),
     "fairness": (DerivedFigure.FAIRNESS,),
     "tier_fairness": (DerivedFigure.FAIRNESS,),
     "statement": (DerivedFigure.FAIRNESS, DerivedFigure.COSTS),

@@ -23,7 +23,7 @@ from apps.web.planning import (
 )
 from apps.web.quota_requests import request_pages
 from apps.web.quotas import budget_pages, key_page, proposals, quota_pages
-from apps.web.usage import pods, team, teams, workload_list, workloads
+from apps.web.usage import my_workloads, pods, team, teams, workload_list, workloads
 
 app_name = "web"
 urlpatterns: list[URLPattern] = [
@@ -141,6 +141,8 @@ urlpatterns: list[URLPattern] = [
     path("tokens/", account.tokens, name="tokens"),
     path("tokens/create", account.create_token, name="create-token"),
     path("tokens/<int:pk>/revoke", account.end_token, name="revoke-token"),
+    path("my/workloads/", my_workloads.my_workloads, name="my-workloads"),
+    path("my/workloads/<int:pk>/answer", my_workloads.answer, name="answer-my-workload"),
     path("alerts/", alert_list.alert_page, name="alerts"),
     path("alerts/read", alert_list.read_all, name="mark-alerts-read"),
     path("alerts/<int:pk>/", alert_list.open_alert, name="alert"),

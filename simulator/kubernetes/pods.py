@@ -4,6 +4,7 @@ from simulator import identity
 from simulator.fleet import Claim, Controller, Pod
 from simulator.kubernetes.fields.specs import CONTAINER, IMAGE, pod_ip, pod_requests
 from simulator.kubernetes.objects import Object, owner_reference, rfc3339, version
+from simulator.people import person_marks
 from simulator.scheduler.kueue import MANAGED, POD_GROUP, POD_GROUP_SIZE, QUEUE
 from simulator.scheduler.placing import GATED
 
@@ -64,6 +65,10 @@ def _pod_metadata(pod: Pod, at: int) -> Object:
             POD_GROUP: workload_name(pod),
         }
         metadata["annotations"] = {POD_GROUP_SIZE: "1"}
+    person = person_marks(pod)
+    metadata["labels"] |= person.labels
+    if person.annotations:
+        metadata["annotations"] = {**metadata.get("annotations", {}), **person.annotations}
     if owner.kind == "StatefulSet":
         metadata["labels"]["statefulset.kubernetes.io/pod-name"] = pod.name
     if owner.kind == "Job":

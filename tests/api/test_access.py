@@ -83,6 +83,11 @@ for slash in ("", "/"):
     TABLE[f"{PROPOSAL}/cancel{slash}"] = {"anonymous": UNKNOWN} | {
         role: ONLY_POST | {"post": 404 if role == "dan" else 403} for role in SIGNED_IN
     }
+# Nobody keeps who is behind pods here; where that is kept: test_my_workloads.
+for slash in ("", "/"):
+    TABLE[f"/api/v1/my/workloads{slash}"] = {"anonymous": UNKNOWN} | dict.fromkeys(
+        SIGNED_IN, READ | REFUSED | OF_OTHERS
+    )
 # Anybody may simulate policies; nobody of these made the simulation.
 SIMULATIONS = "/api/v1/policy-simulations"
 for slash in ("", "/"):

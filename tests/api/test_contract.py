@@ -54,6 +54,11 @@ FIELDS: dict[str, tuple[str, ...]] = {
         *("productive_gpu_hours", "goodput_ratio"),
     ),
     "reliability": ("cluster", "node", "is_unreliable", "incidents", "expected", "reasons"),
+    "my/workloads": (
+        *("cluster", "namespace", "workload", "team", "tier", "running_gpus", "pending_gpus"),
+        *("waited_gpu_hours", "allocated_gpu_hours", "busy_gpu_hours", "not_busy_gpu_hours"),
+        *("unused_cost", "currency", "finding"),
+    ),
     "capacity-plan": ("tier", "action", "action_gpus", "forecast_gpus", "cost_per_month"),
     "policy-simulations": ("id", "changes", "cluster", "author", "state", "requests"),
     "policy-simulations/{id}": ("teams", "assumptions", "error"),
@@ -89,6 +94,7 @@ OF_TEAMS = (
 PARAMETERS: dict[str, tuple[str, ...]] = {
     "usage": ("start", "end", "interval", "group_by"),
     "goodput": ("start", "end", "group_by", "format"),
+    "my/workloads": ("start", "end", "person", "format"),
     "fairness": ("start", "end", "tier"),
     "costs": ("format",),
     "waste": ("format",),

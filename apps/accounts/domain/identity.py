@@ -4,6 +4,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Role(StrEnum):
@@ -45,6 +46,35 @@ class ActingParty:
 
     name: str
     origin: str
+
+
+class AccountNames(NamedTuple):
+    """What an account is known by beside the portal."""
+
+    username: str
+    email: str
+
+
+def account_of(person: str, accounts: Iterable[AccountNames]) -> str | None:
+    """Return the user name of the account that a person of a cluster is; None for no account.
+
+    The first of these rules that holds for an account: its user name is the person; its e-mail
+    address is; the person has no @ and is the part of that address before it; the person is an
+    address whose part before @ is the user name, of an account without an address. Case does not
+    count. A rule that holds for two accounts gives none of them: one would see the work of
+    another.
+    """
+    wanted = person.casefold()
+    local, at, _ = wanted.partition("@")
+    known = [(one, one.username.casefold(), one.email.casefold()) for one in accounts]
+    of_rules = (
+        [one for one, name, _ in known if name == wanted],
+        [one for one, _, mail in known if mail and mail == wanted],
+        [one for one, _, mail in known if not at and mail.partition("@")[0] == wanted],
+        [one for one, name, mail in known if at and not mail and name == local],
+    )
+    found = next((matching for matching in of_rules if matching), [])
+    return found[0].username if len(found) == 1 and wanted else None
 
 
 RESERVED = frozenset({PORTAL})

@@ -35,6 +35,7 @@ class AlertKind(StrEnum):
     REQUEST = "request"  # a step of a quota request; no level
     REVERT = "revert"  # a raise is about to end; no level
     QUEUE_TIME = "queue"  # 1: the error budget burns, 2: fast; or how many times as long
+    DIGEST = "digest"  # the week of one person, for that person alone; no level
 
 
 LASTING_KINDS = (
@@ -218,10 +219,15 @@ class AnswerRefused(ValueError):
 
 
 class IdleChoice(StrEnum):
-    """What a person answers: keep it for a while, or that it can go."""
+    """What a person answers: keep it for a while, that it can go, or not to be asked again.
+
+    SILENCE ends the alerts of this idle time alone, and keeps nothing: what could be saved is still
+    counted and recommended.
+    """
 
     KEEP = "keep"
     RELEASE = "release"
+    SILENCE = "silence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +245,8 @@ class IdleDecision:
         """One line for the page and the log."""
         if self.choice is IdleChoice.RELEASE:
             return f"{self.person}: can go" + (f", because {self.reason}" if self.reason else "")
+        if self.choice is IdleChoice.SILENCE:
+            return f"{self.person}: do not ask again"
         day = utc_words(self.until, now=self.at) if self.until else "further notice"
         return f"{self.person}: keep until {day}, because {self.reason}"
 
@@ -287,16 +295,22 @@ def release_idle(reason: str, *, person: str, now: datetime) -> IdleDecision:
     return IdleDecision(IdleChoice.RELEASE, person, now, " ".join(reason.split())[:LONGEST_REASON])
 
 
+def silence_idle(*, person: str, now: datetime) -> IdleDecision:
+    """Return the answer not to ask again until it has worked and is idle anew."""
+    return IdleDecision(IdleChoice.SILENCE, person, now, "")
+
+
 def is_idle_due(
     *, idle_since: datetime, busy_since: datetime | None, answer: IdleDecision | None, now: datetime
 ) -> bool:
     """Say whether an idle workload may be spoken of now.
 
     An answer holds until its day is over, also when the workload worked in between. One that it
-    can go holds until the workload has worked again after it (`busy_since`): then it is in use.
+    can go, or not to ask, holds until the workload has worked again after it (`busy_since`): then
+    it is in use.
     """
     if now < idle_since or answer is None:
         return now >= idle_since
-    if answer.choice is IdleChoice.RELEASE:
+    if answer.choice is not IdleChoice.KEEP:
         return busy_since is not None and busy_since > answer.at
     return answer.until is None or now >= answer.until

@@ -21,6 +21,7 @@ HEADINGS = {
     AlertKind.REQUEST: "Quota requests",
     AlertKind.REVERT: "Expiring quotas",
     AlertKind.QUEUE_TIME: "Queue times",
+    AlertKind.DIGEST: "Weekly digest",
 }
 _LONGEST_SUBJECT = 150
 # Teams takes 28 kB of a card, its frame included.

@@ -11,6 +11,7 @@ from apps.alerts.services.channels import (
     change_channel,
     mute,
     remove_channel,
+    silence_alert,
     switch_channel,
     unmute,
 )

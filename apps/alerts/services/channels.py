@@ -11,7 +11,13 @@ from django.db import transaction
 
 from apps.accounts.models import Team, User
 from apps.accounts.services import ActingParty, note
-from apps.alerts.domain.alerts import AlertKind, IdleDecision, keep_idle, release_idle
+from apps.alerts.domain.alerts import (
+    AlertKind,
+    IdleDecision,
+    keep_idle,
+    release_idle,
+    silence_idle,
+)
 from apps.alerts.domain.channels import (
     AddressRefused,
     ChannelKind,
@@ -275,13 +281,30 @@ def answer_idle(
         found = keep_idle(until, reason, person=user.username, now=now, zone=zone, most_days=most)
     else:
         found = release_idle(reason, person=user.username, now=now)
+    _keep_answer(alert, alert.team_id, found)
+    return found
+
+
+def silence_alert(user: User, alert: Alert, *, now: datetime) -> IdleDecision:
+    """Answer an idle alert: do not ask again about this idle time.
+
+    Raises NotAllowed, ChannelRefused.
+    """
+    if alert.kind != AlertKind.IDLE.value or alert.team_id is None:
+        raise ChannelRefused("Only alerts of idle GPUs are answered.")
+    check_answer(user, alert.team_id)
+    found = silence_idle(person=user.username, now=now)
+    _keep_answer(alert, alert.team_id, found)
+    return found
+
+
+def _keep_answer(alert: Alert, team_id: int, found: IdleDecision) -> None:
     IdleAnswer.objects.create(
         subject=alert.subject,
-        team_id=alert.team_id,
+        team_id=team_id,
         choice=found.choice.value,
         person=found.person,
         at=found.at,
         reason=found.reason,
         until=found.until,
     )
-    return found

@@ -34,7 +34,8 @@ _LONGEST_TEXT, _LONGEST_PATH = 5000, 1000
 class NewAlert:
     """One thing to say: `occasion` is what makes this time another one than the last.
 
-    `team_id` None: it is about the platform. `path` is the page that shows it.
+    `team_id` None: it is about the platform. `path` is the page that shows it. With a `person_id`
+    it is for that account alone.
     """
 
     kind: AlertKind
@@ -45,6 +46,7 @@ class NewAlert:
     path: str = ""
     urgent: bool = False
     occasion: tuple[str, ...] = field(default=())
+    person_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +183,7 @@ def _keep(
 
 
 def _at(said: NewAlert, now: datetime) -> NewAlert:
-    return NewAlert(
-        *(said.kind, said.subject, said.team_id, said.title, said.text, said.path, said.urgent),
-        occasion=(now.isoformat(),),
-    )
+    return replace(said, occasion=(now.isoformat(),))
 
 
 def _say(things: Iterable[NewAlert], now: datetime, zone: ZoneInfo) -> int:
@@ -232,6 +231,7 @@ def _alert(key: str, said: NewAlert, now: datetime) -> Alert:
         kind=said.kind.value,
         subject=said.subject,
         team_id=said.team_id,
+        person_id=said.person_id,
         title=_cut(said.title, _LONGEST_TITLE),
         text=_cut(said.text, _LONGEST_TEXT),
         # A path that is cut leads nowhere: then rather none.

@@ -3,6 +3,7 @@
 import logging
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db.models import Q
 
 from apps.alerts.gateways import SealBroken, seal
@@ -15,9 +16,14 @@ RETENTION = timedelta(days=180)
 def prune(*, now: datetime) -> int:
     """Delete alerts older than 180 days without open deliveries; return how many rows.
 
-    An answer that still holds is kept, however long ago it was given.
+    An answer that still holds is kept, however long ago it was given. What is of one person goes
+    when what is kept of persons does.
     """
     old = now - RETENTION
+    own = Alert.objects.filter(person__isnull=False)
+    if settings.PEOPLE is not None:
+        own = own.filter(at__lt=now - timedelta(days=settings.PEOPLE.days))
+    own.delete()
     waiting = Delivery.objects.filter(state=Delivery.State.QUEUED).values("alert")
     rows, _ = Alert.objects.filter(at__lt=old).exclude(pk__in=waiting).delete()
     mutes, _ = Mute.objects.filter(end__lt=old).delete()

@@ -40,13 +40,14 @@ from apps.clusters.services.pods.ledger_rows import (
     recorded_pod_rows,
     watched_spans,
 )
-from apps.clusters.services.pods.pod_store import last_watched
+from apps.clusters.services.pods.pod_store import last_watched, write_people
 from apps.clusters.services.retention import (
     OBJECT_RETENTION,
     end_inferred,
     end_ledger,
     forget_ledger,
     forget_objects,
+    forget_people,
     lock_retired,
     retired_clusters,
 )

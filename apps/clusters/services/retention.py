@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import DatabaseError, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
@@ -18,6 +19,7 @@ from apps.clusters.models import (
     NodeInterval,
     ObservedObject,
     Pod,
+    PodPerson,
     PodRevision,
     WatchCoverage,
 )
@@ -60,6 +62,21 @@ def forget_objects(*, now: datetime, history_before: datetime) -> int:
     kinds = [kind.value for kind in WITH_HISTORY]
     recent = Q(gone_at__lt=now - OBJECT_RETENTION) & ~Q(kind__in=kinds)
     return _delete_in_batches(ObservedObject.objects.filter(recent | Q(gone_at__lt=history_before)))
+
+
+def forget_people(*, now: datetime) -> int:
+    """Delete who was behind pods that ended too long ago, or behind any where that is not kept.
+
+    Returns how many rows. Two queries for each 5,000.
+    """
+    rows = PodPerson.objects.all()
+    if settings.PEOPLE is not None:
+        before = now - timedelta(days=settings.PEOPLE.days)
+        recent = Pod.objects.filter(
+            Q(ended_at__isnull=True) | Q(ended_at__gte=before), pk=OuterRef("pod_id")
+        )
+        rows = rows.filter(~Exists(recent))
+    return _delete_in_batches(rows)
 
 
 def _delete_in_batches(rows: QuerySet[Any]) -> int:

@@ -88,6 +88,14 @@ from apps.costs.selectors.months import (
     monthly_report,
     period_states,
 )
+from apps.costs.selectors.people import (
+    PersonSumRow,
+    PersonWork,
+    PersonWorkloadRow,
+    last_week,
+    person_sums,
+    person_workloads,
+)
 from apps.costs.selectors.prices import (
     CapacityValue,
     capacity_values,

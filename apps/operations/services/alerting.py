@@ -36,6 +36,7 @@ from apps.fairness.selectors import (
 from apps.operations.domain.proposals import ProposalKind, ProposalTarget
 from apps.operations.models import CatalogProposal
 from apps.operations.selectors import PROPOSAL_PHRASES, PROPOSAL_SUBJECT
+from apps.operations.services.person_digests import gather_person_digests
 from apps.pending.selectors import PendingPage, PendingRow, pending_now
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.permissions import portal
@@ -477,6 +478,7 @@ SOURCES: Mapping[str, AlertSource] = {
     "objectives": gather_objectives,
     "rising queue times": gather_rising,
     "idle": gather_idle,
+    "person digests": gather_person_digests,
 }
 
 

@@ -17,6 +17,7 @@ class PendingFilters:
     """Narrow a reading to these names; empty means all. `kind` is that of Kubernetes (Pod, Job).
 
     `text` is a part of the name of an item or its workload; only what pends now has it.
+    `workload_ids` narrows to these workloads, also where there are none; None: to any.
     """
 
     cluster: tuple[str, ...] = ()
@@ -26,6 +27,7 @@ class PendingFilters:
     cause: tuple[str, ...] = ()
     kind: tuple[str, ...] = ()
     text: str = ""
+    workload_ids: frozenset[int] | None = None
 
 
 class PendingOrder(StrEnum):

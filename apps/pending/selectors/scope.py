@@ -174,6 +174,8 @@ class PendingScope:
             where &= Q(kind__in=asked.kind)
         if asked.text:
             where &= Q(name__icontains=asked.text) | Q(workload__name__icontains=asked.text)
+        if asked.workload_ids is not None:
+            where &= Q(workload_id__in=sorted(asked.workload_ids))
         where &= tier_condition(asked.tier)
         spaces = self._spaces(details=details)
         if spaces is not None:

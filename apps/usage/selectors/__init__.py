@@ -81,6 +81,12 @@ from apps.usage.selectors.pending import (
     tier_queue_times,
     tier_queue_times_of,
 )
+from apps.usage.selectors.people import (
+    PersonPod,
+    PersonWorkload,
+    person_pods,
+    person_work,
+)
 from apps.usage.selectors.pods import (
     CoTenant,
     CoTenants,

@@ -69,7 +69,7 @@ def pod_page(
     does not have.
     """
     scope = PodScope(window, filters, visibility)
-    pods = Pod.objects.filter(_lived(window), narrowed(filters), scope.condition())
+    pods = Pod.objects.filter(lived(window), narrowed(filters), scope.condition())
     if cursor is not None:
         created, pk = decode_cursor(_KIND, cursor, (str, int))
         at = cursor_time(created)
@@ -96,7 +96,7 @@ def running_pods(
     """
     scope = PodScope(window, filters, visibility)
     lasting = Q(started_at__isnull=False, finished_at__isnull=True, ended_at__isnull=True)
-    pods = Pod.objects.filter(_lived(window), lasting, narrowed(filters), scope.condition())
+    pods = Pod.objects.filter(lived(window), lasting, narrowed(filters), scope.condition())
     names = ("cluster__name", "workload__namespace__name", "workload__kind", "workload__name")
     rows = pods.order_by().values_list(*names).annotate(Count("pk"))
     return {(cluster, space, f"{kind}/{name}"): count for cluster, space, kind, name, count in rows}
@@ -156,8 +156,7 @@ class PodScope:
         # Every pod that is read lived in the whole window: its span needs no times.
         throughout = held.pop((self.window.start, self.window.end), [])
         parts = [
-            Q(workload__namespace_id__in=pks) & _lived(Window(*times))
-            for times, pks in held.items()
+            Q(workload__namespace_id__in=pks) & lived(Window(*times)) for times, pks in held.items()
         ]
         return any_of(Pod, [Q(workload__namespace_id__in=throughout), *parts])
 
@@ -183,7 +182,7 @@ class PodScope:
         return {row[0]: amounts_of(row[1:]) for row in rows.values_list("pod_id", *sums)}
 
 
-def _lived(window: Window) -> Q:
+def lived(window: Window) -> Q:
     ended = Q(ended_at__isnull=True) | Q(ended_at__gt=window.start)
     return Q(created_at__lt=window.end) & ended
 

@@ -12,7 +12,7 @@ from django.db import models, transaction
 
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod, UnixSeconds, Workload
-from apps.clusters.services import chunks, forget_ledger, forget_objects
+from apps.clusters.services import chunks, forget_ledger, forget_objects, forget_people
 from apps.usage.domain.activity import JOINT, LETTERS, PodHourAmounts, QuietTime, counted, highest
 from apps.usage.models import (
     CollectionWindow,
@@ -325,8 +325,8 @@ def _delete_hours(day: Day) -> None:
 def forget(*, now: datetime) -> int:
     """Delete what is past the ledger's retention: collected hours, series of queues, pods, nodes.
 
-    What was seen to go two days ago goes too, but for the settings of quotas and queues. Returns
-    how many rows.
+    What was seen to go two days ago goes too, but for the settings of quotas and queues, and who
+    was behind pods by a retention of its own. Returns how many rows.
     """
     horizon = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
     deleted, _ = CollectionWindow.objects.filter(hour__lt=horizon).delete()
@@ -334,5 +334,6 @@ def forget(*, now: datetime) -> int:
         deleted += shown._default_manager.filter(hour__lt=horizon).delete()[0]
     # Many hours share a profile: it goes with the last of them.
     ExporterSetUp.objects.filter(collectionwindow__isnull=True).delete()
+    deleted += forget_people(now=now)
     deleted += forget_objects(now=now, history_before=horizon)
     return deleted + forget_ledger(before=horizon)

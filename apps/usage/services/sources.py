@@ -28,6 +28,7 @@ from apps.clusters.services import (
     recorded_pod_rows,
     store_inferred_pods,
     watched_spans,
+    write_people,
 )
 from apps.usage.domain.attribution.allocations import PodLedger
 from apps.usage.domain.attribution.attribute_hour import HourFacts
@@ -128,6 +129,10 @@ def read_ledger(
             answer = replace(answer, pods=ends, nodes=())
         labels = {interval.node: interval.labels for interval in answer.nodes}
         store_inferred_pods(cluster, answer.pods, catalog, labels, now=now)
+        if settings.PEOPLE is not None and answer.pods:
+            persons = source.people(window, settings.PEOPLE.sources)
+            uids = {pod.uid for pod in answer.pods}
+            write_people(cluster.pk, {uid: persons[uid] for uid in uids & persons.keys()})
         # Those that were over before have no part in these hours.
         living = [pod for pod in answer.pods if pod.ended is None or pod.ended > start]
         answer = replace(answer, pods=living)

@@ -237,7 +237,12 @@ def _listed(
         asked=asked,
         lines=lines,
         teams=names,
-        kinds=[(kind.value, label, kind in asked.kinds) for kind, label in HEADINGS.items()],
+        kinds=[
+            (kind.value, label, kind in asked.kinds)
+            for kind, label in HEADINGS.items()
+            # Digests of persons are in no list.
+            if kind is not AlertKind.DIGEST
+        ],
         here=with_query("", asked.whole_query),
         days=days_of(reading.now, reading.choice.zone),
         longest_reason=LONGEST_REASON,

@@ -6,6 +6,8 @@ from datetime import datetime, time
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
+from django.conf import settings
+
 from apps.accounts.domain.rows import row_from
 from apps.alerts.domain.alerts import WEEKDAYS, AlertKind
 from apps.alerts.domain.channels import ChannelKind
@@ -87,8 +89,13 @@ def channel_line(row: ChannelRow) -> ChannelLine:
     )
 
 
+def offered_kinds() -> list[AlertKind]:
+    """Return the kinds that a channel can have: digests of persons only where these are kept."""
+    return [k for k in AlertKind if k is not AlertKind.DIGEST or settings.PEOPLE is not None]
+
+
 def _kinds(kinds: Sequence[str]) -> str:
-    return "all" if set(kinds) >= set(AlertKind) else ", ".join(map(kind_label, kinds))
+    return "all" if set(kinds) >= set(offered_kinds()) else ", ".join(map(kind_label, kinds))
 
 
 def channel_table(rows: Iterable[ChannelRow], zone: ZoneInfo) -> Table:

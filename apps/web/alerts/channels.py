@@ -43,6 +43,7 @@ from apps.web.alerts.alert_tables import (
     delivery_table,
     mute_table,
     of_one_channel,
+    offered_kinds,
 )
 from apps.web.pages import change, page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
@@ -61,6 +62,7 @@ TELLS: Mapping[AlertKind, str] = {
     AlertKind.REQUEST: "each step from submitted to applied",
     AlertKind.REVERT: "a temporary raise ends soon",
     AlertKind.QUEUE_TIME: "an objective of a tier is missed too often, or times rise",
+    AlertKind.DIGEST: "your own workloads on Mondays, on channels of yours alone",
 }
 MINE, PLATFORM = "me", "platform"
 _AT = time(8)
@@ -95,7 +97,7 @@ class ChannelForm(forms.Form):
     )
     kinds = forms.MultipleChoiceField(
         label="Alerts",
-        choices=[(kind.value, f"{HEADINGS[kind]}: {TELLS[kind]}") for kind in AlertKind],
+        choices=lambda: [(k.value, f"{HEADINGS[k]}: {TELLS[k]}") for k in offered_kinds()],
         widget=forms.CheckboxSelectMultiple({"class": "form-check-input"}),
         required=False,
     )
@@ -197,7 +199,7 @@ class MuteForm(forms.Form):
     kind = forms.ChoiceField(
         label="Kind",
         required=False,
-        choices=[("", "any kind"), *((kind.value, HEADINGS[kind]) for kind in AlertKind)],
+        choices=lambda: [("", "any kind"), *((k.value, HEADINGS[k]) for k in offered_kinds())],
         widget=forms.Select(_SELECT),
     )
     subject = forms.CharField(
@@ -270,7 +272,7 @@ def _new_form(request: PageRequest, given: Any = None) -> NewChannelForm:
     teams = selectors.teams_for_channels(request.user)
     platform = can_administer(request.user)
     # All kinds: of those that do not concern it nothing comes.
-    begin = {"at": "08:00", "kinds": [kind.value for kind in AlertKind]}
+    begin = {"at": "08:00", "kinds": [kind.value for kind in offered_kinds()]}
     return NewChannelForm(given, teams=teams, platform=platform, initial=begin)
 
 

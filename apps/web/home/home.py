@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 
@@ -38,6 +39,7 @@ from apps.web.query_session import (
 from apps.web.quota_requests.request_input import Asker
 from apps.web.usage import glance, team_figures
 from apps.web.usage.comparison import freshness_compared
+from apps.web.usage.my_workloads import of_reader, work_page
 from apps.web.usage.team_figures import TeamScope
 from apps.web.usage.team_tables import (
     Budgets,
@@ -177,6 +179,8 @@ def home(request: PageRequest) -> HttpResponseBase:
         return finance_home(request, reading)
     if not of_teams:
         return admin_now(request, reading) if is_part else admin_home(request, reading)
+    if settings.PEOPLE is not None and not is_part and not (scope and scope.leads):
+        return work_page(request, reading, of_reader(request, reading))
     if scope is None:
         return respond(request, reading, "home", kind="none")
     return team_now(request, scope) if is_part else team_home(request, reading, scope)

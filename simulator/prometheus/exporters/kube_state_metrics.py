@@ -10,6 +10,7 @@ from apps.clusters.domain.resources import sanitise
 from simulator import identity
 from simulator.fleet import FOREVER, Controller, Node, NodeState, Pod
 from simulator.kubernetes.fields.specs import CONTAINER, node_resources, pod_ip, pod_requests
+from simulator.people import person_marks
 from simulator.prometheus.exporters.dcgm import CLUSTER
 from simulator.prometheus.exporters.device_values import Metric
 from simulator.prometheus.series import SCRAPE_MS, Segment, Series
@@ -139,7 +140,21 @@ def _unschedulable(pod: Pod) -> Iterator[_Row]:
         yield _pod_labels(pod), pod.created, end, 1.0
 
 
+def _person(kind: str, place: int) -> Callable[[Pod], Iterator[_Row]]:
+    """Return rows of the labels or annotations that an allowlist names: those of persons."""
+
+    def rows(pod: Pod) -> Iterator[_Row]:
+        marks = person_marks(pod)[place]
+        if marks:
+            shown = {f"{kind}_{sanitise(key)}": value for key, value in sorted(marks.items())}
+            yield {**_pod_labels(pod), **shown}, pod.created, pod.deleted, 1.0
+
+    return rows
+
+
 PODS: Mapping[str, Callable[[Pod], Iterator[_Row]]] = {
+    "kube_pod_annotations": _person("annotation", 1),
+    "kube_pod_labels": _person("label", 0),
     "kube_pod_container_resource_requests": _requests,
     "kube_pod_container_resource_limits": _limits,
     "kube_pod_container_state_started": _container_time,

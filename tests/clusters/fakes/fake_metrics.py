@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot, DeviceState
 from apps.clusters.domain.pods.ledger import LastSeen, NodeInterval, PodRecord, PodSource
+from apps.clusters.domain.pods.people import PersonSource
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import (
     Answered,
@@ -46,6 +47,7 @@ class FakeMetrics:
     warnings: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
     kept: timedelta | None = None
+    persons: Mapping[str, str] = field(default_factory=dict)
     profile: ExporterProfile = field(default_factory=ExporterProfile)
     findings: Mapping[tuple[int, str], int] = field(default_factory=dict)
     failure: Exception | None = None
@@ -123,6 +125,11 @@ class FakeMetrics:
         self._called("queue_pending")
         slots = set(window.slots())
         return self._answered(row for row in self.pending_slots if row.slot in slots)
+
+    def people(self, window: Window, sources: Sequence[PersonSource]) -> Mapping[str, str]:
+        del window, sources
+        self._called("people")
+        return self.persons
 
     def device_states(self, at: datetime) -> Answered[DeviceState]:
         del at

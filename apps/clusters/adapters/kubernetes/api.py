@@ -112,8 +112,8 @@ def _resource(path: str) -> str:
 
 
 @functools.cache
-def _decoders(plural: str) -> Decoders:
-    return Decoders(plural)
+def _decoders(plural: str, annotated: bool) -> Decoders:  # noqa: FBT001 - of a cache
+    return Decoders(plural, annotated=annotated)
 
 
 class KubernetesApi:
@@ -121,6 +121,7 @@ class KubernetesApi:
 
     `watch_seconds` is how long a watch is asked to last; a stream that is silent for
     `silence_seconds` longer is taken for broken (a server sends bookmarks every minute).
+    `annotated`: pods are shown with all of their annotations.
     """
 
     def __init__(
@@ -131,8 +132,10 @@ class KubernetesApi:
         timeout_seconds: float = 60.0,
         watch_seconds: int = 60,
         silence_seconds: float = 30.0,
+        annotated: bool = False,
     ) -> None:
         self._clients = clients
+        self._annotated = annotated
         self._chunk = chunk
         self._timeout = (10.0, timeout_seconds)
         self._watch_seconds = watch_seconds
@@ -143,9 +146,9 @@ class KubernetesApi:
         self._closed = False
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> "KubernetesApi":
+    def from_config(cls, config: Mapping[str, Any], *, annotated: bool = False) -> "KubernetesApi":
         """Return the API server of a catalog entry; raises SourceRejected when that is unusable."""
-        return cls(Clients(config))
+        return cls(Clients(config), annotated=annotated)
 
     # ------------------------------------------------------------ the port
 
@@ -168,7 +171,7 @@ class KubernetesApi:
         """Return the present version of a collection, by a list of one object."""
         status, body, headers = self._read(path, {"limit": "1"})
         check(status, headers, body, "list", path)
-        page: ListPage[Any] = _decode(_decoders(_plural(path)).page, body, path)
+        page: ListPage[Any] = _decode(self._decoders(path).page, body, path)
         return str((page.metadata or {}).get("resourceVersion", ""))
 
     def watch(self, path: str, *, resource_version: str) -> Iterator[ObjectChange]:
@@ -179,7 +182,7 @@ class KubernetesApi:
             "timeoutSeconds": str(self._watch_seconds),
             "resourceVersion": resource_version,
         }
-        decoder = _decoders(_plural(path)).item
+        decoder = self._decoders(path).item
         with self._request(path, query, timeout=self._watch_timeout) as response:
             # In the answer itself, before any line; in the stream it comes as a line (`_change`).
             if response.status == 410:
@@ -195,9 +198,7 @@ class KubernetesApi:
         if status == 404:
             return None
         check(status, headers, body, "get", path)
-        item: Mapping[str, Any] = _decode(
-            _decoders(_plural(path.rpartition("/")[0])).item, body, path
-        )
+        item: Mapping[str, Any] = _decode(self._decoders(path.rpartition("/")[0]).item, body, path)
         return item
 
     def health(self) -> SourceHealth:
@@ -238,6 +239,9 @@ class KubernetesApi:
             _shut(response)
         self._clients.clear()
 
+    def _decoders(self, path: str) -> Decoders:
+        return _decoders(_plural(path), self._annotated)
+
     # ------------------------------------------------------------ lists
 
     def _list(self, path: str, *, inconsistent: bool) -> Listing:
@@ -263,7 +267,7 @@ class KubernetesApi:
                 raise ContinueExpired(path)
             status, body, headers = self._read(path, self._chunk_query(offered))
         check(status, headers, body, "list", path)
-        page: ListPage[Any] = _decode(_decoders(_plural(path)).page, body, path)
+        page: ListPage[Any] = _decode(self._decoders(path).page, body, path)
         if not page.kind.endswith("List"):
             raise SourceRejected(
                 f"GET {path} answered {page.kind or 'no kind'}, not a Kubernetes list: "

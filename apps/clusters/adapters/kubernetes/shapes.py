@@ -241,6 +241,18 @@ class PodShape(TypedDict):
     status: NotRequired[PodStatusShape | None]
 
 
+class AnnotatedMetaShape(MetaShape, total=False):
+    """Metadata with all annotations: those that name a person are chosen by the operator."""
+
+    annotations: _Words
+
+
+class AnnotatedPodShape(PodShape):
+    """A pod where some annotation names a person."""
+
+    metadata: AnnotatedMetaShape  # type: ignore[misc]
+
+
 class TaintShape(TypedDict, total=False):
     key: str
     value: str | None
@@ -381,10 +393,15 @@ class ListPage(msgspec.Struct, Generic[T]):
 
 
 class Decoders:
-    """Decoders of one kind of object, by its plural: of a chunk of a list and of one object."""
+    """Decoders of one kind of object, by its plural: of a chunk of a list and of one object.
 
-    def __init__(self, plural: str) -> None:
+    `annotated`: pods come with all of their annotations.
+    """
+
+    def __init__(self, plural: str, *, annotated: bool = False) -> None:
         shape = SHAPES.get(plural, dict[str, Any])
+        if annotated and plural == "pods":
+            shape = AnnotatedPodShape
         self.page: msgspec.json.Decoder[ListPage[Any]] = msgspec.json.Decoder(
             ListPage[shape]  # type: ignore[valid-type]
         )

@@ -42,10 +42,12 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
     Aggregated,
     gpu_matcher,
 )
+from apps.clusters.adapters.prometheus.kube_state.people import read_people
 from apps.clusters.adapters.prometheus.quotas import read_queue_pending, read_queues, read_quotas
 from apps.clusters.adapters.prometheus.window_reader import WindowReader
 from apps.clusters.domain.credentials import Credential
 from apps.clusters.domain.devices.state import ActivitySample, DeviceState
+from apps.clusters.domain.pods.people import PersonSource
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import (
     Answered,
@@ -204,6 +206,9 @@ class PrometheusSource:
         return read_ledger(
             WindowReader(self._api), window, gpu_resources=gpu_resources, label_keys=label_keys
         )
+
+    def people(self, window: Window, sources: Sequence[PersonSource]) -> Mapping[str, str]:
+        return read_people(WindowReader(self._api), window, sources)
 
     def quotas(self, window: Window) -> Answered[QuotaSlot]:
         # They bear witness for an hour, and one whose quotas are refused is judged without them.

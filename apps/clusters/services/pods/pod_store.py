@@ -15,7 +15,7 @@ from apps.clusters.domain.pods.kube_objects import Run, tidy_runs
 from apps.clusters.domain.pods.ledger import PodRecord, PodSource
 from apps.clusters.domain.tiers import BUILTIN_TIERS, UNKNOWN_MODEL, model_key
 from apps.clusters.domain.window import from_seconds
-from apps.clusters.models import Cluster, Pod, WatchCoverage
+from apps.clusters.models import Cluster, Pod, PodPerson, WatchCoverage
 from apps.clusters.services.catalog import TierAssignment
 from apps.clusters.services.pods.ledger_rows import (
     NameRegistry,
@@ -61,12 +61,14 @@ class TrackedPod:
 class PodObservation(NamedTuple):
     """A pod as it was shown once; `vague` as in `updated`.
 
-    `assumed` are runs to believe of a pod that was never seen before.
+    `assumed` are runs to believe of a pod that was never seen before. `person` is who is behind
+    it; empty where that is not kept, or not known.
     """
 
     record: PodRecord
     vague: bool = False
     assumed: tuple[Run, ...] = ()
+    person: str = ""
 
 
 class PodStore(ObservedStore[TrackedPod]):
@@ -75,6 +77,8 @@ class PodStore(ObservedStore[TrackedPod]):
     def __init__(self, pods: Iterable[TrackedPod] = ()) -> None:
         super().__init__(lambda tracked: tracked.record.uid, pods)
         self.doubtful: set[str] = set()
+        self.people: dict[str, str] = {}
+        self._stored_people: dict[str, str] = {}
         self._adopted: set[str] = set()
 
     def unknown(self, uids: Iterable[str]) -> list[str]:
@@ -92,6 +96,8 @@ class PodStore(ObservedStore[TrackedPod]):
     def apply(self, seen: PodObservation, at: float) -> None:
         """Apply a pod as it was shown at time `at`."""
         record = seen.record
+        if seen.person and self._stored_people.get(record.uid) != seen.person:
+            self.people[record.uid] = seen.person
         known = self.get(record.uid)
         if known is None:
             self.keep(TrackedPod(_with_runs(record, seen.assumed)))
@@ -166,10 +172,13 @@ class PodStore(ObservedStore[TrackedPod]):
 
     def written(self) -> None:
         """Note that all changes are in the database; forget pods that are over and gone."""
+        self._stored_people |= self.people
+        self.people.clear()
         for uid in self.changed.keys() | self._adopted:
             tracked = self.get(uid)
             if tracked is not None and tracked.record.deleted is not None:
                 self.drop(uid)
+                self._stored_people.pop(uid, None)
         super().written()
         self._adopted.clear()
 
@@ -306,6 +315,18 @@ def upsert_pods(
     key = ("cluster_id", "uid")
     written = [column for column in (rows[0] if rows else ()) if column not in key]
     upsert(Pod, rows, unique=key, update=() if only_new else written)
+
+
+def write_people(cluster_id: int, people: Mapping[str, str]) -> None:
+    """Keep who is behind the pods of these uids that have rows. Two queries for each 5,000."""
+    for part in chunks(sorted(people), UIDS_AT_ONCE):
+        rows = Pod.objects.filter(cluster_id=cluster_id, uid__in=part).order_by("pk")
+        upsert(
+            PodPerson,
+            [{"pod_id": pk, "person": people[uid]} for pk, uid in rows.values_list("pk", "uid")],
+            unique=("pod_id",),
+            update=("person",),
+        )
 
 
 def write_spans(cluster_id: int, spans: Sequence[tuple[float, float]]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from django.conf import settings
 from django.db import DataError, IntegrityError
 
 from apps.clusters.domain.devices.mig import mig_part
@@ -29,6 +30,7 @@ from apps.clusters.domain.pods.ledger import (
     Owner,
     nearest_owner,
 )
+from apps.clusters.domain.pods.people import person_of
 from apps.clusters.domain.tiers import NodeOffer, NodeOffers
 from apps.clusters.ports import ClusterSource
 from apps.clusters.services.catalog import TierAssignment, TierHistory
@@ -318,12 +320,15 @@ class Informer:
     ) -> Iterator[tuple[Mapping[str, Any], PodObservation]]:
         """Yield those pods that ask for GPU, each as it is observed."""
         named = self._tiers.resources
+        sources = settings.PEOPLE.sources if settings.PEOPLE else ()
         for pod, deleted in pods:
             claims = self._claims(pod)
             owner = nearest_owner(pod)
             record = pod_record(pod, owner=owner, named=named, deleted=deleted, claims=claims)
             if record is not None:
-                yield pod, PodObservation(record, vague=lacks_finish(pod, named, claims))
+                person = person_of(pod["metadata"], sources) if sources else ""
+                vague = lacks_finish(pod, named, claims)
+                yield pod, PodObservation(record, vague=vague, person=person)
 
     def _completed(
         self, pod: Mapping[str, Any], seen: PodObservation, unseen: Collection[str]
@@ -443,6 +448,7 @@ class Informer:
         pods = [self._pods.items[uid] for uid in uids]
         self._names.namespaces(self._namespaces)
         pod_store.write_pods(self._cluster, pods, self._names)
+        pod_store.write_people(self._cluster, self._pods.people)
         claims = list(self._dra.claims.changed.values())
         if claims:
             write_claims(self._cluster, claims, self._names, self._assigned_claim)

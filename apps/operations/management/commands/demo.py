@@ -376,7 +376,9 @@ def child_environment(place: DemoDirectory, port: int) -> dict[str, str]:
         "PORT": str(port),
         "GPUPORTAL_VAR_DIR": str(place.work.absolute()),
     }
-    return {**kept, **own, "PYTHONUNBUFFERED": "1"}
+    # What of the pods of the simulator tells who runs them; what is set by hand counts first.
+    persons = {"GPUPORTAL_PEOPLE": "jupyterhub,created-by", "GPUPORTAL_PEOPLE_CAP_GPUS": "4"}
+    return {**persons, **kept, **own, "PYTHONUNBUFFERED": "1"}
 
 
 def answers(port: int, path: str) -> bool:

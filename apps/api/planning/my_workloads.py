@@ -1,0 +1,75 @@
+"""The caller's own workloads: rows and the endpoint."""
+
+from typing import TYPE_CHECKING, cast
+
+from django.conf import settings
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.exceptions import NotFound
+from rest_framework.request import Request
+
+from apps.accounts.permissions import visibility_of_led
+from apps.api import parameters
+from apps.api.endpoints import (
+    CSV,
+    CsvFile,
+    PortalView,
+    ShortList,
+    documented,
+    visibility_in,
+    window_in,
+)
+from apps.api.row_serializers import cells_of, records, serializer_of
+from apps.clusters import selectors as clusters
+from apps.costs.selectors import PersonWorkloadRow, person_workloads
+
+if TYPE_CHECKING:
+    from apps.accounts.models import User
+
+
+class MyWorkloadsParams(parameters.WindowParams, parameters.CsvParams):
+    """Parameters of `my/workloads`."""
+
+    refusals = {404: "The portal does not keep who is behind a pod, or you may not see them."}
+
+    person = serializers.CharField(
+        required=False,
+        max_length=253,
+        help_text="A person as labels of pods name them; for leads, of the teams that they lead.",
+    )
+
+
+class MyWorkloadsView(PortalView):
+    """What the caller has allocated, pending and unused."""
+
+    @documented(
+        "my-workloads",
+        MyWorkloadsParams,
+        serializer_of(PersonWorkloadRow),
+        summary="Workloads whose pods name you as their user: allocated, pending, unused.",
+        files=[CSV],
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = MyWorkloadsParams.read(request.query_params)
+        zone = clusters.report().zone
+        window, user = window_in(query, zone), cast("User", request.user)
+        if settings.PEOPLE is None:
+            raise NotFound("The portal does not keep who is behind a pod.")
+        people, visibility = clusters.people_of(user), visibility_in(request)
+        named = query.get("person", "").strip().lower()
+        if named and named not in people:
+            people, visibility = frozenset({named}), visibility_of_led(user)
+            if not visibility.team_ids:
+                raise NotFound("Person not found, or you may not see them.")
+        work = person_workloads(
+            window, people=people, visibility=visibility, now=timezone.now(), zone=zone
+        )
+        rows: ShortList[PersonWorkloadRow] = ShortList(
+            "my-workloads",
+            lambda row: "\n".join((row.cluster, row.namespace, row.workload, row.team, row.tier)),
+            records,
+        )
+        columns = cells_of(PersonWorkloadRow)
+        file = CsvFile.of_window("my-workloads", columns, window=window, zone=zone)
+        return rows.answer(request, query, work.rows, file, window=window)

@@ -1,0 +1,311 @@
+"""The workloads of persons with what they cost, what is wrong with them, and the week before."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+
+from apps.accounts.permissions import Visibility
+from apps.alerts.selectors import IdleFinding, idle_findings
+from apps.clusters.domain.columns import Column
+from apps.clusters.domain.window import Window, day_start
+from apps.clusters.selectors import accounts_of
+from apps.costs.domain.costing import money
+from apps.costs.domain.person_fix import JudgedWork, fix_of
+from apps.costs.selectors.costs import (
+    WORKLOAD_GROUPS,
+    WorkloadCost,
+    WorkloadKey,
+    workload_costs,
+)
+from apps.usage.domain.amounts import Amounts, hours
+from apps.usage.domain.usage_query import Filters, TimeStep, UsageQuery
+from apps.usage.selectors import PersonPod, PersonWorkload, person_pods, person_work, usage_rows
+
+_DAYS = 7
+_Workload = tuple[str, str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PersonWorkloadRow:
+    """A workload of a person on a tier: what it holds now, and what of a window it held and used.
+
+    `cost` is what its unused allocation costs, by the person's part of the workload's.
+    """
+
+    cluster: Annotated[str, Column("Cluster", off_page=True)]
+    namespace: Annotated[str, Column("Namespace")]
+    workload: Annotated[str, Column("Workload", help="Kind/name of the top controller.")]
+    team: Annotated[str, Column("Team")]
+    tier: Annotated[str, Column("Tier", help="undetermined where several could serve it.")]
+    running_gpus: Annotated[float, Column("Allocated now", "GPUs", "GPU-equivalents of its pods.")]
+    pending_gpus: Annotated[float, Column("Pending now", "GPUs", "Requested by unbound pods.")]
+    waited: Annotated[
+        int,
+        Column(
+            *("Pending", "GPU-h", "Requested by pods that were not bound, × hours."),
+            key="waited_gpu_hours",
+            digits=9,
+        ),
+    ]
+    amounts: Amounts
+    cost: Annotated[
+        float | None,
+        Column(
+            "Unused cost",
+            help="Of the workload's, the person's part by unused GPU-hours.",
+            key="unused_cost",
+            api_note="Null without a price.",
+        ),
+    ]
+    currency: Annotated[str | None, Column("Currency", off_page=True)]
+    finding: Annotated[
+        str | None,
+        Column(help="idle: it holds idle GPUs now, see *Idle GPUs*; null: nothing was found."),
+    ]
+
+    @property
+    def allocated_gpu_hours(
+        self,
+    ) -> Annotated[float, Column("Allocated", "GPU-h", "Held by its pods.", after="waited")]:
+        return hours(self.amounts.allocated)
+
+    @property
+    def busy_gpu_hours(
+        self,
+    ) -> Annotated[
+        float,
+        Column("Active", "GPU-h", "Allocated × activity.", after="allocated_gpu_hours"),
+    ]:
+        return hours(self.amounts.busy)
+
+    @property
+    def not_busy_gpu_hours(
+        self,
+    ) -> Annotated[
+        float,
+        Column(
+            *("Unused", "GPU-h", "Idle, underutilized and not running."), after="busy_gpu_hours"
+        ),
+    ]:
+        return hours(self.amounts.not_used)
+
+
+@dataclass(frozen=True, slots=True)
+class PersonWork:
+    """All workloads of some persons in a window, most unused first; `pods` are there now.
+
+    `findings` are of workloads that hold GPUs now.
+    """
+
+    rows: Sequence[PersonWorkloadRow]
+    pods: Sequence[PersonPod]
+    findings: Sequence[IdleFinding]
+    total: Amounts
+    waited: int
+
+    @property
+    def running_gpus(self) -> float:
+        return sum(pod.gpus for pod in self.pods if pod.bound_at is not None)
+
+    @property
+    def pending(self) -> frozenset[int]:
+        """The ids of the workloads with pods that are not bound."""
+        return frozenset(pod.workload_id for pod in self.pods if pod.bound_at is None)
+
+    @property
+    def is_over_cap(self) -> bool:
+        """Say whether they hold more GPUs now than one person may."""
+        return is_over_cap(self.running_gpus)
+
+    @property
+    def fix(self) -> str:
+        """The one thing to do, in a sentence."""
+        idle = {(one.cluster, one.namespace, one.workload) for one in self.findings if one.is_open}
+        return fix_of(
+            JudgedWork(
+                row.workload, row.amounts, (row.cluster, row.namespace, row.workload) in idle
+            )
+            for row in self.rows
+        )
+
+
+def is_over_cap(gpus: float) -> bool:
+    """Say whether a person holds more GPUs than GPUPORTAL_PEOPLE_CAP_GPUS."""
+    cap = settings.PEOPLE.cap_gpus if settings.PEOPLE else None
+    return cap is not None and gpus > cap
+
+
+def person_workloads(
+    window: Window,
+    *,
+    people: Collection[str],
+    visibility: Visibility,
+    now: datetime,
+    zone: ZoneInfo,
+) -> PersonWork:
+    """Return the work of these persons, of teams that the reader sees in detail.
+
+    Thirteen queries and those of `workload_costs`; none without persons.
+    """
+    if not people:
+        return PersonWork((), (), (), Amounts(), 0)
+    whole = Window(window.start, max(window.end, now))
+    pods = person_pods(whole, people=people, visibility=visibility)
+    held = _without_person(person_work(window, people=people, visibility=visibility))
+    present = [pod for pod in pods if pod.ended_at is None]
+    findings = idle_findings(
+        {pod.key[1:4] for pod in present if pod.bound_at is not None},
+        visibility=visibility,
+        now=now,
+    )
+    costs = _unused_costs(window, held, visibility=visibility, zone=zone)
+    rows = _rows(window, pods, held, costs, findings)
+    total = Amounts()
+    for amounts in held.values():
+        total.add(amounts)
+    waited = sum(row.waited for row in rows)
+    return PersonWork(rows, present, findings, total, waited)
+
+
+def _without_person(found: Mapping[PersonWorkload, Amounts]) -> dict[_Workload, Amounts]:
+    """Return the same by workload: one account may have several names."""
+    sums: dict[_Workload, Amounts] = defaultdict(Amounts)
+    for key, amounts in found.items():
+        sums[key[1:]].add(amounts)
+    return sums
+
+
+def _rows(
+    window: Window,
+    pods: Iterable[PersonPod],
+    held: Mapping[_Workload, Amounts],
+    costs: Mapping[_Workload, tuple[float, str]],
+    findings: Iterable[IdleFinding],
+) -> list[PersonWorkloadRow]:
+    of_key: dict[_Workload, list[PersonPod]] = defaultdict(list)
+    for pod in pods:
+        of_key[pod.key[1:]].append(pod)
+    idle = {(one.cluster, one.namespace, one.workload) for one in findings if one.is_open}
+    rows = []
+    for key in {*held, *of_key}:
+        there = [pod for pod in of_key[key] if pod.ended_at is None]
+        cost, currency = costs.get(key, (None, None))
+        running = sum(pod.gpus for pod in there if pod.bound_at is not None)
+        rows.append(
+            PersonWorkloadRow(
+                *key,
+                running_gpus=running,
+                pending_gpus=sum(pod.gpus for pod in there if pod.bound_at is None),
+                waited=sum(pod.waited(window) for pod in of_key[key]),
+                amounts=held.get(key, Amounts()),
+                cost=cost,
+                currency=currency,
+                finding="idle" if running and key[:3] in idle else None,
+            )
+        )
+    return sorted(
+        rows,
+        key=lambda row: (-row.amounts.not_used, -row.running_gpus, row.namespace, row.workload),
+    )
+
+
+def _unused_costs(
+    window: Window, held: Mapping[_Workload, Amounts], *, visibility: Visibility, zone: ZoneInfo
+) -> dict[_Workload, tuple[float, str]]:
+    """Return the cost of the unused part and its currency, of workloads with one currency.
+
+    Prices are of workloads: a person has the part of it that they have of the unused GPU-hours.
+    """
+    if not held:
+        return {}
+    own = Filters(
+        cluster=tuple(sorted({key[0] for key in held})),
+        namespace=tuple(sorted({key[1] for key in held})),
+        workload=tuple(sorted({key[2] for key in held})),
+    )
+    costs = workload_costs(window, filters=own, visibility=visibility, zone=zone)
+    if not costs:
+        return {}
+    asked = UsageQuery(window, group_by=WORKLOAD_GROUPS, filters=own, interval=TimeStep.TOTAL)
+    wholes: dict[WorkloadKey, int] = defaultdict(int)
+    for row in usage_rows(asked, visibility=visibility, zone=zone):
+        wholes[WorkloadKey(*(row.groups[name] for name in WORKLOAD_GROUPS))] += row.amounts.not_used
+    keys = {key: WorkloadKey(*key) for key in held}
+    return {
+        key: _part(costs[name], held[key].not_used, wholes.get(name, 0))
+        for key, name in keys.items()
+        if len(costs.get(name, ())) == 1
+    }
+
+
+def _part(costs: Sequence[WorkloadCost], own: int, whole: int) -> tuple[float, str]:
+    (cost,) = costs
+    part = min(1.0, own / whole) if whole else 0.0
+    return float(money(round(cost.unused * part))), cost.currency
+
+
+@dataclass(frozen=True, slots=True)
+class PersonSumRow:
+    """What one person of the teams that the reader leads holds, used and left unused."""
+
+    person: Annotated[str, Column("User", help="The person, as labels of pods name them.")]
+    account: Annotated[
+        str | None, Column("Account", help="The account of that person, where it has one.")
+    ]
+    running_gpus: Annotated[float, Column("Allocated now", "GPUs")]
+    pending_gpus: Annotated[float, Column("Pending now", "GPUs")]
+    over_cap: Annotated[bool, Column("Over cap", help="More than one person may hold.")]
+    amounts: Amounts
+
+    @property
+    def allocated_gpu_hours(self) -> Annotated[float, Column("Allocated", "GPU-h")]:
+        return hours(self.amounts.allocated)
+
+    @property
+    def busy_gpu_hours(self) -> Annotated[float, Column("Active", "GPU-h")]:
+        return hours(self.amounts.busy)
+
+    @property
+    def not_busy_gpu_hours(self) -> Annotated[float, Column("Unused", "GPU-h")]:
+        return hours(self.amounts.not_used)
+
+
+def person_sums(window: Window, *, visibility: Visibility, now: datetime) -> list[PersonSumRow]:
+    """Return the persons of teams that the reader leads, most unused first.
+
+    `visibility` is of these teams alone (`visibility_of_led`). Six queries; none without a team.
+    """
+    if not visibility.team_ids or settings.PEOPLE is None:
+        return []
+    sums: dict[str, Amounts] = defaultdict(Amounts)
+    for key, amounts in person_work(window, people=None, visibility=visibility).items():
+        sums[key.person].add(amounts)
+    there: dict[str, list[PersonPod]] = defaultdict(list)
+    moment = Window(now - timedelta(seconds=1), now)
+    for pod in person_pods(moment, people=None, visibility=visibility):
+        if pod.ended_at is None:
+            there[pod.key.person].append(pod)
+    people = {*sums, *there}
+    accounts = accounts_of(people)
+    rows = [_sum_row(one, accounts.get(one), there[one], sums[one]) for one in people]
+    return sorted(rows, key=lambda row: (-row.amounts.not_used, -row.running_gpus, row.person))
+
+
+def _sum_row(
+    person: str, account: str | None, pods: Sequence[PersonPod], amounts: Amounts
+) -> PersonSumRow:
+    running = sum(pod.gpus for pod in pods if pod.bound_at is not None)
+    pending = sum(pod.gpus for pod in pods if pod.bound_at is None)
+    return PersonSumRow(person, account, running, pending, is_over_cap(running), amounts)
+
+
+def last_week(now: datetime, zone: ZoneInfo) -> Window:
+    """Return the last whole week, from Monday to Sunday in a zone."""
+    today = now.astimezone(zone).date()
+    monday = today - timedelta(days=today.weekday())
+    return Window(day_start(monday - timedelta(days=_DAYS), zone), day_start(monday, zone))

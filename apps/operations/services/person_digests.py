@@ -1,0 +1,78 @@
+"""Weekly digests of persons: each to the channels of that person alone."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+
+from apps.accounts.domain.formats import day_words
+from apps.accounts.models import User
+from apps.accounts.permissions import visibility_of
+from apps.alerts.domain.alerts import AlertKind
+from apps.alerts.selectors import digest_readers
+from apps.alerts.services import NewAlert, go_on
+from apps.clusters.domain.resources import gpus
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import people_of
+from apps.costs.selectors import PersonWork, last_week, person_workloads
+from apps.usage.domain.amounts import hours
+
+# The last hours of Sunday are collected in the first ones of Monday, late samples included.
+_SETTLED = timedelta(hours=6)
+_MOMENT = timedelta(microseconds=1)
+
+
+def gather_person_digests(now: datetime, zone: ZoneInfo) -> int:
+    """Say to each person what their week was, once it is over; nothing where that is off."""
+    if settings.PEOPLE is None:
+        return 0
+    week = last_week(now - _SETTLED, zone)
+    number = int(week.end.timestamp())
+
+    def read(position: int) -> tuple[Iterable[NewAlert], int]:
+        if position >= number:
+            return (), position
+        found = (_digest(user, week, now, zone) for user in digest_readers())
+        return [said for said in found if said is not None], number
+
+    return go_on("person digests", read, now=now, zone=zone)
+
+
+def _digest(user: User, week: Window, now: datetime, zone: ZoneInfo) -> NewAlert | None:
+    """Return the week of a person; None of who had no pod in it and has none now."""
+    work = person_workloads(
+        week, people=people_of(user), visibility=visibility_of(user), now=now, zone=zone
+    )
+    if not work.rows:
+        return None
+    first, last = (at.astimezone(zone).date() for at in (week.start, week.end - _MOMENT))
+    return NewAlert(
+        kind=AlertKind.DIGEST,
+        subject=f"person:{user.pk}",
+        team_id=None,
+        person_id=user.pk,
+        # Logs of deliveries show titles: this one tells nothing of the work.
+        title=f"Your GPU week from {day_words(week.start, zone, now=now)}",
+        text="\n".join(_sentences(work)),
+        path=f"/my/workloads/?first={first}&last={last}",
+        occasion=(f"{first}",),
+    )
+
+
+def _sentences(work: PersonWork) -> Iterable[str]:
+    total = work.total
+    yield (
+        f"{hours(total.allocated):,.0f} GPU-hours were allocated to you: "
+        f"{hours(total.busy):,.0f} active, {hours(total.not_used):,.0f} unused."
+    )
+    if total.unmeasured:
+        yield f"{hours(total.unmeasured):,.0f} GPU-hours have no metrics."
+    if work.waited:
+        yield f"Pods that requested GPUs were pending for {hours(work.waited):,.0f} GPU-hours."
+    yield f"Now: {gpus(work.running_gpus)} allocated."
+    if work.is_over_cap and settings.PEOPLE is not None and settings.PEOPLE.cap_gpus is not None:
+        yield f"That is more than the {gpus(settings.PEOPLE.cap_gpus)} that one person may hold."
+    yield f"To fix: {work.fix}"
+    if work.findings:
+        yield "Answer on My workloads with one click: keep, stop asking or release."

@@ -1,0 +1,132 @@
+"""What persons hold, use and have pending, where the portal keeps who is behind pods.
+
+Each read takes the persons and the visibility: pods of teams that the reader does not see in detail
+are left out, whomever they name.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db.models import Q
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.tiers import UNDETERMINED
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Pod
+from apps.clusters.selectors import team_spans
+from apps.usage.domain.amounts import SECONDS_PER_HOUR, Amounts, nano
+from apps.usage.domain.usage_query import Filters
+from apps.usage.models import PodHour
+from apps.usage.selectors.fact_tables import amounts_of, sums_of
+from apps.usage.selectors.pods import PodScope, lived
+
+People = Collection[str] | None
+"""Persons as pods name them; None: all of them."""
+_GROUPS = (
+    *("pod__behind__person", "cluster__name", "namespace__name", "workload__kind"),
+    *("workload__name", "team__name", "tier__name"),
+)
+_COLUMNS = (
+    *("behind__person", "workload_id", "cluster_id", "cluster__name"),
+    *("workload__namespace__name", "workload__kind", "workload__name", "tier__name", "queue"),
+    *("units", "gpu_equivalents", "created_at", "bound_at", "started_at", "ended_at"),
+)
+
+
+class PersonWorkload(NamedTuple):
+    """A workload of a person on a tier; `workload` reads `Kind/name`."""
+
+    person: str
+    cluster: str
+    namespace: str
+    workload: str
+    team: str
+    tier: str
+
+
+@dataclass(frozen=True, slots=True)
+class PersonPod:
+    """A pod of a person: what it requests, and its times as far as they have come."""
+
+    key: PersonWorkload
+    workload_id: int
+    cluster_id: int
+    queue: str
+    units: float
+    gpus: float
+    created_at: datetime
+    bound_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+
+    def waited(self, window: Window) -> int:
+        """Return the nano-GPU-hours of the window for which it was there and not bound."""
+        ends = [at for at in (self.bound_at, self.ended_at, window.end) if at is not None]
+        seconds = (min(ends) - max(self.created_at, window.start)).total_seconds()
+        return nano(max(0.0, seconds) / SECONDS_PER_HOUR * self.gpus)
+
+
+def person_work(
+    window: Window, *, people: People, visibility: Visibility
+) -> dict[PersonWorkload, Amounts]:
+    """Return what these persons held in the kept hours of a window, by workload. One query."""
+    facts = PodHour.objects.filter(
+        _named("pod__behind__person", people), hour__gte=window.start, hour__lt=window.end
+    )
+    if not visibility.everything:
+        facts = facts.filter(team_id__in=sorted(visibility.team_ids))
+    sums = sums_of(capacity=False)
+    rows = facts.order_by().values(*_GROUPS).annotate(**sums).values_list(*_GROUPS, *sums)
+    found = {}
+    for person, cluster, namespace, kind, name, team, tier, *values in rows:
+        key = PersonWorkload(person, cluster, namespace, f"{kind}/{name}", team, tier)
+        found[key] = amounts_of(values)
+    return found
+
+
+def person_pods(window: Window, *, people: People, visibility: Visibility) -> list[PersonPod]:
+    """Return the pods of these persons that lived within a window, oldest first.
+
+    Of active clusters. Four queries at most.
+    """
+    scope = PodScope(window, Filters(), visibility)
+    pods = Pod.objects.filter(
+        _named("behind__person", people), lived(window), scope.condition(), cluster__active=True
+    )
+    rows = list(pods.order_by("created_at", "pk").values_list(*_COLUMNS, named=True))
+    spans = team_spans(window, {row.workload__namespace__name for row in rows}) if rows else {}
+    found = []
+    for row in rows:
+        team = scope.team_of(spans[row.workload__namespace__name], row)
+        # A namespace may have changed hands: then the pod is of a team that is not seen.
+        if team is not None:
+            found.append(_pod(row, team))
+    return found
+
+
+def _pod(row: Any, team: str) -> PersonPod:
+    return PersonPod(
+        key=PersonWorkload(
+            row.behind__person,
+            row.cluster__name,
+            row.workload__namespace__name,
+            f"{row.workload__kind}/{row.workload__name}",
+            team,
+            row.tier__name or UNDETERMINED,
+        ),
+        workload_id=row.workload_id,
+        cluster_id=row.cluster_id,
+        queue=row.queue,
+        units=row.units,
+        gpus=row.gpu_equivalents,
+        created_at=row.created_at,
+        bound_at=row.bound_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+    )
+
+
+def _named(path: str, people: People) -> Q:
+    return Q(**{f"{path}__isnull": False}) if people is None else Q(**{f"{path}__in": people})

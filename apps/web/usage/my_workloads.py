@@ -1,0 +1,359 @@
+"""My workloads: what a person has allocated, pending and unused, and one fix with its answer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.http import Http404, HttpResponseBase, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+
+from apps.accounts.permissions import (
+    NotAllowed,
+    Visibility,
+    visibility_of,
+    visibility_of_led,
+)
+from apps.alerts.domain.alerts import AnswerRefused, IdleChoice
+from apps.alerts.selectors import IdleFinding, alert_of
+from apps.alerts.services import ChannelRefused, answer_idle, silence_alert
+from apps.clusters.selectors import people_of, report
+from apps.costs.selectors import (
+    PersonSumRow,
+    PersonWork,
+    PersonWorkloadRow,
+    last_week,
+    person_sums,
+    person_workloads,
+)
+from apps.pending.selectors import PendingFilters
+from apps.planning.domain.queue_time_ranges import row_for
+from apps.planning.selectors import queue_forecasts
+from apps.usage.domain.amounts import hours
+from apps.usage.selectors import HOURLY_DAYS, PersonPod
+from apps.web.components.commands import kubectl
+from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
+from apps.web.components.formats import Format, day_text, duration, gpus_text, percent
+from apps.web.components.page_query import href, with_query, workload_href
+from apps.web.components.tables import (
+    Column,
+    Table,
+    TableRow,
+    declared_columns,
+    declared_values,
+)
+from apps.web.components.tabs import Tab, tab_bar
+from apps.web.pages import change, page, page_of, respond
+from apps.web.query_session import (
+    PageRequest,
+    QuerySession,
+    freshness_of,
+    quality_of,
+    query_session,
+)
+from apps.web.usage.team_figures import unchecked_text
+from apps.web.usage.team_tables import longest_pending
+
+KEEP_DAYS = 7
+_REASON = "its owner needs it"
+_MOMENT = timedelta(microseconds=1)
+_TABS = (Tab("own", "Workloads"), Tab("team", "My teams"))
+_SCALED = frozenset({"Deployment", "StatefulSet", "ReplicaSet"})
+
+
+@dataclass(frozen=True, slots=True)
+class PersonScope:
+    """Whose work a page shows: `people` are the names that pods have for them.
+
+    `name` is empty for the reader's own; else the person that a lead looks at, of whom
+    `visibility` shows the work for the lead's teams alone.
+    """
+
+    people: frozenset[str]
+    visibility: Visibility
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FindingLine:
+    """A finding with its buttons; `answered` says what was said of it, `command` what frees it."""
+
+    finding: IdleFinding
+    href: str
+    answered: str
+    command: str
+
+    @property
+    def id(self) -> str:
+        return f"free-{self.finding.alert_id}"
+
+
+def of_reader(request: PageRequest, reading: QuerySession) -> PersonScope:
+    """Return the reader's own scope. Two queries."""
+    return PersonScope(people_of(request.user), reading.visibility)
+
+
+def _scope(request: PageRequest, reading: QuerySession) -> PersonScope:
+    """Return whose work the address names. Raises Http404 where the reader may not see it."""
+    named = request.GET.get("person", "").strip().lower()[:253]
+    own = of_reader(request, reading)
+    if not named or named in own.people:
+        return own
+    led = visibility_of_led(request.user)
+    # Who leads no team is told nothing: not even whether there is such a person.
+    if not led.team_ids or "\0" in named:
+        raise Http404("Person not found, or you may not see them.")
+    return PersonScope(frozenset({named}), led, named)
+
+
+@page
+def my_workloads(request: PageRequest) -> HttpResponseBase:
+    """Show the reader's own work, or that of a person of a team that the reader leads."""
+    if settings.PEOPLE is None:
+        raise Http404("The portal does not keep who is behind a pod.")
+    reading = query_session(request)
+    return work_page(request, reading, _scope(request, reading))
+
+
+def work_page(request: PageRequest, reading: QuerySession, scope: PersonScope) -> HttpResponseBase:
+    """Answer with the work of a person, or of the persons of the reader's teams."""
+    led = visibility_of_led(request.user)
+    tabs = tab_bar(request, _TABS if led.team_ids and not scope.name else _TABS[:1], name="Work")
+    if tabs.chosen == "team":
+        return respond(
+            request,
+            reading,
+            "my_workloads",
+            tables=[_team_table(reading, led)],
+            tabs=tabs,
+            scope=scope,
+        )
+    work = person_workloads(
+        reading.window,
+        people=scope.people,
+        visibility=scope.visibility,
+        now=reading.now,
+        zone=reading.choice.zone,
+    )
+    week = last_week(reading.now, reading.choice.zone)
+    days = [at.astimezone(reading.choice.zone).date() for at in (week.start, week.end - _MOMENT)]
+    own = with_query(
+        reverse("web:my-workloads"),
+        [
+            *([("person", scope.name)] if scope.name else []),
+            *(("first", f"{days[0]}"), ("last", f"{days[1]}")),
+        ],
+    )
+    return respond(
+        request,
+        reading,
+        "my_workloads",
+        tables=[_work_table(work, reading), _pending_table(work, scope, reading)],
+        tabs=tabs,
+        scope=scope,
+        figures=_figures(work, reading),
+        findings=[_line(one, reading) for one in work.findings],
+        fix=work.fix if work.rows else "",
+        cap=_cap_text(work),
+        week_href=own,
+        keep_days=min(KEEP_DAYS, settings.ALERTS_KEEP_DAYS),
+        retained_since=_retained_since(reading),
+        quality=quality_of(reading, freshness_of(reading), work.total if work.rows else None),
+    )
+
+
+# ---------------------------------------------------------------- figures
+
+
+def _figures(work: PersonWork, reading: QuerySession) -> FigureRow:
+    total, pending = work.total, len(work.pending)
+    oldest = min((p.created_at for p in work.pods if p.bound_at is None), default=None)
+    age = "" if oldest is None else f"oldest {duration((reading.now - oldest).total_seconds())}"
+    measured = total.allocated - total.unmeasured
+
+    def amount(label: str, value: int, *, note: str = "") -> KeyFigure:
+        exact = f"{hours(value)} GPU-h"
+        return KeyFigure(label, f"{hours(value):,.0f}", "GPU-h", exact=exact, note=note)
+
+    unused = (
+        amount("Unused", total.not_used, note=f"{percent(total.not_used / measured)} of allocated")
+        if measured
+        else no_data("Unused", "Nothing of yours has metrics in this time.")
+    )
+    return figure_row(
+        KeyFigure(
+            "Allocated",
+            gpus_text(work.running_gpus),
+            "GPUs",
+            basis="now",
+            tone=Tone.WARNING if work.is_over_cap else Tone.NONE,
+        ),
+        KeyFigure(
+            "Pending",
+            f"{pending}",
+            f"workload{'' if pending == 1 else 's'}",
+            basis="now",
+            note=age,
+            tone=Tone.WARNING if pending else Tone.NONE,
+        ),
+        amount("Active", total.busy),
+        unused,
+        amount("Queue time", work.waited, note="requested × time pending"),
+        name="My workloads",
+    )
+
+
+def _cap_text(work: PersonWork) -> str:
+    if settings.PEOPLE is None or not work.is_over_cap or settings.PEOPLE.cap_gpus is None:
+        return ""
+    cap = gpus_text(settings.PEOPLE.cap_gpus)
+    return f"{gpus_text(work.running_gpus)} GPUs are allocated; one person may hold {cap}."
+
+
+def _retained_since(reading: QuerySession) -> str:
+    """Return since when persons are known, where the window begins before."""
+    days = min(HOURLY_DAYS, settings.PEOPLE.days if settings.PEOPLE else 0)
+    since = reading.now - timedelta(days=days)
+    return day_text(since, reading.choice.zone) if reading.window.start < since else ""
+
+
+# ---------------------------------------------------------------- findings
+
+
+def _line(one: IdleFinding, reading: QuerySession) -> FindingLine:
+    link = workload_href(one.cluster, one.namespace, one.workload, reading.query) or ""
+    kind, _, name = one.workload.partition("/")
+    words = ("scale", kind.lower(), name, "--replicas=0")
+    command = kubectl(
+        *(words if kind in _SCALED else ("delete", kind.lower(), name)), namespace=one.namespace
+    )
+    return FindingLine(one, link, _answered(one, reading.choice.zone), command)
+
+
+def _answered(one: IdleFinding, zone: ZoneInfo) -> str:
+    answer = one.answer
+    if answer is None:
+        return ""
+    if answer.choice is IdleChoice.KEEP and answer.until is not None:
+        return f"Kept until {day_text(answer.until - _MOMENT, zone)} ({answer.person})."
+    if answer.choice is IdleChoice.SILENCE:
+        return f"Not asked again until it works and is idle anew ({answer.person})."
+    return f"Released ({answer.person}). The portal deletes nothing: run the command."
+
+
+@change
+def answer(request: PageRequest, pk: int) -> HttpResponseBase:
+    """Answer an idle finding by one click: kept for a week, not asked again, or released."""
+    user, now, zone = request.user, timezone.now(), report().zone
+    alert = alert_of(pk, visibility=visibility_of(user)) if settings.PEOPLE is not None else None
+    if alert is None:
+        raise Http404("Finding not found, or you may not see it.")
+    given = request.POST.get("choice", "")
+    last = now.astimezone(zone).date() + timedelta(days=min(KEEP_DAYS, settings.ALERTS_KEEP_DAYS))
+    try:
+        if given == IdleChoice.SILENCE:
+            silence_alert(user, alert, now=now)
+        elif given in (IdleChoice.KEEP, IdleChoice.RELEASE):
+            keeps = given == IdleChoice.KEEP
+            reason = _REASON if keeps else ""
+            until = f"{last}" if keeps else ""
+            answer_idle(user, alert, until=until, reason=reason, now=now, zone=zone)
+    except (NotAllowed, AnswerRefused, ChannelRefused) as refusal:
+        raise Http404(str(refusal)) from refusal
+    return HttpResponseRedirect(f"{page_of(request, reverse('web:my-workloads'))}#findings")
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _work_table(work: PersonWork, reading: QuerySession) -> Table:
+    currency = next((row.currency for row in work.rows if row.currency), "")
+    columns = [
+        replace(column, unit=currency or "") if column.key == "unused_cost" else column
+        for column in declared_columns(PersonWorkloadRow)
+    ]
+    return Table(
+        id="work",
+        title="Workloads",
+        columns=columns,
+        rows=[_work_row(row, reading) for row in work.rows],
+        zone=reading.choice.zone,
+        empty="No pod of this time names you.",
+        on_phone=("workload", "running_gpus", "not_busy_gpu_hours"),
+    )
+
+
+def _work_row(row: PersonWorkloadRow, reading: QuerySession) -> TableRow:
+    link = workload_href(row.cluster, row.namespace, row.workload, reading.query)
+    return TableRow(declared_values(row), links={"workload": link})
+
+
+def _pending_table(work: PersonWork, scope: PersonScope, reading: QuerySession) -> Table:
+    """Return what of the person is pending, with the reason and the queue time to expect."""
+    seen = replace(reading, visibility=scope.visibility)
+    found = longest_pending(
+        seen,
+        PendingFilters(workload_ids=work.pending),
+        empty=(not work.pending and "Nothing of yours is pending.")
+        or unchecked_text(reading)
+        or "The reason is not diagnosed yet.",
+    )
+    expected = _expected(work, reading)
+    column = Column(
+        "expected_seconds",
+        "Queue time",
+        Format.SECONDS,
+        hint="Half of such work starts within this time; none where no replay tells it.",
+    )
+    rows = [
+        replace(
+            row,
+            values={**row.values, "expected_seconds": expected.get(str(row.values["name"]))},
+        )
+        for row in found.rows
+    ]
+    return replace(found, columns=[*found.columns, column], rows=rows)
+
+
+def _expected(work: PersonWork, reading: QuerySession) -> Mapping[str, float]:
+    """Return the median queue time that is expected, by the name of the workload.
+
+    One query for each cluster with pending work.
+    """
+    pending: dict[int, list[PersonPod]] = {}
+    for pod in work.pods:
+        if pod.bound_at is None:
+            pending.setdefault(pod.cluster_id, []).append(pod)
+    found = {}
+    for cluster, pods in pending.items():
+        rows = queue_forecasts(cluster, now=reading.now)
+        for pod in pods:
+            # Work in a queue has a forecast of its own ClusterQueue; without one, of the tier.
+            row = row_for(rows, pod.key.tier, pod.queue, pod.units) or row_for(
+                rows, pod.key.tier, "", pod.units
+            )
+            if row is not None:
+                found[pod.key.workload.partition("/")[2]] = row.queued[0]
+    return found
+
+
+def _team_table(reading: QuerySession, led: Visibility) -> Table:
+    rows = person_sums(reading.window, visibility=led, now=reading.now)
+    return Table(
+        id="users",
+        title="Team users",
+        columns=list(declared_columns(PersonSumRow)),
+        rows=[_person_row(row, reading) for row in rows],
+        zone=reading.choice.zone,
+        empty="No pod of your teams names anybody in this time.",
+        on_phone=("person", "running_gpus", "not_busy_gpu_hours"),
+    )
+
+
+def _person_row(row: PersonSumRow, reading: QuerySession) -> TableRow:
+    query: Sequence[tuple[str, str]] = [("person", row.person), *reading.query]
+    values: dict[str, Any] = declared_values(row)
+    return TableRow(values, links={"person": href("my-workloads", query)})

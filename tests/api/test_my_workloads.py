@@ -1,0 +1,71 @@
+"""`my/workloads`: the caller's own, those of persons of teams that they lead, and no others."""
+
+import pytest
+from pytest_django import Settings
+
+from apps.clusters.domain.pods.people import person_sources
+from apps.clusters.models import Pod, PodPerson
+from gpuportal.people import People
+from tests.api.conftest import client_of
+from tests.factories import Portal
+
+PATH = "/api/v1/my/workloads"
+WINDOW = "start=2026-03-28&end=2026-03-30"
+PEOPLE = ("ada", "ben", "dan", "cleo", "finn")
+
+
+@pytest.fixture
+def on(portal: Portal, settings: Settings) -> Portal:
+    settings.PEOPLE = People(person_sources(["created-by"]), days=36_500)
+    for pod in Pod.objects.filter(workload__name="train"):
+        PodPerson.objects.create(pod=pod, person="ben")
+    for pod in Pod.objects.filter(workload__name="notes"):
+        PodPerson.objects.create(pod=pod, person="dan")
+    return portal
+
+
+def got(portal: Portal, query: str) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name in PEOPLE:
+        response = client_of(getattr(portal, name)).get(f"{PATH}?{WINDOW}{query}")
+        rows = response.json().get("results")
+        found[name] = (
+            response.status_code if rows is None else sorted({row["workload"] for row in rows})
+        )
+    return found
+
+
+def test_without_the_setting_there_is_nothing(portal: Portal) -> None:
+    assert got(portal, "") == dict.fromkeys(PEOPLE, 404)
+
+
+def test_each_caller_gets_their_own(on: Portal) -> None:
+    nothing: list[str] = []
+    assert got(on, "") == {
+        "ada": nothing,
+        "ben": ["Job/train"],
+        "dan": ["StatefulSet/notes"],
+        "cleo": nothing,
+        "finn": nothing,
+    }
+
+
+def test_leads_get_persons_of_their_teams_alone(on: Portal) -> None:
+    found = got(on, "&person=ben")
+    assert found == {"ada": ["Job/train"], "ben": ["Job/train"], "dan": 404, "cleo": 404,
+                     "finn": 404}  # fmt: skip
+    assert got(on, "&person=dan") == {
+        "ada": [], "ben": 404, "dan": ["StatefulSet/notes"], "cleo": 404, "finn": 404,
+    }  # fmt: skip
+
+
+def test_a_row_and_its_file(on: Portal) -> None:
+    client = client_of(on.ben)
+    rows = client.get(f"{PATH}?{WINDOW}").json()["results"]
+    by_tier = {row["tier"]: row for row in rows}
+    assert by_tier["gold"]["running_gpus"] == 4.0
+    assert by_tier["gold"]["pending_gpus"] == 4.0
+    assert by_tier["gold"]["allocated_gpu_hours"] == pytest.approx(4.0 * 47)
+    assert by_tier["silver"]["allocated_gpu_hours"] == pytest.approx(2.0 * 47)
+    file = client.get(f"{PATH}?{WINDOW}&format=csv").getvalue().decode()
+    assert file.splitlines()[0].startswith("cluster,namespace,workload,team,tier,running_gpus")

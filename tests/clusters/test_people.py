@@ -1,0 +1,248 @@
+"""Who is behind a pod: names as tools write them, what is kept of them, and whose account it is."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from apps.accounts.domain.identity import AccountNames, account_of
+from apps.clusters.adapters.kubernetes.shapes import Decoders
+from apps.clusters.adapters.prometheus.kube_state.people import shown_as
+from apps.clusters.domain.pods.people import (
+    KNOWN_TOOLS,
+    PersonSource,
+    PersonSourceRefused,
+    person_in,
+    person_of,
+    person_sources,
+    unescaped,
+)
+from apps.clusters.domain.window import Window, from_seconds
+from apps.clusters.models import Cluster, Pod, PodPerson
+from apps.clusters.selectors import accounts_of, people_of
+from apps.clusters.services import forget_people, write_people
+from apps.clusters.services.watch.follow import snapshot
+from apps.clusters.services.watch.informer import PODS
+from gpuportal.people import People
+from tests.clusters.fakes.fake_cluster import FakeCluster
+from tests.clusters.kube_factories import T0, at, done_pod, run_pod
+from tests.factories import make_user
+from tests.served_lab import scenario_of, served_lab
+
+HUB = KNOWN_TOOLS["jupyterhub"]
+ON = People(person_sources(["jupyterhub", "created-by"]), days=30)
+DATABASE = pytest.mark.django_db
+
+
+@pytest.fixture
+def on(settings: Any) -> None:
+    settings.PEOPLE = ON
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster.objects.create(name="west", kubernetes={"api_server": "http://127.0.0.1:1"})
+
+
+def escaped(name: str) -> str:
+    """Escape a name as JupyterHub did before its version 5: all but lower letters and digits."""
+    return "".join(
+        sign
+        if sign.isascii() and (sign.islower() or sign.isdigit())
+        else "".join(f"-{byte:02x}" for byte in sign.encode())
+        for sign in name
+    )
+
+
+# ---------------------------------------------------------------- names
+
+
+@given(st.text(st.characters(exclude_categories=("C", "Z")), min_size=1))
+@example("eva@campus.example")
+@example("a-b")
+def test_what_was_escaped_comes_back(name: str) -> None:
+    assert unescaped(escaped(name)) == (name if name.isprintable() else escaped(name))
+
+
+@given(st.text(max_size=300))
+def test_any_value_gives_a_name_that_can_be_kept_or_none(value: str) -> None:
+    for source in HUB:
+        found = person_in(value, source)
+        assert found.isprintable()
+        assert len(found) <= 253
+        assert found == found.strip().lower()
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("eva-40campus-2eexample", "eva@campus.example"),
+        ("test-5fuser", "test_user"),
+        # Not escaped, or by the newer scheme, which ends in a digest: nothing is made up.
+        ("hans-peter", "hans-peter"),
+        ("eva---0d1b2c3d", "eva---0d1b2c3d"),
+        ("x-ff", "x-ff"),
+        ("x-00", "x-00"),
+    ],
+)
+def test_a_label_of_jupyterhub(value: str, name: str) -> None:
+    assert unescaped(value) == name
+
+
+def test_the_first_source_that_names_somebody_counts() -> None:
+    metadata = {
+        "labels": {"hub.jupyter.org/username": "eva-40campus-2eexample", "created-by": "mira"},
+        "annotations": {"hub.jupyter.org/username": "Eva@campus.example"},
+    }
+    assert person_of(metadata, ON.sources) == "eva@campus.example"
+    assert person_of({"labels": metadata["labels"]}, ON.sources) == "eva@campus.example"
+    assert (
+        person_of({"labels": {"created-by": " Mira "}, "annotations": None}, ON.sources) == "mira"
+    )
+    assert person_of({"labels": {"created-by": "system:serviceaccount:a:b"}}, ON.sources) == ""
+    assert person_of({}, ON.sources) == ""
+
+
+def test_keys_of_ones_own_stand_beside_known_tools() -> None:
+    assert person_sources(["label:example.org/user", "ray", "ray"]) == (
+        PersonSource("example.org/user"),
+        PersonSource("ray.io/user"),
+    )
+
+
+@pytest.mark.parametrize("word", ["jupyter", "label:", "annotation:a b", "label:/x", "notes:x"])
+def test_a_word_that_names_no_source_is_told(word: str) -> None:
+    with pytest.raises(PersonSourceRefused, match=r"write one of|is no key"):
+        person_sources([word])
+
+
+@pytest.mark.parametrize(
+    ("person", "username"),
+    [
+        ("ben", "ben"),
+        ("BEN", "ben"),
+        ("ben@campus.example", "ben"),
+        ("eva@campus.example", "e.king"),
+        ("eva", "e.king"),
+        # Somebody else has this address's part before @ as a user name, but another address.
+        ("ben@elsewhere.example", None),
+        ("lin@campus.example", "lin"),
+        # Two accounts fit: neither sees it.
+        ("sam", None),
+        ("nobody", None),
+        ("", None),
+    ],
+)
+def test_a_person_is_one_account_or_none(person: str, username: str | None) -> None:
+    accounts = [
+        AccountNames("ben", "ben@campus.example"),
+        AccountNames("e.king", "eva@campus.example"),
+        AccountNames("lin", ""),
+        AccountNames("s.one", "sam@a.example"),
+        AccountNames("s.two", "sam@b.example"),
+    ]
+    assert account_of(person, accounts) == username
+
+
+# ---------------------------------------------------------------- keeping
+
+
+def _pods(cluster: Cluster) -> FakeCluster:
+    source = FakeCluster()
+    for uid, person in (("uid-1", "ben"), ("uid-2", "")):
+        item = run_pod(uid) if uid == "uid-1" else done_pod(uid)
+        if person:
+            item["metadata"]["labels"] = {"created-by": person}
+        source.put(PODS, item)
+    snapshot(cluster, source, at(100))
+    return source
+
+
+@DATABASE
+def test_nothing_of_persons_is_kept_where_that_is_off(cluster: Cluster) -> None:
+    assert django_settings.PEOPLE is None
+    _pods(cluster)
+    assert Pod.objects.count() == 2
+    assert not PodPerson.objects.exists()
+
+
+@DATABASE
+@pytest.mark.usefixtures("on")
+def test_the_watch_keeps_who_is_behind_a_pod(cluster: Cluster) -> None:
+    _pods(cluster)
+    (row,) = PodPerson.objects.select_related("pod")
+    assert (row.pod.uid, row.person) == ("uid-1", "ben")
+
+
+@DATABASE
+def test_pods_that_are_known_already_get_their_person_when_it_is_turned_on(
+    cluster: Cluster, settings: Any
+) -> None:
+    source = _pods(cluster)
+    settings.PEOPLE = ON
+    snapshot(cluster, source, at(200))
+    assert PodPerson.objects.count() == 1
+
+
+@DATABASE
+@pytest.mark.usefixtures("on")
+def test_persons_go_after_their_own_retention_and_all_when_it_is_turned_off(
+    cluster: Cluster, settings: Any
+) -> None:
+    _pods(cluster)
+    write_people(cluster.pk, {"uid-2": "eva", "unknown": "mira"})
+    assert PodPerson.objects.count() == 2
+    ended = Pod.objects.get(uid="uid-2").ended_at
+    assert ended is not None
+    assert forget_people(now=ended + timedelta(days=30)) == 0
+    assert forget_people(now=ended + timedelta(days=30, seconds=1)) == 1
+    # Whoever still holds GPUs is known for as long as that lasts.
+    assert PodPerson.objects.get().person == "ben"
+    settings.PEOPLE = None
+    assert forget_people(now=ended) == 1
+    assert Pod.objects.count() == 2
+
+
+@DATABASE
+@pytest.mark.usefixtures("on")
+def test_an_account_has_the_persons_that_are_its_own(cluster: Cluster, settings: Any) -> None:
+    _pods(cluster)
+    ben, other = make_user("ben"), make_user("ada")
+    other.email = "ada@campus.example"
+    other.save()
+    write_people(cluster.pk, {"uid-2": "ada@campus.example"})
+    assert people_of(ben) == {"ben"}
+    assert people_of(other) == {"ada@campus.example"}
+    assert accounts_of(["ben", "ada", "mira"]) == {"ben": "ben", "ada": "ada"}
+    settings.PEOPLE = None
+    assert people_of(ben) == frozenset()
+
+
+def test_annotations_are_decoded_only_where_one_may_name_a_person() -> None:
+    pod = b'{"metadata": {"name": "a", "annotations": {"hub.jupyter.org/username": "eva"}}}'
+    assert Decoders("pods").item.decode(pod)["metadata"]["annotations"] == {}
+    shown = Decoders("pods", annotated=True).item.decode(pod)
+    assert person_of(shown["metadata"], HUB) == "eva"
+
+
+# ---------------------------------------------------------------- series
+
+
+def test_the_series_that_show_a_label_and_an_annotation() -> None:
+    assert shown_as(HUB[0]) == ("kube_pod_annotations", "annotation_hub_jupyter_org_username")
+    assert shown_as(HUB[1]) == ("kube_pod_labels", "label_hub_jupyter_org_username")
+
+
+def test_series_of_the_simulator_tell_who_is_behind_pods() -> None:
+    from apps.clusters.adapters.prometheus.client import PrometheusApi
+    from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
+    from apps.clusters.adapters.prometheus.source import PrometheusSource
+
+    with served_lab(scenario_of("campus", T0), T0) as url:
+        source = PrometheusSource(PrometheusApi(PrometheusConfig(url=url)))
+        window = Window(from_seconds(T0 - 3600), from_seconds(T0))
+        found = set(source.people(window, ON.sources).values())
+    assert {"ben", "eva@campus.example"} <= found

@@ -1,0 +1,338 @@
+"""My workloads: whose work it shows to whom, what it counts, and answers by one click."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+from pytest_django import Settings
+
+from apps.accounts.models import User
+from apps.accounts.permissions import EVERYTHING, visibility_of
+from apps.alerts.domain.alerts import AlertKind
+from apps.alerts.domain.channels import ChannelKind
+from apps.alerts.models import Alert, AlertState, Channel, Delivery, IdleAnswer
+from apps.alerts.selectors import alert_page
+from apps.alerts.services import ChannelInput, NewAlert, add_channel, notify, prune
+from apps.clusters.domain.pods.people import person_sources
+from apps.clusters.models import Pod, PodPerson
+from apps.operations.services.person_digests import gather_person_digests
+from apps.pending.models import Episode
+from apps.usage.models import PodHour
+from gpuportal.people import People
+from tests.factories import Portal
+from tests.web.axe import violations
+from tests.web.conftest import HOURLY, Screen
+from tests.web.pages import records_of, text_of
+from tests.web.test_browser import sign_in
+
+pytestmark = pytest.mark.django_db
+SignIn = Callable[[User], Client]
+ADDRESS = "/my/workloads/"
+PERSONS = {
+    "uid-train-0": "ben",
+    "uid-train-1": "ben",
+    "uid-train-2": "ben",
+    "uid-serve-abc": "ada",
+    "uid-notes-0": "d.king@campus.example",
+    "uid-notes-east-0": "ghost",
+    # A pod of another team may name anybody: whoever makes it writes the label.
+    "uid-bare": "ben",
+}
+TRAIN = "workload:west/vision/Job/train"
+ROLES = {"lead": "ada", "member": "ben", "outsider": "dan", "admin": "cleo", "finance": "finn"}
+
+
+@pytest.fixture
+def on(portal: Portal, settings: Settings) -> Portal:
+    """Return the portal with who is behind its pods."""
+    settings.PEOPLE = People(person_sources(["created-by"]), days=36_500, cap_gpus=4.0)
+    pods = dict(Pod.objects.values_list("uid", "pk"))
+    PodPerson.objects.bulk_create(
+        PodPerson(pod_id=pods[uid], person=person) for uid, person in PERSONS.items()
+    )
+    return portal
+
+
+@pytest.fixture
+def clients(portal: Portal, signed_in: SignIn) -> dict[str, Client]:
+    return {role: signed_in(getattr(portal, name)) for role, name in ROLES.items()}
+
+
+def statuses(clients: Mapping[str, Client], address: str) -> dict[str, int]:
+    return {role: client.get(address).status_code for role, client in clients.items()}
+
+
+def rows_of(client: Client, query: str = HOURLY) -> list[dict[str, str]]:
+    return records_of(client, f"{ADDRESS}?{query}&format=csv&table=work")
+
+
+def work(client: Client, query: str = HOURLY) -> set[str]:
+    return {f"{row['namespace']}/{row['workload']}" for row in rows_of(client, query)}
+
+
+def idle(portal: Portal) -> Alert:
+    """Say that vision's Job is idle, as the alerts do."""
+    now = timezone.now()
+    said = NewAlert(
+        AlertKind.IDLE, TRAIN, portal.vision.pk, "vision/train holds 6 GPUs idle", "Stop it.",
+        occasion=("once",),
+    )  # fmt: skip
+    notify([said], now=now, zone=portal.zone)
+    AlertState.objects.create(kind="idle", subject=TRAIN, level=12, said_at=now)
+    return Alert.objects.get(subject=TRAIN)
+
+
+# ---------------------------------------------------------------- off
+
+
+def test_without_the_setting_there_is_no_such_page_and_homes_stay(
+    clients: dict[str, Client],
+) -> None:
+    assert set(statuses(clients, ADDRESS).values()) == {404}
+    assert set(statuses(clients, f"{ADDRESS}?person=ben").values()) == {404}
+    home = text_of(clients["member"], f"/?{HOURLY}")
+    assert "Act on this" in home
+    assert "My workloads" not in home
+    assert "Weekly digest" not in text_of(clients["member"], "/alerts/channels/")
+
+
+# ---------------------------------------------------------------- who sees what
+
+
+def test_each_reader_sees_their_own_work_and_nobody_elses(
+    on: Portal, clients: dict[str, Client]
+) -> None:
+    assert set(statuses(clients, ADDRESS).values()) == {200}
+    seen = {role: work(client) for role, client in clients.items()}
+    assert seen == {
+        "lead": {"vision-prod/Deployment/serve"},
+        # Not the pod of nobody's namespace, which names him: his role does not show it.
+        "member": {"vision/Job/train"},
+        "outsider": set(),
+        "admin": set(),
+        "finance": set(),
+    }
+
+
+def test_only_the_lead_of_a_team_sees_the_work_of_its_persons(
+    on: Portal, clients: dict[str, Client]
+) -> None:
+    assert statuses(clients, f"{ADDRESS}?person=ben") == {
+        "lead": 200, "member": 200, "outsider": 404, "admin": 404, "finance": 404,
+    }  # fmt: skip
+    assert (work(clients["lead"], f"person=ben&{HOURLY}")) == {"vision/Job/train"}
+    for person in ("ghost", "d.king@campus.example", "nobody"):
+        address = f"{ADDRESS}?person={person}"
+        assert statuses(clients, address) == {
+            role: 200 if role == "lead" else 404 for role in ROLES
+        }
+        # Of other teams a lead learns nothing, not even that there is somebody.
+        page = text_of(clients["lead"], f"{address}&{HOURLY}")
+        assert "notes" not in page
+        assert work(clients["lead"], f"person={person}&{HOURLY}") == set()
+
+
+def test_the_tab_of_teams_has_the_persons_of_the_teams_that_one_leads(
+    on: Portal, clients: dict[str, Client]
+) -> None:
+    rows = records_of(clients["lead"], f"{ADDRESS}?tab=team&{HOURLY}&format=csv&table=users")
+    assert {(row["person"], row["account"], row["over_cap"]) for row in rows} == {
+        ("ben", "ben", "yes"),
+        ("ada", "ada", "no"),
+    }
+    for role in ("member", "admin", "finance"):
+        page = text_of(clients[role], f"{ADDRESS}?tab=team&{HOURLY}")
+        assert "Team users" not in page
+        found = clients[role].get(f"{ADDRESS}?tab=team&{HOURLY}&format=csv&table=users")
+        assert found.status_code == 404
+
+
+def test_an_account_with_that_address_has_the_person(
+    on: Portal, clients: dict[str, Client]
+) -> None:
+    on.dan.email = "D.King@campus.example"
+    on.dan.save()
+    assert (work(clients["outsider"])) == {"speech/StatefulSet/notes"}
+
+
+def test_it_is_the_home_of_members_and_not_of_leads(on: Portal, clients: dict[str, Client]) -> None:
+    assert "<h1>My workloads</h1>" in text_of(clients["member"], f"/?{HOURLY}")
+    assert "<h1>My workloads</h1>" in text_of(clients["outsider"], f"/?{HOURLY}")
+    for role in ("lead", "admin", "finance"):
+        assert "<h1>My workloads</h1>" not in text_of(clients[role], f"/?{HOURLY}")
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_what_is_shown_is_what_the_pods_of_the_person_held(
+    on: Portal, clients: dict[str, Client]
+) -> None:
+    response: Any = clients["member"].get(f"{ADDRESS}?{HOURLY}")
+    window = response.context["reading"].window
+    facts = PodHour.objects.filter(
+        hour__gte=window.start, hour__lt=window.end, pod__uid__in=["uid-train-0", "uid-train-1"]
+    )
+    rows = rows_of(clients["member"])
+    for column, fields in (
+        ("allocated_gpu_hours", ("allocated",)),
+        ("busy_gpu_hours", ("busy",)),
+        ("not_busy_gpu_hours", ("idle", "underused", "not_running")),
+    ):
+        held = sum(getattr(fact, name) for fact in facts for name in fields)
+        assert sum(float(row[column]) for row in rows) == pytest.approx(held / 1e9)
+        assert held
+    # train-2 asks for 4 GPUs and was never bound: it pends through the whole window.
+    waited = sum(float(row["waited_gpu_hours"]) for row in rows)
+    assert waited == pytest.approx(4 * window.seconds / 3600)
+    figures = {one.label: one for one in response.context["figures"].figures}
+    assert (figures["Allocated"].value, figures["Pending"].value) == ("6", "1")
+
+
+def test_pending_work_comes_with_its_reason(on: Portal, clients: dict[str, Client]) -> None:
+    assert Episode.objects.filter(uid="uid-train-2", until=None).exists()
+    response: Any = clients["member"].get(f"{ADDRESS}?{HOURLY}")
+    (row,) = response.context["tables"]["pending"].rows
+    assert row.values["name"] == "train"
+    assert row.values["cause"]
+    empty = text_of(clients["lead"], f"{ADDRESS}?{HOURLY}")
+    assert "Nothing of yours is pending." in empty
+
+
+def test_more_gpus_than_one_person_may_hold_are_a_finding(
+    on: Portal, clients: dict[str, Client]
+) -> None:
+    assert "6 GPUs are allocated; one person may hold 4." in text_of(clients["member"], ADDRESS)
+    assert "one person may hold" not in text_of(clients["lead"], ADDRESS)
+
+
+def test_more_workloads_take_no_more_queries(on: Portal, clients: dict[str, Client]) -> None:
+    def queries() -> int:
+        cache.clear()
+        with CaptureQueriesContext(connection) as found:
+            text_of(clients["member"], f"{ADDRESS}?{HOURLY}")
+        return len(found)
+
+    first = queries()
+    assert first <= 36
+    for pod in Pod.objects.filter(uid__in=["uid-serve-abc"]):
+        PodPerson.objects.filter(pod=pod).update(person="ben")
+    assert queries() <= first
+
+
+# ---------------------------------------------------------------- findings
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ("keep", "Kept until"),
+        ("silence", "Not asked again"),
+        ("release", "kubectl delete job train --namespace vision"),
+    ],
+)
+def test_a_finding_is_answered_by_one_click(
+    choice: str, said: str, on: Portal, clients: dict[str, Client]
+) -> None:
+    alert = idle(on)
+    page = text_of(clients["member"], ADDRESS)
+    assert "vision/train holds 6 GPUs idle" in page
+    assert "train is idle now" in page
+    assert "idle" not in text_of(clients["lead"], ADDRESS).partition("</main>")[0]
+    answer = f"{ADDRESS}{alert.pk}/answer"
+    sent = {role: client.post(answer, {"choice": choice}) for role, client in clients.items()}
+    got = {role: response.status_code for role, response in sent.items()}
+    # Of vision are its lead and its member; administrators may answer all alerts.
+    assert got == {"lead": 302, "member": 302, "outsider": 404, "admin": 302, "finance": 404}
+    assert IdleAnswer.objects.filter(person="ben", choice=choice).count() == 1
+    assert said in text_of(clients["member"], ADDRESS)
+
+
+def test_an_answer_of_something_else_changes_nothing(
+    on: Portal, clients: dict[str, Client], settings: Settings
+) -> None:
+    alert = idle(on)
+    assert clients["member"].post(f"{ADDRESS}{alert.pk}/answer", {}).status_code == 302
+    assert clients["member"].post(f"{ADDRESS}0/answer", {"choice": "keep"}).status_code == 404
+    settings.PEOPLE = None
+    sent = clients["member"].post(f"{ADDRESS}{alert.pk}/answer", {"choice": "keep"})
+    assert sent.status_code == 404
+    assert not IdleAnswer.objects.exists()
+
+
+# ---------------------------------------------------------------- digests
+
+MONDAY = datetime(2025, 10, 27, 7, tzinfo=UTC)
+
+
+def channel(user: User, name: str, **more: Any) -> Channel:
+    wanted = ChannelInput(name, ChannelKind.EMAIL, "x@example.org", [AlertKind.DIGEST])
+    return add_channel(user, wanted, now=MONDAY, **more)
+
+
+def test_a_digest_goes_to_the_person_alone_and_once_a_week(
+    on: Portal, clients: dict[str, Client], settings: Settings
+) -> None:
+    settings.EMAIL_HOST = "mail.example.org"
+    assert "Weekly digest" in text_of(clients["member"], "/alerts/channels/")
+    bens = channel(on.ben, "ben's mail", own=True)
+    channel(on.cleo, "admin's mail", own=True)
+    channel(on.ada, "ada's mail", own=True)
+    channel(on.ada, "the team's", team_id=on.vision.pk)
+    channel(on.cleo, "the platform's")
+    assert gather_person_digests(MONDAY, on.zone) == 2
+    assert gather_person_digests(MONDAY + timedelta(hours=1), on.zone) == 0
+    alert = Alert.objects.get(person=on.ben)
+    assert "GPU-hours were allocated to you" in alert.text
+    assert "To fix:" in alert.text
+    assert "train" not in alert.title
+    assert [one.channel for one in Delivery.objects.filter(alert=alert)] == [bens]
+    assert Alert.objects.filter(person=on.ada).exists()
+    # Nobody without work gets one, and no list has them.
+    assert not Alert.objects.filter(person=on.cleo).exists()
+    for visibility in (EVERYTHING, visibility_of(on.ada), visibility_of(on.ben)):
+        rows, _ = alert_page(visibility=visibility)
+        assert not [row for row in rows if row.kind == AlertKind.DIGEST]
+    for client in clients.values():
+        assert client.get(f"/alerts/{alert.pk}/").status_code == 404
+        assert "GPU-hours were allocated to you" not in text_of(client, "/alerts/deliveries/")
+    assert "first=2025-10-20&last=2025-10-26" in alert.path
+    assert set(statuses(clients, alert.path).values()) == {200}
+
+
+def test_digests_go_with_what_is_kept_of_persons(on: Portal, settings: Settings) -> None:
+    channel(on.ben, "ben's mail", own=True)
+    gather_person_digests(MONDAY, on.zone)
+    settings.PEOPLE = People(person_sources(["created-by"]), days=30)
+    prune(now=MONDAY + timedelta(days=30))
+    assert Alert.objects.filter(person=on.ben).exists()
+    prune(now=MONDAY + timedelta(days=30, seconds=1))
+    assert not Alert.objects.filter(person=on.ben).exists()
+    settings.PEOPLE = None
+    assert gather_person_digests(MONDAY + timedelta(days=7), on.zone) == 0
+
+
+# ---------------------------------------------------------------- in the browser
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_in_a_browser(width: int, on: Portal, served: str, screen: Screen) -> None:
+    idle(on)
+
+    def steps(page: Page) -> None:
+        sign_in(page, "ben", f"/?{HOURLY}")
+        expect(page.get_by_role("heading", level=1)).to_have_text("My workloads")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert violations(page) == []
+        page.get_by_role("button", name="Keep 7 days: vision/train holds 6 GPUs idle").click()
+        expect(page.get_by_text("Kept until")).to_be_visible()
+
+    screen.visit(served, steps, width=width)
