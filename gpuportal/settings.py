@@ -469,6 +469,7 @@ SPECTACULAR_SETTINGS = {
 # ---------------------------------------------------------------- the portal itself
 
 IDLE_BELOW = env.fraction("GPUPORTAL_IDLE_BELOW", 0.10)
+TTFT_OBJECTIVE_MS = env.whole("GPUPORTAL_TTFT_OBJECTIVE_MS", 500, least=1)
 SETTLING_SECONDS = env.whole("GPUPORTAL_SETTLING_SECONDS", 120)
 LEASE_SECONDS = env.whole("GPUPORTAL_LEASE_SECONDS", 900, least=1)
 HOURLY_RETENTION_DAYS = env.days("GPUPORTAL_HOURLY_RETENTION_DAYS", 90, least=1)

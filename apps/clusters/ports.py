@@ -76,6 +76,31 @@ class QueuePendingSlot(NamedTuple):
     workloads: float | None = None
 
 
+class ServingPodHour(NamedTuple):
+    """What an inference server in a pod did for one model in one hour, as its own series tell.
+
+    `hour` is when the hour starts, Unix seconds; `measured_seconds` for how much of it the series
+    are there. Numbers are growth of counters in this time: tokens read and written, finished
+    requests, first tokens of answers and those of them within the objective. `running`, `waiting`
+    and `kv_cache` (0..1) are means. What the server does not export is None, never zero.
+    """
+
+    hour: int
+    namespace: str
+    pod: str
+    model: str
+    engine: str
+    measured_seconds: float
+    tokens_in: float | None = None
+    tokens_out: float | None = None
+    requests: float | None = None
+    first_tokens: float | None = None
+    first_tokens_in_time: float | None = None
+    running: float | None = None
+    waiting: float | None = None
+    kv_cache: float | None = None
+
+
 Item = TypeVar("Item")
 
 
@@ -191,6 +216,12 @@ class MetricsSource(Protocol):
         """Return what was pending in Kueue's queues in the window's slots; empty without Kueue.
 
         `gpu_resources` are resources that tiers name beside the known ones.
+        """
+
+    def serving(self, window: Window, *, ttft_seconds: float) -> Answered[ServingPodHour]:
+        """Return what inference servers did in each whole hour of the window; empty without any.
+
+        `ttft_seconds` is the objective of the time to first token.
         """
 
     def device_states(self, at: datetime) -> Answered[DeviceState]:

@@ -11,6 +11,7 @@ from django.db.models import F, Q
 
 from apps.clusters.models import CAPACITY_TYPES
 from apps.usage.domain.collection import CollectionState
+from apps.usage.domain.serving import ServingState
 
 HAS_FACTS = Q(
     state__in=(CollectionState.COMPLETE.value, CollectionState.PARTIAL.value), withheld=False
@@ -153,6 +154,37 @@ class PodHour(Hourly, WorkloadDimensions, HeldAmounts):
         ]
 
 
+class ServingHour(Hourly, WorkloadDimensions):
+    """What a model served from one pod in one hour; kept as long as the hours of pods.
+
+    `measured` is the nano-GPU-hours of the pod for which its series are there, divided among its
+    models; all else is of this time. What the server does not export is null. Of `first_tokens`
+    (answers that began) `first_tokens_in_time` met the objective that held on collecting. `running`
+    and `waiting` requests and `kv_cache` (0..1) are means.
+    """
+
+    named_by = "pod_id"
+    pod = dimension("clusters.Pod")
+    model = models.CharField(max_length=200, blank=True)
+    engine = models.CharField(max_length=20)
+    measured = models.BigIntegerField(default=0)
+    measured_seconds = models.PositiveIntegerField(default=0)
+    tokens_in = models.BigIntegerField(null=True)
+    tokens_out = models.BigIntegerField(null=True)
+    requests = models.BigIntegerField(null=True)
+    first_tokens = models.BigIntegerField(null=True)
+    first_tokens_in_time = models.BigIntegerField(null=True)
+    running = models.FloatField(null=True)
+    waiting = models.FloatField(null=True)
+    kv_cache = models.FloatField(null=True)
+
+    class Meta(Hourly.Meta):
+        indexes = [
+            models.Index(fields=["cluster", "hour"], name="serving_hour_hour"),
+            models.Index(fields=["workload", "hour"], name="serving_hour_workload"),
+        ]
+
+
 class TeamHour(Hourly, TeamDimensions, HeldAmounts):
     """The sum of a team's pods on a tier in one hour; kept for good.
 
@@ -287,6 +319,7 @@ class CollectionWindow(models.Model):
     `lease_until` is set while somebody works on it; beat enqueues again what expired. `partials`
     counts partial outcomes in a row.
     `findings` counts what was noticed (finding → times), `error` is for a person to act on.
+    `serving` says whether the series of inference servers were read; empty: not asked for.
     `slots_without_pods` counts the half hours of which neither the watch nor series tell the pods.
 
     `withheld`: its sources contradict each other, so that it is partial and has no facts.
@@ -305,6 +338,13 @@ class CollectionWindow(models.Model):
     findings = models.JSONField(default=dict)
     warnings = models.JSONField(default=list)
     ledger_source = models.CharField(max_length=8, blank=True)
+    serving = models.CharField(
+        max_length=10,
+        choices=[(s.value, s.value) for s in ServingState],
+        blank=True,
+        default="",
+        db_default="",
+    )
     slots_without_pods = models.PositiveSmallIntegerField(default=0, db_default=0)
     scrape_interval_seconds = models.FloatField(null=True, blank=True)
     activity_metric = models.CharField(max_length=80, blank=True)

@@ -138,6 +138,26 @@ def hard_key(namespace: str, key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Service:
+    """A Deployment that serves a model, with what each pod does a second where it is fully active.
+
+    `engine` says which series it exports. Of the pods on the GPUs (indexes) `restarting` the server
+    starts again at `restarts_at`, seconds of every day; those on `silent` ones are not scraped.
+    """
+
+    namespace: str
+    name: str
+    engine: str
+    model: str
+    tokens_in: float = 2400.0
+    tokens_out: float = 900.0
+    requests: float = 4.0
+    restarting: tuple[int, ...] = ()
+    restarts_at: int = 0
+    silent: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Namespace:
     name: str
     uid: str
@@ -160,7 +180,8 @@ class Scenario(ABC):
     other ways to pay; of scenarios without tiers the catalog has the one tier of the worked
     example. `queues` are those that its pods go through, `flavors`
     the node labels of what these give out by name; `queue_resources` whether Kueue shows their
-    resources and LocalQueues, which is to be switched on. `others` are clusters of which the same
+    resources and LocalQueues, which is to be switched on. `services` export what they serve.
+    `others` are clusters of which the same
     server has metrics, each by the name of its `cluster`, and no API answers.
     """
 
@@ -182,6 +203,7 @@ class Scenario(ABC):
     queues: Sequence[Queue] = ()
     flavors: Mapping[str, Mapping[str, str]] = {}
     queue_resources: bool = True
+    services: Sequence[Service] = ()
     others: Sequence["Scenario"] = ()
 
     def made_namespaces(self, spaces: Iterable[str]) -> list[Namespace]:

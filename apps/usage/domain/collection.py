@@ -28,6 +28,7 @@ HOUR_FINDINGS: Mapping[str, str] = {
     "samples; graded from series",
     "pods_without_node": "pods that held GPUs on a node that is not known",
     "scrape_interval_differs": "the scrape interval is another than the catalog says",
+    "serving_without_pod": "series of inference servers without a label of their pod: not counted",
     "stuck_counter": "devices and half hours in which the profiling counter stayed at 0 on an "
     "active GPU; GPU_UTIL was used instead",
     "no_process_values": "shared devices whose pods all read 0 on an active GPU: the exporter "

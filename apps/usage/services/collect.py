@@ -24,6 +24,7 @@ from apps.clusters.ports import (
     DeviceAnswer,
     MetricsSource,
     QueuePendingSlot,
+    ServingPodHour,
     SourceRejected,
     SourceUnavailable,
 )
@@ -45,6 +46,7 @@ from apps.usage.domain.collection import (
     late_recheck,
     next_daily_try,
 )
+from apps.usage.domain.serving import ServingState
 from apps.usage.models import CollectionWindow, NodeHour, PodHour
 from apps.usage.services.facts import (
     Dimensions,
@@ -58,6 +60,7 @@ from apps.usage.services.facts import (
     write_hour,
     write_queue_hour,
 )
+from apps.usage.services.serving import write_serving
 from apps.usage.services.sources import (
     LedgerInput,
     gather_evidence,
@@ -107,6 +110,7 @@ class _Answers:
     The device rows may still be on their way: the first reader blocks until they are there.
     `reference` is the complete hour that the next one is compared with. `queues` is what Kueue's
     series show where nothing was watched, `lacking` the server's words for what these lack.
+    `serving` is what inference servers did, `serving_state` whether that could be read.
     """
 
     cluster: Cluster
@@ -118,11 +122,18 @@ class _Answers:
     reference: ReferenceHour | None = None
     queues: Sequence[QueuePendingSlot] = ()
     lacking: Sequence[str] = ()
+    serving: Sequence[ServingPodHour] = ()
+    serving_state: ServingState = ServingState.ABSENT
+    serving_warnings: Sequence[str] = ()
 
     @property
     def devices(self) -> DeviceAnswer:
         """The answer of the metrics source; raises what the source raised."""
         return self.coming.result()
+
+    def served(self, hour: Window) -> Sequence[ServingPodHour]:
+        """Return what inference servers did in an hour."""
+        return [one for one in self.serving if one.hour == int(hour.start_seconds)]
 
     def rows(self, hour: Window) -> Sequence[DeviceSlot]:
         """Return the device rows of an hour; raises as `devices`."""
@@ -246,6 +257,7 @@ def _read(
     catalog = TierHistory.load()
     ledger = read_ledger(cluster, window, source, catalog, now=now)
     answers = _Answers(cluster, now, ledger, coming, int(window.start_seconds), source)
+    _read_serving(answers, window)
     # Only series can lack something unseen: what was watched needs no comparison.
     if ledger.unwatched:
         answers.reference = nearest_reference(cluster, window.start, window.end)
@@ -253,6 +265,19 @@ def _read(
         named = sorted({resource for rule in rules for resource in rule.resources})
         answers.queues, answers.lacking = source.queue_pending(window, gpu_resources=named)
     return answers
+
+
+def _read_serving(answers: _Answers, window: Window) -> None:
+    objective = settings.TTFT_OBJECTIVE_MS / 1000
+    try:
+        found, lacking = answers.source.serving(window, ttft_seconds=objective)
+    except SourceRejected as error:
+        # GPU-hours do not depend on it: some servers give no raw samples, or not so many.
+        answers.serving_state, answers.serving_warnings = ServingState.REFUSED, [str(error)]
+        return
+    answers.serving, answers.serving_warnings = found, lacking
+    if found:
+        answers.serving_state = ServingState.READ
 
 
 def _collect_hour(
@@ -321,6 +346,7 @@ def _compute(
     raw = _RawSamples(cluster, hour, source)
     result, attribution = attribute_hour(known, raw, idle_below=settings.IDLE_BELOW)
     result.findings.update(answers.devices.findings_of(hour.slots()))
+    result.findings["serving_without_pod"] += sum(not one.pod for one in answers.served(hour))
     result.findings["pods_without_node"] += answers.ledger.pods_without_node(hour)
     usual = attribution.usual_interval() or devices().interval.seconds
     if abs(usual - configured) > _INTERVAL_DIFFERS * configured:
@@ -377,7 +403,9 @@ def _noted(hour: Window, answers: _Answers, found: _Computed) -> dict[str, Any]:
         "error": found.verdict.error,
         "samples": sum(row.samples for row in answers.rows(hour)),
         "findings": {name: count for name, count in counts if count},
-        "warnings": [*answers.devices.warnings, *answers.ledger.warnings],
+        "warnings": [
+            *(*answers.devices.warnings, *answers.ledger.warnings, *answers.serving_warnings)
+        ],
         "ledger_source": answers.ledger.source_of(hour),
         "duration_seconds": round(time.monotonic() - found.started, 3),
         "lease_until": None,
@@ -394,10 +422,12 @@ def _store(hour: Window, answers: _Answers, found: _Computed) -> None:
         prepare_months(table._meta.db_table, [hour.start])
     with transaction.atomic():
         write_hour(hour, found.facts, dimensions, zone=report().zone)
+        write_serving(hour, answers.served(hour), answers.ledger.pods, found.facts, dimensions)
         write_queue_hour(cluster, hour, answers.queues, answers.ledger.intervals)
         CollectionWindow.objects.filter(cluster=cluster, hour=hour.start).update(
             **_noted(hour, answers, found),
             coverage_ratio=verdict.coverage_ratio,
+            serving=answers.serving_state.value,
             partials=F("partials") + 1 if verdict.state is CollectionState.PARTIAL else 0,
             slots_without_pods=answers.ledger.slots_without_ledger(hour),
             scrape_interval_seconds=found.interval,

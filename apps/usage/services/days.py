@@ -22,6 +22,7 @@ from apps.usage.models import (
     PodHour,
     QueueHour,
     QueuePending,
+    ServingHour,
     WorkloadActivityDay,
     WorkloadDay,
 )
@@ -314,7 +315,7 @@ def _prune_day(day_id: int) -> bool:
 
 
 def _delete_hours(day: Day) -> None:
-    for model in (PodHour, NodeHour):
+    for model in (PodHour, NodeHour, ServingHour):
         model._default_manager.filter(
             cluster_id=day.cluster_id, hour__gte=day.start, hour__lt=day.end
         ).delete()

@@ -44,6 +44,7 @@ from apps.usage.models import (
     PodHour,
     QueueHour,
     QueuePending,
+    ServingHour,
     TeamDay,
     TeamHour,
     TierDay,
@@ -281,7 +282,7 @@ def write_hour(hour: Window, facts: HourFacts, dimensions: Dimensions, *, zone: 
             f"the hourly rows of {day.day} were pruned; its sums by team and tier are kept"
         )
     of_hour = {"cluster_id": dimensions.cluster, "hour": hour.start}
-    for model in (PodHour, NodeHour, TierHour, TeamHour):
+    for model in (PodHour, NodeHour, TierHour, TeamHour, ServingHour):
         model._default_manager.filter(**of_hour).delete()
     at = instant(hour.start)
     teams = [dimensions.team_of(dimensions.pods[fact.uid].namespace_name) for fact in facts.pods]

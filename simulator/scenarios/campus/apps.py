@@ -6,7 +6,7 @@ the work is done, a service nobody calls any more, and one job that keeps all of
 
 from collections.abc import Mapping, Sequence
 
-from simulator.scenarios.base import GPU_KEY
+from simulator.scenarios.base import GPU_KEY, Service
 from simulator.scenarios.day_work import CLOSES, OPENS, Work, office
 
 DEDICATED = ("dedicated", "apps", "NoSchedule")
@@ -30,6 +30,16 @@ WORK: Sequence[Work] = (
           at_hours=(OPENS, CLOSES), working_days=True),
     Work("speech-apps", "CronJob", "finetune-voices", "apps-04", 4, 1, 4, 52_000,
           ((18, 0.01), (18.75, 0.91), (23.5, 0.0)), at_hours=(18, 30)),
+)  # fmt: skip
+SERVICES: Sequence[Service] = (
+    # One pod of it has lost its scrape configuration.
+    Service("vision-apps", "segment-serve", "triton", "sam-vit-h", 1100.0, 240.0, 9.0, silent=(3,)),
+    Service("speech-apps", "whisper-live", "vllm", "whisper-large-v3", 3000.0, 700.0, 5.0,
+            restarting=(4,), restarts_at=11 * 3600 + 1200),
+    Service("speech-apps", "tts-legacy", "vllm", "tacotron-2"),
+    Service("search-apps", "embed-small", "vllm-0.9", "bge-small-en", 9000.0, 60.0, 30.0,
+            restarting=(4,), restarts_at=3 * 3600 + 2400),
+    Service("vision-apps", "label-tool", "sglang", "llava-7b", 800.0, 300.0, 0.8),
 )  # fmt: skip
 LIMITS: Mapping[str, int] = {"language": 8, "search": 16, "speech": 12, "vision": 12}
 """The quota of each team's namespace here, in GPUs: that of search is far more than it uses."""

@@ -29,7 +29,7 @@ from simulator.scenarios.base import (
     Team,
     hard_key,
 )
-from simulator.scenarios.campus.apps import LIMITS, WORK
+from simulator.scenarios.campus.apps import LIMITS, SERVICES, WORK
 from simulator.scenarios.campus.apps import limits as apps_limits
 from simulator.scenarios.campus.demand import Draws, demand
 from simulator.scenarios.campus.pods import PodMaker, User
@@ -146,6 +146,7 @@ class Campus(EpochScenario, FaultScenario):
             *self._apps.controllers(),
             self._eval,
         ]
+        self.services = SERVICES
         self.tiers = [*(pool.tier for pool in self._pools), site.TIER, metro.TIER]
         self.others = [metro.Metro(seed=self.seed, begins=begins)]
         self.prices = {**PRICES, site.A10.product: site.PRICE}

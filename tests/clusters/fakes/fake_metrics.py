@@ -17,6 +17,7 @@ from apps.clusters.ports import (
     QueuePendingSlot,
     QueueSlot,
     QuotaSlot,
+    ServingPodHour,
     SourceHealth,
 )
 
@@ -39,6 +40,7 @@ class FakeMetrics:
     quota_slots: Sequence[QuotaSlot] = ()
     queue_slots: Sequence[QueueSlot] = ()
     pending_slots: Sequence[QueuePendingSlot] = ()
+    serving_hours: Sequence[ServingPodHour] = ()
     away: Collection[int] = ()
     states: Sequence[DeviceState] = ()
     activity_metric: str = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
@@ -130,6 +132,12 @@ class FakeMetrics:
         del window, sources
         self._called("people")
         return self.persons
+
+    def serving(self, window: Window, *, ttft_seconds: float) -> Answered[ServingPodHour]:
+        del ttft_seconds
+        self._called("serving")
+        start, end = window.start_seconds, window.end_seconds
+        return self._answered(row for row in self.serving_hours if start <= row.hour < end)
 
     def device_states(self, at: datetime) -> Answered[DeviceState]:
         del at

@@ -44,6 +44,7 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
 )
 from apps.clusters.adapters.prometheus.kube_state.people import read_people
 from apps.clusters.adapters.prometheus.quotas import read_queue_pending, read_queues, read_quotas
+from apps.clusters.adapters.prometheus.serving import read_serving
 from apps.clusters.adapters.prometheus.window_reader import WindowReader
 from apps.clusters.domain.credentials import Credential
 from apps.clusters.domain.devices.state import ActivitySample, DeviceState
@@ -57,6 +58,7 @@ from apps.clusters.ports import (
     QueuePendingSlot,
     QueueSlot,
     QuotaSlot,
+    ServingPodHour,
     ShownQuery,
     SourceHealth,
     SourceRejected,
@@ -224,6 +226,11 @@ class PrometheusSource:
     ) -> Answered[QueuePendingSlot]:
         reading = WindowReader(self._api)
         return _answered(reading, read_queue_pending(reading, window, gpu_resources))
+
+    def serving(self, window: Window, *, ttft_seconds: float) -> Answered[ServingPodHour]:
+        # Hours do without it where a server refuses raw samples: a page is no such refusal.
+        reading = WindowReader(self._api, foreign=SourceUnavailable)
+        return _answered(reading, read_serving(reading, window, ttft_seconds))
 
     def device_states(self, at: datetime) -> Answered[DeviceState]:
         reading = WindowReader(self._api)

@@ -1,0 +1,285 @@
+"""Series of inference servers as each engine, version and scrape configuration shows them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from apps.clusters.adapters.prometheus.client import PrometheusApi
+from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
+from apps.clusters.adapters.prometheus.source import PrometheusSource
+from apps.clusters.domain.window import Window
+from apps.clusters.ports import ServingPodHour
+from simulator.clock import PinnedClock
+from simulator.prometheus.api import PrometheusApi as LabApi
+from simulator.prometheus.exporters.device_values import Metric
+from simulator.prometheus.series import Segment, Series
+from simulator.prometheus.signals import Signals
+from tests.clusters.scripted_prometheus import Answer, Asked, ScriptedPrometheus, scripted
+from tests.simulator.small import Small
+
+START = datetime(2026, 10, 1, 9, tzinfo=UTC)
+WINDOW = Window(START, START + timedelta(hours=1))
+LOW = int(START.timestamp() * 1000)
+HOUR_MS = 3_600_000
+POD = {"namespace": "ml", "pod": "llm-0", "job": "llm"}
+
+
+class GivenSignals(Signals):
+    """The series that a test gives."""
+
+    def __init__(self, given: Sequence[Series]) -> None:
+        super().__init__(Small([]))
+        self._given = given
+        self.metrics = {one.labels["__name__"]: Metric("counter", "") for one in given}
+
+    def series(self, metric: str, low_ms: int, high_ms: int, **_: object) -> Iterator[Series]:
+        return (one for one in self._given if one.labels["__name__"] == metric)
+
+
+@contextmanager
+def served(given: Sequence[Series]) -> Iterator[ScriptedPrometheus]:
+    api = LabApi(GivenSignals(given), PinnedClock(LOW + 48 * HOUR_MS))
+
+    def script(asked: Asked) -> Answer:
+        found = api.answer(asked.path, {key: [value] for key, value in asked.form.items()})
+        assert found is not None
+        return Answer(found.body, found.status)
+
+    with scripted(script) as server:
+        yield server
+
+
+def read(
+    given: Sequence[Series], window: Window = WINDOW, *, ttft: float = 0.5
+) -> list[ServingPodHour]:
+    with served(given) as server:
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": server.url})))
+        rows = source.serving(window, ttft_seconds=ttft).rows
+        source.close()
+    return list(rows)
+
+
+def counter(
+    name: str,
+    per_second: float,
+    labels: Mapping[str, str] = POD,
+    *,
+    spans: Sequence[tuple[float, float]] = ((-2.0, 26.0),),
+    reset: bool = False,
+    before: float = 500.0,
+) -> Series:
+    """Return a counter that is there in these spans (hours after the start)."""
+    segments: list[Segment] = []
+    reached = before
+    for begin, end in spans:
+        start, stop = LOW + round(begin * HOUR_MS), LOW + round(end * HOUR_MS)
+        reached = 0.0 if reset and segments else reached
+        segments.append(Segment(start, stop, reached, per_second / 1000))
+        reached += per_second * (stop - start) / 1000
+    return Series({"__name__": name, **labels}, 7_000, segments)
+
+
+def gauge(name: str, value: float, labels: Mapping[str, str] = POD) -> Series:
+    whole = Segment(LOW - 2 * HOUR_MS, LOW + 26 * HOUR_MS, value)
+    return Series({"__name__": name, **labels}, 7_000, [whole])
+
+
+def engine(
+    prefix: str, names: Sequence[str], le: str = "0.5", *, model: str = "model_name"
+) -> list[Series]:
+    """Return the series of a pod: tokens in, out, requests, TTFT, running, waiting, cache."""
+    labels = {**POD, model: "llama"}
+    read_, written, requests, ttft, running, waiting, cache = (
+        prefix + name if name else "" for name in names
+    )
+    found = [counter(read_, 20, labels), counter(written, 5, labels), counter(requests, 2, labels)]
+    if ttft:
+        found += [
+            counter(f"{ttft}_count", 2, labels),
+            counter(f"{ttft}_bucket", 1.5, {**labels, "le": le}),
+            counter(f"{ttft}_bucket", 2, {**labels, "le": "+Inf"}),
+        ]
+    found += [gauge(running, 3.0, labels), gauge(waiting, 1.0, labels)]
+    return [*found, *([gauge(cache, 0.4, labels)] if cache else ())]
+
+
+VLLM = (
+    *("prompt_tokens_total", "generation_tokens_total", "request_success_total"),
+    *("time_to_first_token_seconds", "num_requests_running", "num_requests_waiting"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        pytest.param("vLLM", engine("vllm:", (*VLLM, "kv_cache_usage_perc")), id="vLLM of today"),
+        pytest.param("vLLM", engine("vllm:", (*VLLM, "gpu_cache_usage_perc")), id="vLLM to 0.9"),
+        pytest.param("vLLM", engine("ray_vllm:", (*VLLM, "gpu_cache_usage_perc")), id="Ray, older"),
+        pytest.param("vLLM", engine("ray_vllm_", (*VLLM, "kv_cache_usage_perc")), id="Ray"),
+        pytest.param("vLLM", engine("", (*VLLM, "gpu_cache_usage_perc")), id="NIM"),
+        pytest.param(
+            "SGLang",
+            engine(
+                "sglang:",
+                (
+                    *("prompt_tokens_total", "generation_tokens_total", "num_requests_total"),
+                    *("time_to_first_token_seconds", "num_running_reqs", "num_queue_reqs"),
+                    "token_usage",
+                ),
+            ),
+            id="SGLang",
+        ),
+    ],
+)
+def test_every_name_of_a_quantity_gives_the_same(name: str, given: list[Series]) -> None:
+    (row,) = read(given)
+    assert row._asdict() == {
+        "hour": LOW // 1000,
+        "namespace": "ml",
+        "pod": "llm-0",
+        "model": "llama",
+        "engine": name,
+        "measured_seconds": 3600.0,
+        "tokens_in": pytest.approx(72_000),
+        "tokens_out": pytest.approx(18_000),
+        "requests": pytest.approx(7200),
+        "first_tokens": pytest.approx(7200),
+        "first_tokens_in_time": pytest.approx(5400),
+        "running": pytest.approx(3.0),
+        "waiting": pytest.approx(1.0),
+        "kv_cache": pytest.approx(0.4),
+    }
+
+
+def test_triton_counts_first_responses_in_milliseconds() -> None:
+    names = (
+        *("llm_input_token_len_sum", "llm_output_token_len_sum", "inference_request_success"),
+        *("inference_first_response_histogram_ms", "", "inference_pending_request_count", ""),
+    )
+    cache = {**POD, "model": "llama", "kv_cache_block_type": "fraction"}
+    given = [one for one in engine("nv_", names, "500", model="model") if one.labels["__name__"]]
+    given += [
+        gauge("nv_trt_llm_kv_cache_block_metrics", 0.3, cache),
+        gauge("nv_trt_llm_kv_cache_block_metrics", 900, {**cache, "kv_cache_block_type": "max"}),
+    ]
+    (row,) = read(given)
+    assert (row.engine, row.model, row.kv_cache) == ("Triton", "llama", 0.3)
+    assert row.tokens_out == pytest.approx(18_000)
+    assert row.first_tokens_in_time == pytest.approx(5400)
+    assert row.running is None
+
+
+def test_what_a_server_does_not_export_is_no_data() -> None:
+    names = (
+        *("request_input_length_sum", "request_generated_tokens_sum", "request_success"),
+        *("", "batch_current_size", "queue_size", ""),
+    )
+    (row,) = read(engine("tgi_", names))
+    assert row.engine == "TGI"
+    assert row.tokens_in == pytest.approx(72_000)
+    assert (row.first_tokens, row.first_tokens_in_time, row.kv_cache) == (None, None, None)
+
+
+def test_an_objective_that_ends_no_bucket_has_no_attainment() -> None:
+    (row,) = read(engine("vllm:", (*VLLM, "kv_cache_usage_perc")), ttft=0.7)
+    assert row.first_tokens == pytest.approx(7200)
+    assert row.first_tokens_in_time is None
+
+
+def test_a_restart_loses_at_most_what_no_scrape_saw() -> None:
+    spans = ((-2.0, 0.4), (0.43, 26.0))
+    (row,) = read([counter("vllm:generation_tokens_total", 5, spans=spans, reset=True)])
+    assert row.tokens_out is not None
+    served_tokens = 5 * (3600 - 0.03 * 3600)
+    assert served_tokens - 5 * 30 <= row.tokens_out <= served_tokens + 1e-6
+
+
+def test_an_outage_is_neither_zero_nor_negative_and_says_how_long_was_measured() -> None:
+    spans = ((-2.0, 0.25), (0.75, 3.1), (5.5, 26.0))
+    day = Window(START, START + timedelta(hours=24))
+    rows = {
+        (row.hour * 1000 - LOW) // HOUR_MS: row
+        for row in read([counter("vllm:generation_tokens_total", 5, spans=spans)], day)
+    }
+    # An hour without a single sample has no row at all.
+    assert set(rows) == set(range(24)) - {4}
+    for row in rows.values():
+        assert row.tokens_out is not None
+        assert row.tokens_out == pytest.approx(5 * row.measured_seconds)
+    assert rows[0].measured_seconds == pytest.approx(1800, abs=60)
+    assert rows[3].measured_seconds == pytest.approx(360, abs=60)
+    assert rows[1].measured_seconds == 3600.0
+
+
+def test_a_pod_that_two_jobs_scrape_is_counted_once() -> None:
+    again = {**POD, "job": "podmonitor"}
+    (row,) = read(
+        [
+            counter("vllm:generation_tokens_total", 5),
+            counter("vllm:generation_tokens_total", 5, again, spans=((0.5, 26.0),)),
+        ]
+    )
+    assert row.tokens_out == pytest.approx(18_000)
+
+
+def test_several_engines_of_a_pod_add_up() -> None:
+    given = [
+        counter("vllm:generation_tokens_total", 5, {**POD, "engine": number})
+        for number in ("0", "1")
+    ]
+    given += [gauge("vllm:num_requests_running", 2, {**POD, "engine": n}) for n in ("0", "1")]
+    (row,) = read(given)
+    assert row.tokens_out == pytest.approx(36_000)
+    assert row.running == pytest.approx(4)
+
+
+def test_a_counter_that_begins_with_its_first_event_counts_from_zero() -> None:
+    begun = counter("sglang:generation_tokens_total", 5, spans=((0.5, 26.0),), before=40.0)
+    (row,) = read([counter("sglang:num_requests_total", 0.0), begun])
+    assert row.requests == 0.0
+    assert row.tokens_out == pytest.approx(40 + 5 * 1800, abs=5 * 30)
+    assert row.measured_seconds == 3600.0
+
+
+def test_a_server_within_another_is_counted_once() -> None:
+    inner = {**POD, "model_name": "llama"}
+    outer = {**POD, "deployment": "LLMServer"}
+    (row,) = read(
+        [
+            counter("ray_vllm_generation_tokens_total", 5, inner),
+            counter("ray_serve_deployment_request_counter_total", 2, outer),
+            gauge("ray_serve_deployment_queued_queries", 1, outer),
+        ]
+    )
+    assert (row.model, row.engine) == ("llama", "vLLM")
+    assert row.requests == pytest.approx(7200)
+    assert row.waiting == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"kubernetes_namespace": "ml", "kubernetes_pod_name": "llm-0"},
+        {"k8s_namespace_name": "ml", "k8s_pod_name": "llm-0"},
+        {"exported_namespace": "ml", "exported_pod": "llm-0", "namespace": "x", "pod": "agent"},
+    ],
+)
+def test_pods_are_found_by_the_labels_of_each_set_up(labels: dict[str, str]) -> None:
+    (row,) = read([counter("vllm:generation_tokens_total", 5, labels)])
+    assert (row.namespace, row.pod) == ("ml", "llm-0")
+
+
+def test_series_without_a_pod_are_one_row_without_one() -> None:
+    (row,) = read([counter("vllm:generation_tokens_total", 5, {"instance": "10.0.0.1:8000"})])
+    assert row.pod == ""
+
+
+def test_where_there_are_none_one_query_is_asked() -> None:
+    day = Window(START, START + timedelta(hours=24))
+    with served([counter("DCGM_FI_DEV_GPU_UTIL", 5)]) as server:
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": server.url})))
+        assert source.serving(day, ttft_seconds=0.5).rows == []
+        source.close()
+        assert len(server.asked) == 1
