@@ -11,6 +11,7 @@ from apps.api.planning import (
     my_workloads,
     policies,
     reliability,
+    serving,
     topology,
 )
 
@@ -32,6 +33,7 @@ _LISTS: dict[str, type[APIView]] = {
     "slots": topology.SlotsView,
     "fragmentation": topology.FragmentationView,
     "goodput": goodput.GoodputView,
+    "serving": serving.ServingView,
     "reliability": reliability.ReliabilityView,
     "my/workloads": my_workloads.MyWorkloadsView,
     "capacity-plan": capacity_plan.CapacityPlanView,

@@ -103,6 +103,7 @@ _OF_ROOM: Mapping[str, Sequence[DerivedFigure]] = {
     "what_if": (DerivedFigure.FAIRNESS,),
     "costs": (DerivedFigure.COSTS,),
     "waste": (DerivedFigure.COSTS,),
+    "serving": (DerivedFigure.COSTS,),
     "exports": (DerivedFigure.COSTS,),
     "recommendations": (DerivedFigure.COSTS, DerivedFigure.RECOMMENDATIONS),
     "quotas": (DerivedFigure.QUOTAS,),

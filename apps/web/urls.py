@@ -10,7 +10,7 @@ from apps.web.costs import bill, cost_pages, exports, prices, recommendations, r
 from apps.web.data_quality import quality_pages, readiness
 from apps.web.explain import breakdown, figure_page
 from apps.web.fairness import overview, statement, tier, what_if
-from apps.web.goodput import goodput, reliability
+from apps.web.goodput import goodput, reliability, serving
 from apps.web.home import home
 from apps.web.pending import pending_pages
 from apps.web.planning import (
@@ -68,6 +68,7 @@ urlpatterns: list[URLPattern] = [
     path("capacity/fairness/", overview.fairness_list, name="fairness"),
     path("capacity/fairness/<str:name>/", tier.tier_fairness, name="tier-fairness"),
     path("capacity/goodput/", goodput.goodput, name="goodput"),
+    path("capacity/serving/", serving.serving, name="serving"),
     path("capacity/reliability/", reliability.reliability, name="reliability"),
     path("capacity/backtest/", backtest.backtest, name="backtest"),
     path("capacity/fairness/<str:name>/what-if/", what_if.what_if_page, name="what-if"),

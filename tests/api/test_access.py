@@ -18,7 +18,7 @@ VERBS = ("get", "head", "options", "post", "put", "patch", "delete")
 ROLES = ("anonymous", "ada", "ben", "dan", "cleo", "finn")
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
-    *("capacity-plan", "layouts", "goodput", "reliability"),
+    *("capacity-plan", "layouts", "goodput", "serving", "reliability"),
     *("costs", "costs/focus", "waste", "recommendations", "quota-requests", "proposals"),
     *("tiers", "teams", "clusters", "collections", "queue-time-objectives"),
     *("tiers", "teams", "clusters", "collections", "slots", "fragmentation"),

@@ -53,6 +53,10 @@ FIELDS: dict[str, tuple[str, ...]] = {
         *("team", "node", "allocated_gpu_hours", "starting_gpu_hours", "lost_gpu_hours"),
         *("productive_gpu_hours", "goodput_ratio"),
     ),
+    "serving": (
+        *("model", "team", "tier", "workload", "use", "tokens_in", "tokens_out", "requests"),
+        *("tokens_per_gpu_hour", "cost_per_million_tokens", "currency", "measured_ratio"),
+    ),
     "reliability": ("cluster", "node", "is_unreliable", "incidents", "expected", "reasons"),
     "my/workloads": (
         *("cluster", "namespace", "workload", "team", "tier", "running_gpus", "pending_gpus"),
@@ -95,6 +99,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "usage": ("start", "end", "interval", "group_by"),
     "goodput": ("start", "end", "group_by", "format"),
     "my/workloads": ("start", "end", "person", "format"),
+    "serving": ("start", "end", "group_by", "format"),
     "fairness": ("start", "end", "tier"),
     "costs": ("format",),
     "waste": ("format",),

@@ -1,8 +1,7 @@
 """What inference servers did is what the simulator knows, collected as in production."""
 
 from collections.abc import Iterator
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from django.db.models import Count, Sum
@@ -15,85 +14,39 @@ from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.clusters.ports import Answered, ServingPodHour, SourceRejected
-from apps.clusters.services import snapshot_cluster
-from apps.operations.services import load_catalog
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.serving import Holding, divided, measured_amounts
 from apps.usage.models import CollectionWindow, PodHour, ServingHour
 from apps.usage.services import collect_window
-from simulator.catalog import catalog_yaml
-from simulator.fleet import Controller, Phase, Pod
-from simulator.prometheus.exporters.serving import stretches
-from simulator.scenarios.base import Service, Team
 from tests.served_lab import served_lab
-from tests.simulator.small import ORIGIN, Small, deployment, pod
-
-HOUR = 3600
-HOURS = 6
-NOW = ORIGIN + HOURS * HOUR + 900
-START, END = (datetime.fromtimestamp(at, UTC) for at in (ORIGIN, ORIGIN + HOURS * HOUR))
-WINDOW = Window(START, END)
-SERVICES = (
-    Service("vision", "chat", "vllm", "llama", restarting=(0,), restarts_at=2 * HOUR + 1205),
-    Service("vision", "rank", "triton", "ranker", 500.0, 40.0, 7.0, silent=(2,)),
-    Service("vision", "old", "vllm-0.9", "opt", 900.0, 300.0, 2.0),
+from tests.simulator.small import Small
+from tests.usage.served_models import (
+    END,
+    HOUR,
+    HOURS,
+    NOW,
+    NOW_SECONDS,
+    SERVICES,
+    START,
+    collect_served,
+    known,
+    serving_scenario,
 )
-
-
-def service_pod(owner: Controller, device: int, *activities: float) -> Pod:
-    """Return a pod whose activity changes every three hours."""
-    made = pod(f"{owner.name}-{device}", owner=owner, bound=0, started=0, devices=(device,))
-    phases = tuple(
-        Phase(ORIGIN + number * 3 * HOUR, activity, 250.0, activity)
-        for number, activity in enumerate(activities)
-    )
-    return replace(made, phases=phases)
 
 
 @pytest.fixture(scope="module")
 def scenario() -> Small:
-    owners = [deployment(name) for name in ("chat", "rank", "old")]
-    (chat, rank, old) = (owner for _, owner in owners)
-    pods = [
-        service_pod(chat, 0, 0.3, 0.7),
-        service_pod(rank, 1, 0.2, 0.5),
-        service_pod(rank, 2, 0.2, 0.5),
-        service_pod(old, 3, 0.0, 0.1),
-    ]
-    made = Small(pods, [one for pair in owners for one in pair])
-    made.services = SERVICES
-    made.teams = [Team("vision", ("vision",), 4, "CC-1")]
-    return made
+    return serving_scenario()
 
 
 @pytest.fixture
 def collected(scenario: Small, db: None) -> Iterator[None]:
     del db
-    now = datetime.fromtimestamp(NOW, UTC)
-    with served_lab(scenario, NOW) as url:
-        load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=now, dry_run=False)
-        snapshot_cluster("lab", now=now)
-        collect_window("lab", WINDOW, now=now)
+    with served_lab(scenario, NOW_SECONDS) as url:
+        collect_served(scenario, url)
         # The same hours again give the same rows.
-        collect_window("lab", Window(START, START + timedelta(hours=2)), now=now)
+        collect_window("lab", Window(START, START + timedelta(hours=2)), now=NOW)
         yield
-
-
-def known(scenario: Small, service: Service) -> tuple[float, float, float]:
-    """Return tokens in and out, and GPU-hours, of the scraped pods while their server was up."""
-    read = written = seconds = 0.0
-    epoch = scenario.epoch_at(ORIGIN)
-    assert epoch is not None
-    for one in epoch.pods:
-        assert one.owner.parent is not None
-        if one.owner.parent.name != service.name or one.devices[0] in service.silent:
-            continue
-        for part in stretches(one, service, ORIGIN, NOW):
-            length = min(part.end, ORIGIN + HOURS * HOUR) - part.start
-            read += service.tokens_in * part.activity * max(0, length)
-            written += service.tokens_out * part.activity * max(0, length)
-            seconds += max(0, length)
-    return read, written, seconds / HOUR
 
 
 def sums(**of: object) -> dict[str, int]:

@@ -184,6 +184,7 @@ _PAGES = {
     "team": "/capacity/teams/speech/",
     "statement": "/capacity/teams/speech/statement/",
     "fairness": "/capacity/fairness/",
+    "serving": "/capacity/serving/",
     "tier-fairness": "/capacity/fairness/whole-a100/",
     "gpus": "/capacity/gpus/",
     "data-quality": "/admin/data-quality/",

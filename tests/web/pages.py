@@ -28,6 +28,7 @@ PAGES = {
     "/explain/pending_gpu_hours/": 16,
     "/costs/waste/": 16,
     "/capacity/goodput/": 17,
+    "/capacity/serving/": 17,
 }
 
 # The same of pages that show no window of time, or mostly what is now.

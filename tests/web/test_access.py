@@ -58,6 +58,7 @@ ADDRESSES = {
     "tier-fairness": "/capacity/fairness/gold/",
     "backtest": "/capacity/backtest/",
     "goodput": "/capacity/goodput/",
+    "serving": "/capacity/serving/",
     "reliability": "/capacity/reliability/",
     "what-if": "/capacity/fairness/gold/what-if/",
     "layouts": "/capacity/layouts/",

@@ -1,1 +1,1 @@
-"""Endpoints of planning, goodput and reliability."""
+"""Endpoints of planning, goodput, serving and reliability."""

@@ -121,4 +121,11 @@ from apps.costs.selectors.recommendations import (
     waste_covered,
 )
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow, charging, unpriced
+from apps.costs.selectors.serving import (
+    FORGOTTEN_DAYS,
+    SERVING_GROUPS,
+    ServiceUse,
+    ServingRow,
+    serving_rows,
+)
 from apps.costs.selectors.unused_allocation import WORKLOADS, UnusedCost, unused_costs

@@ -103,6 +103,16 @@ from apps.usage.selectors.search import (
     pods_named,
     search_by_name,
 )
+from apps.usage.selectors.serving import (
+    LastRequest,
+    ServiceKey,
+    ServingSums,
+    ServingTime,
+    last_requests,
+    serving_states,
+    serving_sums,
+    serving_times,
+)
 from apps.usage.selectors.unused_allocation import (
     IdleWorkload,
     WasteRow,

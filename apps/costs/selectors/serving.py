@@ -1,0 +1,295 @@
+"""Inference services: what they served, per GPU-hour and for how much money, and which rest."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import Column
+from apps.clusters.domain.window import Window
+from apps.costs.domain.costing import HELD, SCALE_DIGITS
+from apps.costs.selectors.costs import WORKLOAD_GROUPS, cost_rows
+from apps.costs.selectors.rows import CostQuery
+from apps.usage.domain.amounts import hours
+from apps.usage.domain.usage_query import GROUPS, Filters, GroupingRefused, UsageQuery
+from apps.usage.selectors import (
+    HOURLY_DAYS,
+    LastRequest,
+    ServiceKey,
+    ServingSums,
+    last_requests,
+    pods_retained,
+    serving_sums,
+    usage_rows,
+)
+
+FORGOTTEN_DAYS = 7
+_LOOKBACK = timedelta(days=FORGOTTEN_DAYS)
+# Of a week nearly every hour must be known before a service is called forgotten.
+_KNOWN_HOURS = 0.9 * FORGOTTEN_DAYS * 24
+_MOSTLY_IDLE = 0.5
+_MILLION = 1_000_000
+_MOST_NAMES = 100
+
+
+class ServiceUse(StrEnum):
+    """How a service is used; of several, that of the one that is used most.
+
+    `standby` is kept for latency: idle most of the time, and requests come. `quiet` had none in
+    less time than it takes to be `forgotten`. Of an `unknown` one no series tell requests.
+    """
+
+    ACTIVE = "active"
+    STANDBY = "standby"
+    QUIET = "quiet"
+    FORGOTTEN = "forgotten"
+    UNKNOWN = "unknown"
+
+
+SERVING_GROUPS = (
+    Column("Model", key="model", help="As the server names it; empty where it names none."),
+    *(one for one in GROUPS if one.key in {"cluster", "namespace", "workload", "team", "tier"}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServingRow:
+    """What the services of a group served in a window, and with how many GPU-hours."""
+
+    groups: Annotated[Mapping[str, str], Column(groups=SERVING_GROUPS)]
+    use: Annotated[
+        ServiceUse,
+        Column(
+            "Use",
+            help="Standby: requests come, and at least half of its GPU-hours are idle. "
+            f"Forgotten: no request in {FORGOTTEN_DAYS} days. Quiet: none in less time.",
+            values=ServiceUse,
+        ),
+    ]
+    last_request_at: Annotated[
+        datetime | None,
+        Column(
+            "Last request",
+            help=f"Start of the last hour with a request, in the {FORGOTTEN_DAYS} days up to the "
+            "end of the window.",
+            shown_as="hour",
+            api_note="Null where there is none.",
+        ),
+    ]
+    tokens_in: Annotated[int | None, Column("Tokens in", help="Read from prompts.")]
+    tokens_out: Annotated[int | None, Column("Tokens out", help="Written in answers.")]
+    requests: Annotated[int | None, Column("Requests", help="Finished requests.")]
+    tokens_per_gpu_hour: Annotated[
+        float | None,
+        Column("Tokens per GPU-h", help="(Tokens in + tokens out) ÷ measured GPU-hours."),
+    ]
+    cost_per_million_tokens: Annotated[
+        int | None,
+        Column(
+            "Cost per 1M tokens",
+            help="Cost of the measured GPU-hours ÷ tokens in and out.",
+            api_note="Null without tokens, and where a part of the GPU-hours has no price.",
+            digits=SCALE_DIGITS,
+        ),
+    ]
+    currency: Annotated[
+        str | None, Column("Currency", api_note="Null without a cost.", off_page=True)
+    ]
+    ttft_ratio: Annotated[
+        float | None,
+        Column(
+            *("TTFT met", "%", "Answers whose first token came within the objective."),
+            api_note="0..1. Null where no engine tells.",
+        ),
+    ]
+    waiting: Annotated[float | None, Column("Queue", help="Mean of queued requests of a pod.")]
+    running: Annotated[float | None, Column("Running", help="Mean of running requests of a pod.")]
+    kv_cache_ratio: Annotated[
+        float | None, Column("KV cache", "%", "Mean usage of the KV cache.", api_note="0..1.")
+    ]
+    allocated_gpu_hours: Annotated[float, Column("Allocated", "GPU-h", "Held by the services.")]
+    idle_gpu_hours: Annotated[
+        float, Column("Idle", "GPU-h", "Allocated, and the GPU did next to nothing.")
+    ]
+    measured_ratio: Annotated[
+        float | None,
+        Column(
+            *("Measured", "%", "Part of the allocated GPU-hours whose series are there."),
+            api_note="0..1.",
+        ),
+    ]
+
+
+@dataclass(slots=True)
+class _Held:
+    """What a service held, nano-GPU-hours, and its cost by currency, units of 1e-8."""
+
+    allocated: int = 0
+    idle: int = 0
+    unmeasured: int = 0
+    unpriced: int = 0
+    costs: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+
+@dataclass(slots=True)
+class _Group:
+    """The services of a row, while they are summed up."""
+
+    sums: ServingSums = field(default_factory=ServingSums)
+    allocated: float = 0.0
+    idle: float = 0.0
+    costs: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    is_priced: bool = True
+    uses: set[ServiceUse] = field(default_factory=set)
+    last: datetime | None = None
+
+
+def serving_rows(
+    window: Window,
+    *,
+    group_by: Sequence[str],
+    filters: Filters,
+    visibility: Visibility,
+    zone: ZoneInfo | None = None,
+) -> list[ServingRow]:
+    """Return what services did, by groups of SERVING_GROUPS; most tokens first.
+
+    A service is a workload of which series of an inference server are there in the window. Only
+    services of teams that the reader sees. Costs are those of `cost_rows`, of the measured part of
+    what each held. Queries as of `cost_rows` and `usage_rows`, and twelve more at most.
+    Raises GroupingRefused for windows of which the hours of pods are no longer kept.
+    """
+    if window.seconds > HOURLY_DAYS * 86400 + 3600 or not pods_retained(window):
+        raise GroupingRefused(
+            "what services did is kept with the hours of pods, and shown for at most "
+            f"{HOURLY_DAYS} days at a time: choose a shorter or a later window"
+        )
+    found = serving_sums(window, filters=filters, visibility=visibility)
+    if not found:
+        return []
+    names = tuple(sorted({key.workload for key in found}))
+    # Reading all workloads of the filters costs less than naming hundreds of them.
+    own = replace(filters, workload=names) if len(names) <= _MOST_NAMES else filters
+    held = _held(window, own, visibility, zone)
+    look_back = Window(window.end - _LOOKBACK, window.end)
+    latest = last_requests(look_back, filters=own, visibility=visibility)
+    groups: dict[tuple[str, ...], _Group] = defaultdict(_Group)
+    for key, models in found.items():
+        of_service = held.get(key, _Held())
+        last = latest.get((key.cluster, key.namespace, key.workload))
+        parts = _parts([one.measured for one in models.values()])
+        for (model, sums), part in zip(models.items(), parts, strict=True):
+            named = {**key._asdict(), "model": model}
+            group = groups[tuple(named[name] for name in group_by)]
+            _add(group, sums, of_service, part, last)
+    rows = [_row(dict(zip(group_by, names, strict=True)), one) for names, one in groups.items()]
+    return sorted(rows, key=_most_tokens)
+
+
+def _most_tokens(row: ServingRow) -> tuple[int, float, tuple[str, ...]]:
+    tokens = (row.tokens_in or 0) + (row.tokens_out or 0)
+    return -tokens, -row.allocated_gpu_hours, tuple(row.groups.values())
+
+
+def _held(
+    window: Window, filters: Filters, visibility: Visibility, zone: ZoneInfo | None
+) -> dict[ServiceKey, _Held]:
+    found: dict[ServiceKey, _Held] = defaultdict(_Held)
+    query = UsageQuery(window, group_by=WORKLOAD_GROUPS, filters=filters)
+    for row in usage_rows(query, visibility=visibility, zone=zone):
+        one = found[ServiceKey(*(row.groups[name] for name in WORKLOAD_GROUPS))]
+        one.allocated += row.amounts.allocated
+        one.idle += row.amounts.idle
+        one.unmeasured += row.amounts.unmeasured + row.amounts.not_running
+    asked = CostQuery(window, group_by=WORKLOAD_GROUPS, filters=filters, waste=True)
+    for cost in cost_rows(asked, visibility=visibility, zone=zone):
+        if cost.cause not in HELD:
+            continue
+        one = found[ServiceKey(*(cost.groups[name] for name in WORKLOAD_GROUPS))]
+        if cost.cost is None or not cost.currency:
+            one.unpriced += cost.gpu_hours
+        else:
+            one.costs[cost.currency] += cost.cost
+    return found
+
+
+def _parts(measured: Sequence[int]) -> list[float]:
+    """Return which part of a service each of its models is."""
+    total = sum(measured)
+    return [one / total if total else 1 / len(measured) for one in measured]
+
+
+def _add(
+    group: _Group, sums: ServingSums, held: _Held, part: float, last: LastRequest | None
+) -> None:
+    group.sums.add(sums)
+    group.allocated += held.allocated * part
+    group.idle += held.idle * part
+    group.uses.add(_use(sums, held, last))
+    if last is not None and last.at is not None:
+        group.last = max(filter(None, (group.last, last.at)))
+    if sums.tokens is None:
+        return
+    # Nothing is said of hours that are not priced yet, nor of a part of the cost.
+    if held.unpriced or not held.costs or not held.allocated:
+        group.is_priced = False
+    else:
+        for currency, cost in held.costs.items():
+            group.costs[currency] += cost * (sums.measured_of_tokens / held.allocated)
+
+
+def _use(sums: ServingSums, held: _Held, last: LastRequest | None) -> ServiceUse:
+    if last is None or sums.requests is None:
+        return ServiceUse.UNKNOWN
+    if last.at is None:
+        return ServiceUse.FORGOTTEN if last.hours >= _KNOWN_HOURS else ServiceUse.QUIET
+    known = held.allocated - held.unmeasured
+    is_idle = known > 0 and held.idle >= _MOSTLY_IDLE * known
+    return ServiceUse.STANDBY if is_idle else ServiceUse.ACTIVE
+
+
+def _most_used(uses: Iterable[ServiceUse]) -> ServiceUse:
+    order = list(ServiceUse)
+    return min(uses, key=order.index, default=ServiceUse.UNKNOWN)
+
+
+def _row(groups: Mapping[str, str], group: _Group) -> ServingRow:
+    sums = group.sums
+    tokens, cost, currency = sums.tokens, None, None
+    if tokens and group.is_priced and len(group.costs) == 1:
+        ((currency, amount),) = group.costs.items()
+        cost = round(amount * _MILLION / tokens)
+    return ServingRow(
+        groups=groups,
+        use=_most_used(group.uses),
+        last_request_at=group.last,
+        tokens_in=sums.tokens_in,
+        tokens_out=sums.tokens_out,
+        requests=sums.requests,
+        tokens_per_gpu_hour=(
+            tokens / hours(sums.measured_of_tokens)
+            if tokens is not None and sums.measured_of_tokens
+            else None
+        ),
+        cost_per_million_tokens=cost,
+        currency=currency,
+        ttft_ratio=(
+            sums.first_tokens_in_time / sums.first_tokens
+            if sums.first_tokens and sums.first_tokens_in_time is not None
+            else None
+        ),
+        waiting=_mean(sums.waiting),
+        running=_mean(sums.running),
+        kv_cache_ratio=_mean(sums.kv_cache),
+        allocated_gpu_hours=hours(round(group.allocated)),
+        idle_gpu_hours=hours(round(group.idle)),
+        measured_ratio=min(1.0, sums.measured / group.allocated) if group.allocated else None,
+    )
+
+
+def _mean(sums: tuple[float, int]) -> float | None:
+    return sums[0] / sums[1] if sums[1] else None

@@ -1,0 +1,224 @@
+"""What inference servers did: sums by service and model, by hour, and which hours were read."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db.models import Count, F, FloatField, Max, Q, QuerySet, Sum
+from django.db.models.functions import Cast
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster
+from apps.usage.domain.serving import ServingState
+from apps.usage.domain.usage_query import Filters, Grouping
+from apps.usage.models import HAS_FACTS, CollectionWindow, PodHour, ServingHour
+from apps.usage.selectors.fact_tables import FactTables, condition
+from apps.usage.selectors.names import NameLookup
+
+_SERVING = FactTables(PodHour, None, detailed=True)
+_BY = (
+    *(Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TEAM),
+    Grouping.TIER,
+)
+_MEANS = ("running", "waiting", "kv_cache")
+
+
+class ServiceKey(NamedTuple):
+    """A workload of a team on a tier; `workload` reads `Kind/name`."""
+
+    cluster: str
+    namespace: str
+    workload: str
+    team: str
+    tier: str
+
+
+@dataclass(slots=True)
+class ServingSums:
+    """What was served, and the nano-GPU-hours (`measured`) of which that is known.
+
+    `measured_of_tokens` is the part of it whose servers count tokens. None is what no server
+    exported. `first_tokens` are those of servers of which it is known how many met the objective.
+    Means are (sum × seconds, seconds).
+    """
+
+    measured: int = 0
+    measured_of_tokens: int = 0
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    requests: int | None = None
+    first_tokens: int | None = None
+    first_tokens_in_time: int | None = None
+    running: tuple[float, int] = (0.0, 0)
+    waiting: tuple[float, int] = (0.0, 0)
+    kv_cache: tuple[float, int] = (0.0, 0)
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens in and out; None where either is not known."""
+        if self.tokens_in is None or self.tokens_out is None:
+            return None
+        return self.tokens_in + self.tokens_out
+
+    def add(self, other: "ServingSums") -> None:
+        """Add what another service did."""
+        self.measured += other.measured
+        self.measured_of_tokens += other.measured_of_tokens
+        for name in _COUNTED:
+            own, more = getattr(self, name), getattr(other, name)
+            setattr(self, name, more if own is None else own + (more or 0))
+        for name in _MEANS:
+            (total, seconds), (more, added) = getattr(self, name), getattr(other, name)
+            setattr(self, name, (total + more, seconds + added))
+
+
+_COUNTED = ("tokens_in", "tokens_out", "requests", "first_tokens", "first_tokens_in_time")
+
+
+class ServingTime(NamedTuple):
+    """An hour of all services: replicas with GPUs (pods with series), requests and tokens."""
+
+    hour: datetime
+    replicas: int
+    requests: int | None
+    tokens: int | None
+
+
+class LastRequest(NamedTuple):
+    """When a service had its last request (start of the hour), and in how many hours it is known
+    whether it had any."""
+
+    at: datetime | None
+    hours: int
+
+
+def serving_sums(
+    window: Window, *, filters: Filters, visibility: Visibility
+) -> dict[ServiceKey, dict[str, ServingSums]]:
+    """Return what services did in a window, by model.
+
+    Only services of teams that the reader sees. One query, and those for names.
+    """
+    columns = tuple(one.column for one in _BY)
+    # How many were in time is known of some engines alone: only theirs are its divisor.
+    told = Q(first_tokens_in_time__isnull=False)
+    counted = Q(tokens_in__isnull=False, tokens_out__isnull=False)
+    sums: dict[str, Any] = {
+        **{f"sum_{name}": Sum(name) for name in ("measured", *_COUNTED)},
+        "sum_measured_of_tokens": Sum("measured", filter=counted),
+        "sum_first_tokens": Sum("first_tokens", filter=told),
+    }
+    for name in _MEANS:
+        seconds = Cast(F("measured_seconds"), FloatField())
+        there = Q(**{f"{name}__isnull": False})
+        sums[f"sum_{name}"] = Sum(F(name) * seconds)
+        sums[f"seconds_{name}"] = Sum("measured_seconds", filter=there)
+    facts = _facts(window, filters, visibility)
+    found: dict[tuple[Any, ...], dict[str, ServingSums]] = defaultdict(dict)
+    for row in facts.order_by().values(*columns, "model").annotate(**sums):
+        found[tuple(row[column] for column in columns)][row["model"]] = _sums(row)
+    lookup = NameLookup(_BY)
+    tables = [lookup.of(one, {ids[n] for ids in found}) for n, one in enumerate(_BY)]
+    named: dict[ServiceKey, dict[str, ServingSums]] = {}
+    for ids, models in found.items():
+        key = ServiceKey(*(table[pk] for table, pk in zip(tables, ids, strict=True)))
+        own = named.setdefault(key, {})
+        for model, one in models.items():
+            own.setdefault(model, ServingSums()).add(one)
+    return named
+
+
+def _sums(row: Mapping[str, Any]) -> ServingSums:
+    found = ServingSums(row["sum_measured"] or 0, row["sum_measured_of_tokens"] or 0)
+    for name in _COUNTED:
+        setattr(found, name, row[f"sum_{name}"])
+    for name in _MEANS:
+        setattr(found, name, (row[f"sum_{name}"] or 0.0, row[f"seconds_{name}"] or 0))
+    return found
+
+
+def serving_times(window: Window, *, filters: Filters, visibility: Visibility) -> list[ServingTime]:
+    """Return the hours in which anything is known of services, oldest first. One query."""
+    rows = (
+        _facts(window, filters, visibility)
+        .order_by()
+        .values("hour")
+        .annotate(
+            replicas=Count("pod_id", distinct=True),
+            all_requests=Sum("requests"),
+            read=Sum("tokens_in"),
+            written=Sum("tokens_out"),
+        )
+    )
+    return [
+        ServingTime(
+            row["hour"],
+            row["replicas"],
+            row["all_requests"],
+            None if row["read"] is None or row["written"] is None else row["read"] + row["written"],
+        )
+        for row in rows.order_by("hour")
+    ]
+
+
+def last_requests(
+    window: Window, *, filters: Filters, visibility: Visibility
+) -> dict[tuple[str, str, str], LastRequest]:
+    """Return the last request of each service, by cluster, namespace and `Kind/name`.
+
+    One query, and those for names.
+    """
+    by = _BY[:3]
+    columns = tuple(one.column for one in by)
+    rows = (
+        _facts(window, filters, visibility)
+        .filter(requests__isnull=False)
+        .order_by()
+        .values_list(*columns)
+        .annotate(at=Max("hour", filter=Q(requests__gt=0)), hours=Count("hour", distinct=True))
+    )
+    found = {row[:3]: LastRequest(row[3], row[4]) for row in rows}
+    lookup = NameLookup(by)
+    tables = [lookup.of(one, {ids[n] for ids in found}) for n, one in enumerate(by)]
+    return {
+        (tables[0][cluster], tables[1][space], tables[2][work]): one
+        for (cluster, space, work), one in found.items()
+    }
+
+
+def serving_states(window: Window, *, filters: Filters) -> dict[str, int]:
+    """Return how many hours with facts are of each `ServingState`; "" was not asked for.
+
+    Everybody may see how complete the data is. One query.
+    """
+    rows = CollectionWindow.objects.filter(
+        HAS_FACTS,
+        cluster__in=_clusters(filters).values("pk"),
+        hour__gte=window.start,
+        hour__lt=window.end,
+    )
+    counts = rows.order_by().values_list("serving").annotate(Count("pk"))
+    return {**dict.fromkeys(["", *ServingState], 0), **dict(counts)}
+
+
+def _clusters(filters: Filters) -> QuerySet[Cluster, Cluster]:
+    clusters = Cluster.objects.order_by()
+    return clusters.filter(name__in=filters.cluster) if filters.cluster else clusters
+
+
+def _facts(
+    window: Window, filters: Filters, visibility: Visibility
+) -> QuerySet[ServingHour, ServingHour]:
+    # The table has no node: that of a pod is with the pod.
+    where = condition(_SERVING, replace(filters, node=()), visibility)
+    if filters.node:
+        where &= Q(pod__node_name__in=filters.node)
+    return ServingHour.objects.filter(
+        where,
+        cluster__in=_clusters(filters).values("pk"),
+        hour__gte=window.start,
+        hour__lt=window.end,
+    )

@@ -1,0 +1,230 @@
+"""Serving: what inference services did with their GPU-hours, and which of them rest."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from django.http import HttpResponseBase
+
+from apps.clusters.domain.window import Window
+from apps.costs import selectors as costs
+from apps.costs.domain.costing import money as in_money
+from apps.costs.selectors import FORGOTTEN_DAYS, ServiceUse, ServingRow
+from apps.usage import selectors as usage
+from apps.usage.domain.serving import ServingState
+from apps.usage.domain.usage_query import GroupingRefused
+from apps.usage.selectors import ServingTime
+from apps.web.components.drawings.base import part_of
+from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row
+from apps.web.components.formats import NOTHING, Format, money, shown
+from apps.web.components.page_query import href, workload_href
+from apps.web.components.plots import Plot, PlotLine, Scale
+from apps.web.components.tables import Column, Table, TableRow, declared_columns
+from apps.web.components.tabs import Tab, tab_bar
+from apps.web.costs.money_format import UNPRICED, MoneyTable, money_row
+from apps.web.pages import page, respond
+from apps.web.query_session import (
+    PageRequest,
+    QuerySession,
+    freshness_of,
+    quality_of,
+    query_session,
+)
+
+_TABS: Mapping[Tab, tuple[str, ...]] = {
+    Tab("services", "Services"): ("cluster", "namespace", "workload", "team", "tier"),
+    Tab("models", "Models"): ("model",),
+    Tab("teams", "Teams"): ("team",),
+    Tab("tiers", "Tiers"): ("tier",),
+}
+_PHONE = dict(zip(_TABS.values(), ("workload", "model", "team", "tier"), strict=True))
+_TITLES = {tab.key: tab.label for tab in _TABS}
+_COST = "cost_per_million_tokens"
+_WORDS = {
+    ServiceUse.STANDBY: "kept for latency",
+    ServiceUse.QUIET: "no requests",
+    ServiceUse.UNKNOWN: "no data",
+}
+_HOUR = timedelta(hours=1)
+_MOST_ROWS = 48
+
+
+@page
+def serving(request: PageRequest) -> HttpResponseBase:
+    """Show the services of the window by what the open tab names."""
+    reading = query_session(request, takes=("team", "tier", "namespace"))
+    tabs = tab_bar(request, tuple(_TABS), name="Serving")
+    by = next(groups for tab, groups in _TABS.items() if tab.key == tabs.chosen)
+    services: list[ServingRow] = []
+    rows: list[ServingRow] = []
+    try:
+        services = _rows(reading, _TABS[Tab("services", "Services")])
+        rows = services if tabs.chosen == "services" else _rows(reading, by) if services else []
+        empty = "" if rows else _why_empty(reading)
+    except GroupingRefused as refusal:
+        empty = f"Over this window: {refusal}."
+    times = _times(reading) if services else []
+    return respond(
+        request,
+        reading,
+        "serving",
+        tables=[_table(rows, by, reading, title=_TITLES[tabs.chosen], empty=empty)],
+        tabs=tabs,
+        figures=_figures(services) if services else None,
+        plots=_plots(times, reading),
+        quality=quality_of(reading, freshness_of(reading), None),
+    )
+
+
+def _rows(reading: QuerySession, by: tuple[str, ...]) -> list[ServingRow]:
+    return costs.serving_rows(
+        reading.window,
+        group_by=by,
+        filters=reading.filters,
+        visibility=reading.visibility,
+        zone=reading.choice.zone,
+    )
+
+
+def _why_empty(reading: QuerySession) -> str:
+    """Return why there is nothing: not asked for, refused, or no such series."""
+    states = usage.serving_states(reading.window, filters=reading.filters)
+    if not sum(states.values()):
+        return "No hour of this window is collected."
+    if states[ServingState.READ]:
+        return "No inference server ran on GPUs that you see."
+    if states[ServingState.REFUSED]:
+        return "No data: Prometheus refused the samples. Data quality has its words."
+    if states[ServingState.ABSENT]:
+        return "Prometheus has no series of an inference server in this window."
+    return "Not checked yet: these hours were collected before the portal asked for such series."
+
+
+def _figures(services: Sequence[ServingRow]) -> FigureRow:
+    resting = [row for row in services if row.use is ServiceUse.FORGOTTEN]
+    standby = [row for row in services if row.use is ServiceUse.STANDBY]
+    allocated = sum(row.allocated_gpu_hours for row in services)
+    measured = sum(row.allocated_gpu_hours * (row.measured_ratio or 0.0) for row in services)
+
+    def idle(rows: Sequence[ServingRow]) -> str:
+        return f"{sum(row.idle_gpu_hours for row in rows):,.0f} GPU-h idle"
+
+    return figure_row(
+        KeyFigure("Services", f"{len(services):,}", basis="workloads with series"),
+        KeyFigure("Allocated", f"{allocated:,.0f}", of="GPU-h", basis=f"{measured:,.0f} measured"),
+        KeyFigure("Kept for latency", f"{len(standby):,}", basis=idle(standby)),
+        KeyFigure(
+            "Forgotten",
+            f"{len(resting):,}",
+            basis=f"{idle(resting)}, no request in {FORGOTTEN_DAYS} days",
+            tone=Tone.WARNING if resting else Tone.NONE,
+        ),
+    )
+
+
+def _table(
+    rows: Sequence[ServingRow],
+    by: tuple[str, ...],
+    reading: QuerySession,
+    *,
+    title: str,
+    empty: str,
+) -> Table:
+    return MoneyTable(
+        id="serving",
+        title=title,
+        columns=list(declared_columns(ServingRow, groups=by)),
+        rows=[_line(row, reading) for row in rows],
+        zone=reading.choice.zone,
+        empty=empty,
+        on_phone=(_PHONE[by], "tokens_per_gpu_hour", _COST, "use"),
+    )
+
+
+def _line(row: ServingRow, reading: QuerySession) -> TableRow:
+    cost = row.cost_per_million_tokens
+    has_tokens = row.tokens_per_gpu_hour is not None and row.tokens_in is not None
+    if cost is not None and row.currency:
+        # A small amount for so many tokens: here cents are what is compared.
+        words = money(in_money(cost), row.currency, cents=True)
+    else:
+        # Without tokens there is nothing to divide by, whatever the price.
+        words = UNPRICED if has_tokens and (row.tokens_in or row.tokens_out) else NOTHING
+    return money_row(
+        row,
+        values={**row.groups, "use": _WORDS.get(row.use, row.use.value)},
+        links=_links(row, reading),
+        explains={},
+        texts={_COST: words},
+    )
+
+
+def _links(row: ServingRow, reading: QuerySession) -> dict[str, str | None]:
+    named = row.groups
+    if "workload" in named:
+        address = workload_href(
+            named["cluster"], named["namespace"], named["workload"], reading.query
+        )
+        return {"workload": address}
+    return {
+        key: href(key, reading.query, name=named[key]) for key in ("team", "tier") if key in named
+    }
+
+
+# ---------------------------------------------------------------- replicas against load
+
+
+def _times(reading: QuerySession) -> list[ServingTime]:
+    return usage.serving_times(
+        reading.window, filters=reading.filters, visibility=reading.visibility
+    )
+
+
+def _plots(times: Sequence[ServingTime], reading: QuerySession) -> list[Plot]:
+    """Return replicas and what they did, by hour, one above the other."""
+    if not times:
+        return []
+    replicas = Column("replicas", "Replicas", Format.COUNT)
+    requests = Column("requests", "Requests", Format.COUNT)
+    tokens = Column("tokens", "Tokens", Format.COUNT)
+    return [_plot(column, times, reading) for column in (replicas, requests, tokens)]
+
+
+def _plot(column: Column, times: Sequence[ServingTime], reading: QuerySession) -> Plot:
+    known: dict[datetime, float | None] = {one.hour: getattr(one, column.key) for one in times}
+    window = Window(reading.window.start, reading.window.end)
+    scale = Scale.up_to(window, max((value or 0 for value in known.values()), default=0))
+    hours = [hour.start for hour in window.hours()]
+    # An hour without a row is no data, and the line has a gap there.
+    path = scale.steps((at, at + _HOUR, known.get(at)) for at in hours)
+    title = f"{column.label} by hour"
+    empty = "No server of this range exports it."
+
+    def rows(some: Sequence[ServingTime] = times) -> list[TableRow]:
+        return [TableRow({"hour": one.hour, column.key: known[one.hour]}) for one in some]
+
+    table = Table(
+        id=f"{column.key}-hours",
+        title=title,
+        columns=(Column("hour", "Hour", Format.HOUR), column),
+        rows=rows(times[-_MOST_ROWS:]),
+        zone=reading.choice.zone,
+        empty=empty,
+        ordered=True,
+    )
+    if len(times) > _MOST_ROWS:
+        table = part_of(table, len(times), rows, which="last")
+    upwards = [
+        replace(one, text=shown(tick, Format.NUMBER, reading.choice.zone))
+        for one, tick in zip(scale.upwards(), scale.ticks, strict=True)
+    ]
+    return Plot(
+        id=column.key,
+        title=title,
+        caption=f"{title}. {reading.choice.label}.",
+        table=table,
+        curves=[PlotLine(column.label, "plot-used", path)] if path else (),
+        across=scale.across(reading.choice.zone),
+        upwards=upwards,
+        empty=empty,
+    )

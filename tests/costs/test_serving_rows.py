@@ -1,0 +1,197 @@
+"""Services by group: tokens per GPU-hour and money as the simulator knows, and which rest."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from pytest_django import DjangoAssertMaxNumQueries
+
+from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.clusters.domain.window import Window
+from apps.costs.selectors import SERVING_GROUPS, ServiceUse, ServingRow, serving_rows
+from apps.costs.services import price_hours
+from apps.usage.domain.usage_query import Filters, GroupingRefused
+from apps.usage.models import CollectionWindow, PodHour, ServingHour
+from apps.usage.selectors import serving_states, serving_times
+from apps.usage.services import roll_days
+from simulator.catalog import PRICE
+from tests.costs.one_job import LAST, OneJob, make_one_job
+from tests.costs.one_job import NOW as LATER
+from tests.factories import held, make_user
+from tests.served_lab import served_lab
+from tests.simulator.small import Small
+from tests.usage.served_models import (
+    HOURS,
+    NOW,
+    NOW_SECONDS,
+    SERVICES,
+    WINDOW,
+    collect_served,
+    known,
+    serving_scenario,
+)
+
+pytestmark = pytest.mark.django_db
+MILLION = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Small:
+    return serving_scenario()
+
+
+@pytest.fixture
+def collected(scenario: Small) -> Iterator[None]:
+    with served_lab(scenario, NOW_SECONDS) as url:
+        collect_served(scenario, url)
+    return
+
+
+def read(window: Window, *by: str, **asked: Any) -> dict[str, ServingRow]:
+    rows = serving_rows(
+        window, group_by=by, filters=Filters(), **{"visibility": EVERYTHING, **asked}
+    )
+    return {" ".join(row.groups.values()): row for row in rows}
+
+
+@pytest.mark.usefixtures("collected")
+def test_tokens_and_money_are_those_of_the_simulator(scenario: Small) -> None:
+    assert {row.cost_per_million_tokens for row in read(WINDOW, "model").values()} == {None}
+    roll_days(now=NOW)
+    price_hours(now=NOW)
+    rows = read(WINDOW, "model")
+    for service in SERVICES:
+        read_, written, gpu_hours = known(scenario, service)
+        row, tokens = rows[service.model], read_ + written
+        assert row.tokens_per_gpu_hour == pytest.approx(tokens / gpu_hours, rel=0.01)
+        assert row.cost_per_million_tokens is not None
+        money = row.cost_per_million_tokens / 1e8
+        assert money == pytest.approx(float(PRICE) * gpu_hours / tokens * MILLION, rel=0.01)
+    # Half of the pods of one are not scraped: that is no zero, and its price is of the other half.
+    assert rows["ranker"].measured_ratio == pytest.approx(0.5, abs=0.01)
+    assert rows["llama"].measured_ratio == pytest.approx(0.99, abs=0.02)
+    assert rows["ranker"].allocated_gpu_hours == pytest.approx(2 * HOURS)
+
+
+@pytest.mark.usefixtures("collected")
+@pytest.mark.parametrize("by", [column.key for column in SERVING_GROUPS])
+def test_every_grouping_has_the_same_sum(by: str) -> None:
+    whole = read(WINDOW)[""]
+    rows = read(WINDOW, by).values()
+    assert sum(row.tokens_in or 0 for row in rows) == whole.tokens_in
+    assert sum(row.requests or 0 for row in rows) == whole.requests
+    allocated = sum(row.allocated_gpu_hours for row in rows)
+    assert allocated == pytest.approx(whole.allocated_gpu_hours) == 4 * HOURS
+
+
+@pytest.mark.usefixtures("collected")
+def test_replicas_and_load_by_hour() -> None:
+    times = serving_times(WINDOW, filters=Filters(), visibility=EVERYTHING)
+    assert [one.hour for one in times] == [hour.start for hour in WINDOW.hours()]
+    assert {one.replicas for one in times} == {3}
+    assert times[-1].requests is not None
+    assert times[0].requests is not None
+    assert times[-1].requests > times[0].requests > 0
+
+
+@pytest.mark.usefixtures("collected")
+def test_who_sees_no_team_sees_no_service(
+    django_assert_max_num_queries: DjangoAssertMaxNumQueries,
+) -> None:
+    assert read(WINDOW, "model", visibility=Visibility(everything=False)) == {}
+    with django_assert_max_num_queries(30):
+        read(WINDOW, "cluster", "namespace", "workload", "team", "tier")
+
+
+@pytest.mark.usefixtures("collected")
+def test_the_page_and_the_api_say_the_same() -> None:
+    client = Client()
+    client.force_login(make_user("cleo", is_admin=True))
+    span = {"start": "2026-10-01", "end": "2026-10-02"}
+    answer = client.get("/api/v1/serving", {**span, "group_by": "model"}).json()
+    by_model = {row["model"]: row for row in answer["results"]}
+    assert by_model["llama"]["tokens_in"] == read(WINDOW, "model")["llama"].tokens_in
+    assert by_model["llama"]["cost_per_million_tokens"] is None
+    page = client.get("/capacity/serving/", {**span, "tab": "models"}).content.decode()
+    assert "llama" in page
+    assert "unpriced" in page
+    assert "Replicas by hour" in page
+    file = client.get("/capacity/serving/", {**span, "format": "csv", "table": "serving"})
+    assert b"whisper" not in b"".join(file)
+    assert file.status_code == 200
+
+
+# ---------------------------------------------------------------- services that rest
+
+
+def resting(requests: Any, *, idle: bool = True) -> OneJob:
+    """Return a service of four GPUs whose hours have these requests (by hour of the day)."""
+    job = make_one_job(lambda _: held(4.0, idle=3.9) if idle else held(4.0, busy=3.0))
+    rows = [
+        ServingHour(
+            **{name: getattr(fact, name) for name in _COLUMNS},
+            model="llama",
+            engine="vLLM",
+            measured=fact.allocated,
+            measured_seconds=3600,
+            requests=requests(fact.hour),
+            tokens_in=0,
+            tokens_out=0,
+        )
+        for fact in PodHour.objects.order_by("pk")
+    ]
+    ServingHour.objects.bulk_create(rows)
+    return job
+
+
+_COLUMNS = (
+    *("hour", "cluster_id", "tier_id", "gpu_model_id", "capacity_type", "team_id"),
+    *("namespace_id", "workload_id", "pod_id"),
+)
+
+
+@pytest.mark.parametrize(
+    ("requests", "idle", "expected"),
+    [
+        pytest.param(lambda _: 0, True, ServiceUse.FORGOTTEN, id="nobody asks"),
+        pytest.param(
+            lambda at: int(at.hour == 9), True, ServiceUse.STANDBY, id="one request a day"
+        ),
+        pytest.param(lambda _: 50, False, ServiceUse.ACTIVE, id="busy"),
+        pytest.param(lambda _: None, True, ServiceUse.UNKNOWN, id="requests are not exported"),
+        pytest.param(
+            lambda at: 0 if at.day == LAST.day else None, True, ServiceUse.QUIET, id="one day known"
+        ),
+    ],
+)
+def test_idle_services_are_told_apart(requests: Any, idle: bool, expected: ServiceUse) -> None:
+    job = resting(requests, idle=idle)
+    week = Window(job.window.end - timedelta(days=7), job.window.end)
+    (row,) = read(week, "workload").values()
+    assert row.use is expected
+    # Tokens that were counted and are none: a rate of zero, and no money for each.
+    assert row.tokens_per_gpu_hour == 0.0
+    assert row.cost_per_million_tokens is None
+
+
+def test_hours_that_nobody_asked_for_are_not_checked_yet() -> None:
+    make_one_job()
+    client = Client()
+    client.force_login(make_user("cleo", is_admin=True))
+    span = {"start": "2026-10-06", "end": "2026-10-07"}
+    assert "Not checked yet" in client.get("/capacity/serving/", span).content.decode()
+    CollectionWindow.objects.update(serving="absent")
+    assert (
+        "has no series of an inference" in client.get("/capacity/serving/", span).content.decode()
+    )
+    CollectionWindow.objects.update(serving="refused")
+    assert "refused the samples" in client.get("/capacity/serving/", span).content.decode()
+
+
+def test_what_is_not_kept_by_the_pod_is_refused() -> None:
+    job = make_one_job()
+    with pytest.raises(GroupingRefused, match="at most 92 days"):
+        read(Window(LATER - timedelta(days=100), LATER))
+    assert serving_states(job.window, filters=Filters())[""] > 0
