@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from pytest_django import DjangoAssertMaxNumQueries
+from pytest_django import DjangoAssertNumQueries
 
+from apps.accounts.domain.identity import Role
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
 from apps.costs.selectors import SERVING_GROUPS, ServiceUse, ServingRow, serving_rows
@@ -98,7 +99,7 @@ def test_replicas_and_load_by_hour() -> None:
 
 @pytest.mark.usefixtures("collected")
 def test_who_sees_no_team_sees_no_service(
-    django_assert_max_num_queries: DjangoAssertMaxNumQueries,
+    django_assert_max_num_queries: DjangoAssertNumQueries,
 ) -> None:
     assert read(WINDOW, "model", visibility=Visibility(everything=False)) == {}
     with django_assert_max_num_queries(30):
@@ -108,7 +109,7 @@ def test_who_sees_no_team_sees_no_service(
 @pytest.mark.usefixtures("collected")
 def test_the_page_and_the_api_say_the_same() -> None:
     client = Client()
-    client.force_login(make_user("cleo", is_admin=True))
+    client.force_login(make_user("cleo", Role.ADMIN))
     span = {"start": "2026-10-01", "end": "2026-10-02"}
     answer = client.get("/api/v1/serving", {**span, "group_by": "model"}).json()
     by_model = {row["model"]: row for row in answer["results"]}
@@ -179,7 +180,7 @@ def test_idle_services_are_told_apart(requests: Any, idle: bool, expected: Servi
 def test_hours_that_nobody_asked_for_are_not_checked_yet() -> None:
     make_one_job()
     client = Client()
-    client.force_login(make_user("cleo", is_admin=True))
+    client.force_login(make_user("cleo", Role.ADMIN))
     span = {"start": "2026-10-06", "end": "2026-10-07"}
     assert "Not checked yet" in client.get("/capacity/serving/", span).content.decode()
     CollectionWindow.objects.update(serving="absent")

@@ -73,7 +73,7 @@ def test_tokens_per_gpu_hour_are_those_of_the_simulator(scenario: Small) -> None
 def test_what_is_not_scraped_has_no_row_and_what_rests_has_zeros() -> None:
     holding = set(PodHour.objects.values_list("pod__name", flat=True))
     serving = set(ServingHour.objects.values_list("pod__name", flat=True))
-    assert holding - serving == {"rank-2"}
+    assert holding - serving == {"rank-abc12-2"}
     idle = ServingHour.objects.filter(model="opt", hour__lt=START + timedelta(hours=2))
     assert set(idle.values_list("tokens_out", "requests")) == {(0, 0)}
     assert idle.values_list("kv_cache", flat=True).get(hour=START) == pytest.approx(0.05)

@@ -90,7 +90,7 @@ class ServingRow:
     cost_per_million_tokens: Annotated[
         int | None,
         Column(
-            "Cost per 1M tokens",
+            *("Cost", "per 1M tokens"),
             help="Cost of the measured GPU-hours ÷ tokens in and out.",
             api_note="Null without tokens, and where a part of the GPU-hours has no price.",
             digits=SCALE_DIGITS,

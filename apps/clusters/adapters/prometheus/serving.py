@@ -1,7 +1,7 @@
 """Reading the series of inference servers: vLLM, NIM, SGLang, TGI, Triton, KServe, Ray Serve.
 
 Versions name the same quantity differently: each has all its names here, with and without the
-prefixes that Ray and collectors put before them. docs/serving-series.md has the same table.
+prefixes that Ray and collectors put before them. docs/serving.md has the same table.
 """
 
 from collections import defaultdict
@@ -231,7 +231,7 @@ def read_serving(
     """Yield what inference servers did in each whole hour; raises as the port says.
 
     One query where there are none. Else one for the counters of each hour, as raw samples, and
-    one for each gauge: none asks for a single pod. Series without a label of their pod are
+    one for each gauge: none is about a single pod. Series without a label of their pod are
     together one row without a pod.
     """
     names = _names_there(reading, window)
