@@ -1,6 +1,5 @@
 """Services by group: tokens per GPU-hour and money as the simulator knows, and which rest."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -44,10 +43,9 @@ def scenario() -> Small:
 
 
 @pytest.fixture
-def collected(scenario: Small) -> Iterator[None]:
+def collected(scenario: Small) -> None:
     with served_lab(scenario, NOW_SECONDS) as url:
         collect_served(scenario, url)
-    return
 
 
 def read(window: Window, *by: str, **asked: Any) -> dict[str, ServingRow]:

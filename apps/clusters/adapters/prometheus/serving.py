@@ -200,6 +200,14 @@ class ServingLabels(msgspec.Struct, frozen=True, gc=False):
         named = (self.model_name, self.model, self.model_id, self.configuration_name)
         return next(filter(None, named), self.deployment)
 
+    def is_of(self, only: tuple[str, str] | None) -> bool:
+        """Say whether it is the series of a gauge that is meant."""
+        kinds = {
+            "request_type": self.request_type,
+            "kv_cache_block_type": self.kv_cache_block_type,
+        }
+        return only is None or kinds[only[0]] == only[1]
+
     @property
     def source(self) -> tuple[str, str, str]:
         """Who scraped it: a pod that two jobs scrape has every series twice."""
@@ -341,9 +349,7 @@ def _means(
         meaning = _GAUGE_NAMES[name]
         for one in answer:
             labels, value = one.metric, one.value[1]
-            if meaning.only and getattr(labels, meaning.only[0]) != meaning.only[1]:
-                continue
-            if 0.0 <= value < inf:
+            if labels.is_of(meaning.only) and 0.0 <= value < inf:
                 own = found[*labels.holder, *labels.source][meaning.engine, labels.served]
                 own.setdefault(meaning.quantity, value)
     return found
