@@ -33,9 +33,9 @@ def measured_amounts(
 ) -> dict[_Key, int]:
     """Return the nano-GPU-hours of each pod for as long as its series are there.
 
-    `measured` has their seconds. In a gang the pods without series of their own count
-    evenly for those with some: a model that spans nodes is served by one of its pods. Elsewhere a pod
-    without series has no data.
+    `measured` has their seconds. In a gang the pods without series of their own count evenly for
+    those with some: a model that spans nodes is served by one of its pods. Elsewhere a pod without
+    series has no data.
     """
     silent: defaultdict[int, int] = defaultdict(int)
     serving: defaultdict[int, int] = defaultdict(int)
