@@ -2,7 +2,6 @@
 
 from django.conf import settings
 
-from apps.alerts.adapters.messenger import PortalMessenger
 from apps.alerts.adapters.sealed import Seal, SealBroken
 from apps.alerts.ports import Messenger
 
@@ -10,6 +9,9 @@ __all__ = ["SealBroken", "messenger", "seal"]
 
 
 def messenger() -> Messenger:
+    # Apprise knows a hundred services, and most processes send nothing.
+    from apps.alerts.adapters.messenger import PortalMessenger
+
     return PortalMessenger(
         sender=settings.DEFAULT_FROM_EMAIL,
         allowed=settings.ALERTS_HOSTS,

@@ -1,11 +1,14 @@
 """Beside the watch somebody looks at what waits, whatever else fails."""
 
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
 from django.db import DataError, InterfaceError, OperationalError
 
-from apps.operations.services.deriving import PendingRefresher, clusters_to_diagnose
+from apps.pending.services import PendingRefresher, clusters_to_diagnose
 from tests.factories import make_cluster
 
 DEADLINE_SECONDS = 10.0
@@ -63,3 +66,16 @@ def test_inactive_clusters_and_others_are_left_alone() -> None:
     make_cluster("gone", active=False)
     assert clusters_to_diagnose() == [west.pk, east.pk]
     assert clusters_to_diagnose("east") == [east.pk]
+
+
+def test_the_watch_loads_no_rooms_that_it_does_not_need() -> None:
+    unused = ("numpy", "xlsxwriter", "apprise", "highspy", "apps.fairness.selectors")
+    script = (
+        "import sys, django; django.setup(); import apps.operations.management.commands.watch; "
+        f"print([name for name in {unused} if name in sys.modules])"
+    )
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "gpuportal.settings"}
+    done = subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "[]"

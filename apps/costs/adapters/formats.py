@@ -7,14 +7,8 @@ from datetime import UTC, tzinfo
 from functools import lru_cache
 from itertools import islice
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from zoneinfo import ZoneInfo
-
-import xlsxwriter
-from xlsxwriter.exceptions import FileCreateError
-from xlsxwriter.format import Format
-from xlsxwriter.workbook import Workbook
-from xlsxwriter.worksheet import Worksheet
 
 from apps.costs.domain.files import (
     MOST_XLSX_ROWS,
@@ -26,6 +20,11 @@ from apps.costs.domain.files import (
     scaled_text,
 )
 from apps.usage.domain.columns import guarded, utc_text
+
+if TYPE_CHECKING:
+    from xlsxwriter.format import Format
+    from xlsxwriter.workbook import Workbook
+    from xlsxwriter.worksheet import Worksheet
 
 _CSV_ROWS_AT_A_TIME = 2000
 _BOM = b"\xef\xbb\xbf"
@@ -103,9 +102,13 @@ def write_xlsx(file: CostFile, out: BinaryIO) -> None:
     Texts are written as texts, so none becomes a formula or a link. The same file gives the same
     bytes. Raises TooManyRows at the first row too many, and writes nothing then; OSError.
     """
+    # Every process has this module, and few write a workbook.
+    from xlsxwriter.exceptions import FileCreateError
+    from xlsxwriter.workbook import Workbook
+
     target = _ZipTarget(out)
     with TemporaryDirectory(prefix="gpuportal-xlsx-") as folder:
-        book = xlsxwriter.Workbook(target, {"constant_memory": True, "tmpdir": folder})
+        book = Workbook(target, {"constant_memory": True, "tmpdir": folder})
         # Else the clock is written into it.
         book.set_properties({"title": file.title, "created": file.notes.window_end})
         sheet = book.add_worksheet("costs")
@@ -171,7 +174,7 @@ class _ZipTarget:
             self.give_up()
 
 
-def _close_sheets(book: Workbook) -> None:
+def _close_sheets(book: "Workbook") -> None:
     """Close the files of a workbook that is given up, which its library leaves open."""
     for sheet in book.worksheets():
         # What is still to be written of it may find the disk full too.
@@ -179,7 +182,7 @@ def _close_sheets(book: Workbook) -> None:
             sheet.row_data_fh.close()
 
 
-def _write_rows(book: Workbook, sheet: Worksheet, file: CostFile) -> None:
+def _write_rows(book: "Workbook", sheet: "Worksheet", file: CostFile) -> None:
     zone = ZoneInfo(file.notes.time_zone)
     puts = [_cell_writer(book, sheet, column, zone) for column in file.columns]
     at = 0
@@ -193,7 +196,7 @@ def _write_rows(book: Workbook, sheet: Worksheet, file: CostFile) -> None:
         sheet.autofilter(0, 0, at, len(file.columns) - 1)
 
 
-def _write_head(book: Workbook, sheet: Worksheet, columns: Sequence[FileColumn]) -> None:
+def _write_head(book: "Workbook", sheet: "Worksheet", columns: Sequence[FileColumn]) -> None:
     bold = book.add_format({"bold": True, "bottom": 1})
     for place, column in enumerate(columns):
         sheet.set_column(place, place, max(_WIDTH.get(column.kind, 14), len(column.name) + 2))
@@ -201,7 +204,9 @@ def _write_head(book: Workbook, sheet: Worksheet, columns: Sequence[FileColumn])
     sheet.freeze_panes(1, 0)
 
 
-def _cell_writer(book: Workbook, sheet: Worksheet, column: FileColumn, zone: tzinfo) -> _CellWriter:
+def _cell_writer(
+    book: "Workbook", sheet: "Worksheet", column: FileColumn, zone: tzinfo
+) -> _CellWriter:
     match column.kind:
         case CellType.TEXT:
             return lambda row, place, text: sheet.write_string(row, place, text[:_LONGEST_TEXT])
@@ -224,11 +229,11 @@ def _cell_writer(book: Workbook, sheet: Worksheet, column: FileColumn, zone: tzi
             )
 
 
-def _number_format(book: Workbook, shown: str) -> Format:
+def _number_format(book: "Workbook", shown: str) -> "Format":
     return book.add_format({"num_format": shown})
 
 
-def _write_notes(book: Workbook, file: CostFile) -> None:
+def _write_notes(book: "Workbook", file: CostFile) -> None:
     sheet = book.add_worksheet("notes")
     sheet.set_column(0, 1, 34)
     lines = [("title", file.title), *file.notes.texts().items()]

@@ -22,7 +22,7 @@ from apps.clusters.services import (
     snapshot_cluster,
     watch_cluster,
 )
-from apps.operations.services.deriving import PendingRefresher, clusters_to_diagnose
+from apps.pending.services import PendingRefresher, clusters_to_diagnose
 from gpuportal.telemetry.metrics_server import serve
 
 logger = logging.getLogger(__name__)

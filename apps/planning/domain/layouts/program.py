@@ -7,8 +7,8 @@ demand of one is a convex function of its capacity, and so a few straight lines.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
-import highspy
 import numpy as np
 
 from apps.planning.domain.layouts.options import NodeGroup
@@ -120,16 +120,19 @@ class _Model:
     def column(self, cost: float, most: float | None = None) -> int:
         """Add a column from 0 on and return its place; with `most` it is whole."""
         self.costs.append(cost)
-        self.upper.append(highspy.kHighsInf if most is None else most)
+        self.upper.append(inf if most is None else most)
         if most is not None:
             self.integers.append(len(self.costs) - 1)
         return len(self.costs) - 1
 
-    def row(self, terms: dict[int, float], least: float, most: float = highspy.kHighsInf) -> None:
+    def row(self, terms: dict[int, float], least: float, most: float = inf) -> None:
         self.rows.append((terms, least, most))
 
     def solve(self, most_seconds: float) -> tuple[list[float] | None, float, bool]:
         """Return the values of all columns, the objective, and whether it is the least."""
+        # When something is to be solved: it takes as much memory as a room.
+        import highspy
+
         solver = highspy.Highs()  # type: ignore[no-untyped-call]
         solver.silent()
         limits = {"time_limit": most_seconds, "threads": 1, "mip_rel_gap": 0.0, "mip_abs_gap": 1e-6}
