@@ -114,11 +114,48 @@ def test_a_reader_sees_the_work_of_their_teams_alone(
     assert others == GoodputLedger((), ())
 
 
+def test_where_no_watch_saw_the_pods_lost_has_no_data(portal: Portal) -> None:
+    """As before the first watch: series tell of no restart and no preemption."""
+    window, names = window_of(portal), ("notes-0", "train-0")
+    seen = read(window, Grouping.TEAM)
+    assert all(row.is_watched and row.unwatched_gpu_hours == 0 for row in seen.rows)
+    Pod.objects.update(observed_until=window.end, runs=[])
+    Pod.objects.filter(name__in=names).update(end_reason="")
+    none = read(window, Grouping.TEAM)
+    assert not none.is_watched
+    assert {(row.lost_gpu_hours, row.goodput_ratio) for row in none.rows} == {(None, None)}
+    assert none.unwatched == none.total.allocated == seen.total.allocated
+    client = Client()
+    client.force_login(portal.cleo)
+    span = {"start": "2026-03-08", "end": "2026-03-11"}
+    rows = client.get("/api/v1/goodput", {**span, "group_by": "team"}).json()["results"]
+    assert {row["lost_gpu_hours"] for row in rows} == {None}
+    page = client.get("/capacity/goodput/", span).content.decode()
+    assert "No watch saw restarts and ends of these pods." in page
+    assert "No work was lost" not in page
+
+
+def test_what_a_watch_saw_of_some_pods_is_told_beside_what_it_did_not(portal: Portal) -> None:
+    window = window_of(portal)
+    Pod.objects.filter(name="bare").update(lost=True)
+    found = read(window)
+    (row,) = found.rows
+    assert row.is_watched
+    assert row.lost_gpu_hours == pytest.approx(found.total.lost / NANO)
+    assert 0 < row.unwatched_gpu_hours < row.allocated_gpu_hours
+    # A failure that series show is known without a watch.
+    Pod.objects.filter(name="notes-0").update(observed_until=window.end, end_reason="OOMKilled")
+    Pod.objects.exclude(name="notes-0").update(observed_until=window.end, runs=[], end_reason="")
+    found = read(window)
+    assert (found.is_watched, found.unwatched) == (True, found.total.allocated)
+    assert [one.reason for one in found.reasons] == ["OOMKilled"]
+
+
 def test_few_queries_however_many_rows(
     portal: Portal, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     by = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TEAM)
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(16):
         read(window_of(portal), *by)
 
 

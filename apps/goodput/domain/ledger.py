@@ -145,6 +145,15 @@ def total_of(parts: Iterable[RunAmounts]) -> RunAmounts:
     return total
 
 
+def is_loss_known(amounts: GoodputAmounts, unwatched: int) -> bool:
+    """Say whether anything is known of what was lost of a ledger.
+
+    Series alone tell of no restart, preemption or eviction: where all that was allocated is
+    `unwatched`, that nothing is known to be lost says nothing. A failure that they show does.
+    """
+    return amounts.lost > 0 or unwatched < amounts.allocated
+
+
 def goodput_of(amounts: Amounts, lost: RunAmounts) -> GoodputAmounts:
     """Return the goodput ledger of a row of the capacity ledger, and of what was lost of it."""
     return GoodputAmounts(

@@ -20,13 +20,21 @@ from apps.goodput.domain.ledger import (
     PodRuns,
     RunAmounts,
     goodput_of,
+    is_loss_known,
     lost_in_hour,
     runs_of,
     total_of,
 )
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.usage_query import GROUPS, Filters, Grouping, GroupingRefused, UsageQuery
-from apps.usage.selectors import HOURLY_DAYS, NameLookup, pods_retained, running_hours, usage_rows
+from apps.usage.selectors import (
+    HOURLY_DAYS,
+    NameLookup,
+    held_by_pods,
+    pods_retained,
+    running_hours,
+    usage_rows,
+)
 
 _Names = tuple[str, ...]
 _Lost = Mapping[_Names, Mapping[str, RunAmounts]]
@@ -38,10 +46,20 @@ def _column(label: str, note: str) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class GoodputRow:
-    """What became of the GPU-hours that a group had allocated; the six parts sum to them."""
+    """What became of the GPU-hours that a group had allocated; the six parts sum to them.
+
+    Pods that no watch saw held `unwatched` nano-GPU-hours of them: what of these was lost is
+    unknown.
+    """
 
     groups: Annotated[Mapping[str, str], Column(groups=GROUPS)]
     amounts: GoodputAmounts
+    unwatched: int = 0
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anything is known of what was lost."""
+        return is_loss_known(self.amounts, self.unwatched)
 
     @property
     def allocated_gpu_hours(self) -> Annotated[float, _column("Allocated", "Held by pods.")]:
@@ -58,8 +76,23 @@ class GoodputRow:
     @property
     def lost_gpu_hours(
         self,
-    ) -> Annotated[float, _column("Lost", "Runs that failed or were preempted, from their start.")]:
-        return hours(self.amounts.lost)
+    ) -> Annotated[
+        float | None,
+        Column(
+            *("Lost", "GPU-h", "Runs that failed or were preempted, from their start."),
+            api_note="Null where no watch saw the pods; else of those that one saw, and what "
+            "series tell of others.",
+        ),
+    ]:
+        return hours(self.amounts.lost) if self.is_watched else None
+
+    @property
+    def unwatched_gpu_hours(
+        self,
+    ) -> Annotated[
+        float, _column("Not watched", "Of pods that no watch saw: what was lost is unknown.")
+    ]:
+        return hours(self.unwatched)
 
     @property
     def idle_gpu_hours(self) -> Annotated[float, _column("Idle", "Of work that was not lost.")]:
@@ -90,10 +123,10 @@ class GoodputRow:
         float | None,
         Column(
             *("Goodput", "%", "Productive ÷ (allocated − no metrics)."),
-            api_note="0..1. Null where the divisor is zero.",
+            api_note="0..1. Null where the divisor is zero, or lost is.",
         ),
     ]:
-        return self.amounts.goodput_ratio
+        return self.amounts.goodput_ratio if self.is_watched else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +151,16 @@ class GoodputLedger:
         sums = [sum(column) for column in zip(*(row.amounts for row in self.rows), strict=True)]
         return GoodputAmounts(*sums) if sums else GoodputAmounts(0, 0, 0, 0, 0, 0, 0)
 
+    @property
+    def unwatched(self) -> int:
+        """What pods that no watch saw had allocated, nano-GPU-hours."""
+        return sum(row.unwatched for row in self.rows)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anything is known of what was lost."""
+        return is_loss_known(self.total, self.unwatched)
+
 
 def goodput_ledger(
     window: Window,
@@ -130,7 +173,7 @@ def goodput_ledger(
     """Return the goodput ledger of a window, by group; `zone` is the report's.
 
     Only work of teams that the reader sees, whatever it is grouped by. Allocated and starting are
-    those of `usage_rows`. Twelve queries at most.
+    those of `usage_rows`. Sixteen queries at most.
     Raises GroupingRefused, for windows too of which the hours of pods are no longer kept.
     """
     if window.seconds > HOURLY_DAYS * 86400 + 3600 or not pods_retained(window):
@@ -145,7 +188,8 @@ def goodput_ledger(
         UsageQuery(window, group_by=group_by, filters=seen), visibility=visibility, zone=zone
     )
     lost, reasons = _lost(window, group_by, seen, visibility)
-    rows = [_row(row.groups, row.amounts, lost) for row in held]
+    unwatched = _unwatched(window, group_by, seen, visibility)
+    rows = [_row(row.groups, row.amounts, lost, unwatched) for row in held]
     return GoodputLedger([row for row in rows if row.amounts.allocated], reasons)
 
 
@@ -159,9 +203,28 @@ def _seen(filters: Filters, visibility: Visibility) -> Filters | None:
     return replace(filters, team=names) if names else None
 
 
-def _row(groups: Mapping[str, str], amounts: Amounts, lost: _Lost) -> GoodputRow:
-    own = lost.get(tuple(groups.values()), {})
-    return GoodputRow(groups, goodput_of(amounts, total_of(own.values())))
+def _row(
+    groups: Mapping[str, str], amounts: Amounts, lost: _Lost, unwatched: Mapping[_Names, int]
+) -> GoodputRow:
+    names = tuple(groups.values())
+    own = goodput_of(amounts, total_of(lost.get(names, {}).values()))
+    return GoodputRow(groups, own, unwatched.get(names, 0))
+
+
+def _unwatched(
+    window: Window, group_by: Sequence[Grouping], filters: Filters, visibility: Visibility
+) -> Mapping[_Names, int]:
+    """Return what pods held whose restarts and ends no watch saw, by names of groups."""
+    # Of one that went in a gap of the watch the end is a guess, and its reason unknown.
+    unseen = Q(observed_until__isnull=False) | Q(lost=True)
+    pods = Pod.objects.filter(unseen, bound_at__lt=window.end)
+    columns = tuple(one.column for one in group_by)
+    held = held_by_pods(pods, window, columns=columns, filters=filters, visibility=visibility)
+    found: defaultdict[_Names, int] = defaultdict(int)
+    names_of = _names(group_by, held)
+    for ids, amount in held.items():
+        found[names_of(ids)] += amount
+    return found
 
 
 def _lost(

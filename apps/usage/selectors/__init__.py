@@ -48,6 +48,7 @@ from apps.usage.selectors.ledger import (
     PodPart,
     PodParts,
     check_window,
+    held_by_pods,
     pod_hours,
     pod_parts,
     pod_states,

@@ -146,6 +146,26 @@ def running_hours(
     yield from read.iterator(_ROWS_AT_A_TIME)
 
 
+def held_by_pods(
+    pods: QuerySet[Pod, Any],
+    window: Window,
+    *,
+    columns: Sequence[str],
+    filters: Filters,
+    visibility: Visibility,
+) -> dict[tuple[Any, ...], int]:
+    """Return the nano-GPU-hours that these pods had allocated, by the values of `columns`.
+
+    Only hours that are kept by the pod, of teams that the reader sees. One query.
+    """
+    total = WholeSum("allocated")
+    facts = _facts(window, filters, visibility).filter(pod_id__in=pods.order_by().values("pk"))
+    if not columns:
+        return {(): facts.aggregate(total=total)["total"] or 0}
+    rows = facts.order_by().values_list(*columns).annotate(total=total)
+    return {tuple(ids): amount for *ids, amount in rows}
+
+
 def pods_retained(window: Window) -> bool:
     """Say whether the hours of pods are kept for all of the window's days. One query."""
     gone = Day.objects.filter(pruned=True, end__gt=window.start, start__lt=window.end)

@@ -12,7 +12,7 @@ from apps.goodput.selectors import (
 )
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.usage_query import Grouping, GroupingRefused
-from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row
+from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_data
 from apps.web.components.formats import percent
 from apps.web.components.page_query import href, workload_href
 from apps.web.components.tables import Table, TableRow, declared_columns, declared_values
@@ -40,6 +40,7 @@ _PHONE = {
 }
 _TITLES = {tab.key: tab.label for tab in _TABS}
 _NONE = "No GPU was allocated in this window."
+_NOT_WATCHED = "No watch saw restarts and ends of these pods."
 
 
 @page
@@ -65,7 +66,7 @@ def goodput(request: PageRequest) -> HttpResponseBase:
         "goodput",
         tables=[
             _groups(found, by, reading, title=_TITLES[tabs.chosen], empty=refused or _NONE),
-            _reasons(found, reading, empty=refused or "No work was lost in this window."),
+            _reasons(found, reading, empty=refused or _nothing_lost(found)),
         ],
         tabs=tabs,
         figures=_figures(found) if found.rows else None,
@@ -73,9 +74,13 @@ def goodput(request: PageRequest) -> HttpResponseBase:
     )
 
 
+def _nothing_lost(found: GoodputLedger) -> str:
+    return "No work was lost in this window." if found.is_watched else _NOT_WATCHED
+
+
 def _figures(found: GoodputLedger) -> FigureRow:
     total = found.total
-    ratio = total.goodput_ratio
+    ratio = total.goodput_ratio if found.is_watched else None
 
     def part(label: str, amount: int) -> KeyFigure:
         share = percent(amount / total.allocated) if total.allocated else ""
@@ -88,11 +93,22 @@ def _figures(found: GoodputLedger) -> FigureRow:
             basis="productive ÷ (allocated − no metrics)",
         ),
         part("Productive", total.productive),
-        part("Lost", total.lost),
+        _lost(found),
         part("Starting", total.starting),
         part("Unused", total.idle + total.underused),
         part("No metrics", total.unmeasured),
     )
+
+
+def _lost(found: GoodputLedger) -> KeyFigure:
+    """Return what was lost, of what of the allocated GPU-hours that is known."""
+    total = found.total
+    if not found.is_watched:
+        return no_data("Lost", _NOT_WATCHED)
+    watched = total.allocated - found.unwatched
+    share = f"{percent(total.lost / total.allocated)} of allocated" if total.allocated else ""
+    note = "" if not found.unwatched else f"{percent(watched / total.allocated)} watched"
+    return KeyFigure("Lost", f"{hours(total.lost):,.0f}", of="GPU-h", basis=share, note=note)
 
 
 def _groups(
@@ -109,7 +125,11 @@ def _groups(
         title=title,
         columns=list(declared_columns(GoodputRow, groups=tuple(map(str, by)))),
         rows=[
-            TableRow({**row.groups, **declared_values(row)}, links=_links(row, reading))
+            TableRow(
+                {**row.groups, **declared_values(row)},
+                links=_links(row, reading),
+                short={} if row.is_watched else {"lost_gpu_hours": "no data"},
+            )
             for row in rows
         ],
         zone=reading.choice.zone,
