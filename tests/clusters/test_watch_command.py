@@ -70,6 +70,7 @@ def _environment(database: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_watch_ends_cleanly_when_told_to(tmp_path: Path, number: signal.Signals) -> None:
     held, asked = threading.Event(), threading.Event()

@@ -22,7 +22,7 @@ from tests.served_lab import scenario_of, served_lab
 from tests.shared_rows import shared
 from tests.simulator.conftest import NOW
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 HOURS = 2
 

@@ -347,6 +347,7 @@ def _held_up(details: dict[str, str]) -> dict[str, str]:
     return {uid: one for uid, one in details.items() if one in {CHECKS, GATED}}
 
 
+@pytest.mark.long
 @pytest.mark.django_db
 def test_a_portal_finds_no_room_for_pending_work_and_both_causes(campus: Scenario) -> None:
     faults = faults_of(campus)

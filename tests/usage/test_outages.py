@@ -101,6 +101,7 @@ def test_an_hour_whose_sources_contradict_each_other_has_no_figures(
     assert (row.withheld, row.collected_at, row.coverage_ratio) == (True, None, None)
 
 
+@pytest.mark.long
 def test_without_labels_replicas_are_not_taken_for_gpus() -> None:
     """Half as much again as there is, had they been."""
     campus = scenario_of("campus", NOW.timestamp())
@@ -213,6 +214,7 @@ def test_a_remark_on_the_query_is_no_warning(scenario: Scenario, lab: str) -> No
     assert collect(scenario, lab, fault=warned(remark)).state is CollectionState.COMPLETE
 
 
+@pytest.mark.long
 def test_zero_is_true_where_pods_quotas_and_devices_agree() -> None:
     """On 10 May of the trace nothing ran for hours, of 856 GPUs, and all had been held before."""
     helios = scenario_of("helios", TRACE_NOW)

@@ -60,6 +60,7 @@ def canonical(value: object) -> bytes:
     TypeError for what JSON does not have.
     """
     _check_exact(value)
+    # ASCII has the same bytes in every encoding that a database or an export may use.
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return text.encode("ascii")
 
@@ -147,6 +148,7 @@ def next_entry(
         raise ValueError("an audit entry needs a time with its offset")
     entry = AuditRecord(
         number=last.number + 1 if last else 1,
+        # Without the word, whole seconds are written without a fraction: one time, two texts.
         at=at.astimezone(UTC).isoformat(timespec="microseconds"),
         actor=actor,
         origin=origin,

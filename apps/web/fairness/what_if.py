@@ -142,34 +142,40 @@ def capped(choice: WindowChoice) -> Window:
 # ---------------------------------------------------------------- before and after
 
 _JAIN = COLUMNS["jain_index"]
+
+
+def _both(
+    name: str, measure: str, label: str, kind: Format, unit: str = "", *, at: str = "before"
+) -> tuple[Column, Column]:
+    """Return the columns of an amount before and after the change."""
+    return (
+        Column(f"{name}_{measure}", label, kind, unit, at),
+        Column(f"{name}_after_{measure}", "after", kind, unit),
+    )
+
+
+def _gpu_hours(name: str, label: str) -> tuple[Column, Column]:
+    return _both(name, "gpu_hours", label, Format.GPU_HOURS, "GPU-h")
+
+
 _SUMS = (
     Column("tier", "Tier"),
-    Column("capacity_gpu_hours", "Capacity", Format.GPU_HOURS, "GPU-h", "before"),
-    Column("capacity_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
-    Column("allocated_gpu_hours", "Allocated", Format.GPU_HOURS, "GPU-h", "before"),
-    Column("allocated_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
-    Column("denied_gpu_hours", "Unmet fair share", Format.GPU_HOURS, "GPU-h", "before"),
-    Column("denied_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
+    *_gpu_hours("capacity", "Capacity"),
+    *_gpu_hours("allocated", "Allocated"),
+    *_gpu_hours("denied", "Unmet fair share"),
     _JAIN,
     replace(_JAIN, key="jain_after_index", label="after"),
 )
 _TEAMS = (
     Column("tier", "Tier"),
     Column("team", "Team"),
-    Column("entitlement_gpu_hours", "Entitlement", Format.GPU_HOURS, "GPU-h", "before"),
-    Column("entitlement_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
-    Column("fair_share_gpu_hours", "Fair share", Format.GPU_HOURS, "GPU-h", "before"),
-    Column("fair_share_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
-    Column("allocated_gpu_hours", "Allocated", Format.GPU_HOURS, "GPU-h", "before"),
-    Column("allocated_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
-    Column("denied_gpu_hours", "Unmet fair share", Format.GPU_HOURS, "GPU-h", "before"),
-    Column("denied_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
-    Column("wait_p50_seconds", "p50 queue time", Format.SECONDS, "", "before"),
-    Column("wait_p50_after_seconds", "after", Format.SECONDS),
-    Column("wait_p95_seconds", "p95 queue time", Format.SECONDS, "", "before"),
-    Column("wait_p95_after_seconds", "after", Format.SECONDS),
-    Column("waiting_now", "Pending at end", Format.COUNT, "", "before, at the end of the window"),
-    Column("waiting_after_now", "after", Format.COUNT),
+    *_gpu_hours("entitlement", "Entitlement"),
+    *_gpu_hours("fair_share", "Fair share"),
+    *_gpu_hours("allocated", "Allocated"),
+    *_gpu_hours("denied", "Unmet fair share"),
+    *_both("wait_p50", "seconds", "p50 queue time", Format.SECONDS),
+    *_both("wait_p95", "seconds", "p95 queue time", Format.SECONDS),
+    *_both("waiting", "now", "Pending at end", Format.COUNT, at="before, at the end of the window"),
 )
 _TEAM_AMOUNTS = ("entitlement", "fair_share", "allocated", "denied")
 

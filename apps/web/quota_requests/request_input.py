@@ -71,6 +71,19 @@ def _text(**attributes: str) -> forms.TextInput:
     return forms.TextInput(attrs={"class": _WRITTEN, "autocomplete": "off", **attributes})
 
 
+def _local_time(label: str) -> forms.DateTimeField:
+    return forms.DateTimeField(
+        label=label,
+        required=False,
+        # A browser adds seconds where they are not zero.
+        input_formats=[LOCAL, f"{LOCAL}:%S"],
+        widget=forms.DateTimeInput(
+            format=LOCAL, attrs={"class": _WRITTEN, "type": "datetime-local"}
+        ),
+        error_messages={"invalid": "This is no time: write it as 2026-10-31T18:00."},
+    )
+
+
 class RequestForm(forms.Form):
     """From what to what, why, and until when; times are local to the report's time zone."""
 
@@ -89,25 +102,8 @@ class RequestForm(forms.Form):
         widget=forms.DateInput(format="%Y-%m-%d", attrs={"class": _WRITTEN, "type": "date"}),
         error_messages={"invalid": "This is no day: write it as 2026-10-31."},
     )
-    until = forms.DateTimeField(
-        label="Expires",
-        required=False,
-        input_formats=[LOCAL, "%Y-%m-%dT%H:%M:%S"],
-        widget=forms.DateTimeInput(
-            format=LOCAL, attrs={"class": _WRITTEN, "type": "datetime-local"}
-        ),
-        error_messages={"invalid": "This is no time: write it as 2026-10-31T18:00."},
-    )
-
-    starts_at = forms.DateTimeField(
-        label="Starts",
-        required=False,
-        input_formats=[LOCAL, "%Y-%m-%dT%H:%M:%S"],
-        widget=forms.DateTimeInput(
-            format=LOCAL, attrs={"class": _WRITTEN, "type": "datetime-local"}
-        ),
-        error_messages={"invalid": "This is no time: write it as 2026-10-31T18:00."},
-    )
+    until = _local_time("Expires")
+    starts_at = _local_time("Starts")
 
     def clean_starts_at(self) -> datetime | None:
         starts_at: datetime | None = self.cleaned_data["starts_at"]

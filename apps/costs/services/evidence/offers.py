@@ -149,6 +149,7 @@ class OfferBook:
             if unit is None or memory is None or price is None:
                 continue
             if is_mig or row.sharing in _SHARED:
+                # Of its slices' memory a MIG device keeps some back; replicas keep back none.
                 kept = MIG_MEMORY_SHARE if is_mig else 1.0
                 yield GpuPart(
                     tier=pool.tier,
@@ -168,6 +169,7 @@ class OfferBook:
             price, currency = self.prices.of(self.cluster, pool)
             if row.sharing != GpuSharing.EXCLUSIVE.value or memory is None or price is None:
                 continue
+            # Which of several resources the nodes of this model offer is not known here.
             resource = row.resources[0] if len(row.resources) == 1 else ""
             yield ModelOffer(
                 pool.gpu_model,

@@ -186,6 +186,7 @@ class _ClusterRun:
         probe = None if until_started is None else self._states[until_started].played
         while self._events and self._events[0][0] < end and not (probe and probe.runs):
             at = self._events[0][0]
+            # All of one moment first: what ends then has made room before anybody is placed.
             while self._events and self._events[0][0] == at:
                 _, kind, number, attempt = heappop(self._events)
                 self._happen(at, _EventKind(kind), number, attempt)
@@ -245,6 +246,7 @@ class _ClusterRun:
         if space is None:
             return False
         places = [self._places[name] for name in work.nodes if name in self._places]
+        # A gang is kept whole: where one of its nodes is gone, all of it moves.
         parts = space.place_on(work.units, places) if len(places) == work.pods else None
         if parts is None:
             parts = space.place(work.units, work.pods, work.requires)

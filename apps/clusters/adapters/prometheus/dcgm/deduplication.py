@@ -131,6 +131,7 @@ def _doubled(
     interval: Callable[[int, DeviceKey], float],
 ) -> defaultdict[int, set[str]]:
     """Return by slot the nodes whose devices are seen through several targets at a time."""
+    # One device stands for its node: an exporter shows all of a node's.
     nodes = {
         (of_slot.slot, min(keys)): node
         for of_slot in duplicates
@@ -190,6 +191,7 @@ def _overlapping(
                 first, last = of.get(target, (inf, -inf))
                 # A target has a series for each holder: its span is that of all of them.
                 of[target] = (min(first, one.values[0][0]), max(last, one.values[-1][0]))
+    # By their begin: where any two targets overlap, two neighbours overlap at least as long.
     return {
         key
         for key in keys
