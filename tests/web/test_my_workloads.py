@@ -20,10 +20,12 @@ from apps.alerts.domain.channels import ChannelKind
 from apps.alerts.models import Alert, AlertState, Channel, Delivery, IdleAnswer
 from apps.alerts.selectors import alert_page
 from apps.alerts.services import ChannelInput, NewAlert, add_channel, notify, prune
+from apps.clusters.domain.observed.objects import ObservedKind
 from apps.clusters.domain.pods.people import person_sources
-from apps.clusters.models import Pod, PodPerson
+from apps.clusters.models import ObservedObject, Pod, PodPerson
 from apps.operations.services.person_digests import gather_person_digests
 from apps.pending.models import Episode
+from apps.planning.models import QueueForecast
 from apps.usage.models import PodHour
 from gpuportal.people import People
 from tests.factories import Portal
@@ -204,6 +206,40 @@ def test_pending_work_comes_with_its_reason(on: Portal, clients: dict[str, Clien
     assert row.values["cause"]
     empty = text_of(clients["lead"], f"{ADDRESS}?{HOURLY}")
     assert "Nothing of yours is pending." in empty
+
+
+@pytest.mark.parametrize(
+    ("local_queue", "cluster_queue", "expected"),
+    [("", "", 600.0), ("team-a", "batch", 5400.0), ("unknown", "batch", None)],
+)
+def test_the_queue_time_to_expect_is_that_of_its_cluster_queue(
+    local_queue: str,
+    cluster_queue: str,
+    expected: float | None,
+    on: Portal,
+    clients: dict[str, Client],
+) -> None:
+    west = on.clusters[0]
+    Pod.objects.filter(uid="uid-train-2").update(queue=local_queue)
+    row = {"tier": "gold", "units": 4.0, "any": [0, 0, 0], "starts_now": 0.0}
+    rows = [
+        {**row, "queue": "", "queued": [600, 900, 1200]},
+        {**row, "queue": "batch", "queued": [5400, 6000, 7000]},
+    ]
+    QueueForecast.objects.create(cluster=west, at=timezone.now(), rows=rows)
+    ObservedObject.objects.create(
+        cluster=west,
+        kind=ObservedKind.LOCAL_QUEUE.value,
+        uid="uid-lq",
+        namespace="vision",
+        name="team-a",
+        first_at=on.pods[0].created_at,
+        changed_at=on.pods[0].created_at,
+        body={"cluster_queue": cluster_queue},
+    )
+    response: Any = clients["member"].get(f"{ADDRESS}?{HOURLY}")
+    (shown,) = response.context["tables"]["pending"].rows
+    assert shown.values["expected_seconds"] == expected
 
 
 def test_more_gpus_than_one_person_may_hold_are_a_finding(

@@ -20,7 +20,9 @@ from apps.accounts.permissions import (
 from apps.alerts.domain.alerts import AnswerRefused, IdleChoice
 from apps.alerts.selectors import IdleFinding, alert_of
 from apps.alerts.services import ChannelRefused, answer_idle, silence_alert
+from apps.clusters.domain.observed.objects import LocalQueueSnapshot, ObservedKind
 from apps.clusters.selectors import people_of, report
+from apps.clusters.services import observed_objects
 from apps.costs.selectors import (
     PersonSumRow,
     PersonWork,
@@ -321,7 +323,7 @@ def _pending_table(work: PersonWork, scope: PersonScope, reading: QuerySession) 
 def _expected(work: PersonWork, reading: QuerySession) -> Mapping[str, float]:
     """Return the median queue time that is expected, by the name of the workload.
 
-    One query for each cluster with pending work.
+    Two queries for each cluster with pending work.
     """
     pending: dict[int, list[PersonPod]] = {}
     for pod in work.pods:
@@ -330,14 +332,24 @@ def _expected(work: PersonWork, reading: QuerySession) -> Mapping[str, float]:
     found = {}
     for cluster, pods in pending.items():
         rows = queue_forecasts(cluster, now=reading.now)
+        queues = _cluster_queues(cluster) if any(pod.queue for pod in pods) else {}
         for pod in pods:
-            # Work in a queue has a forecast of its own ClusterQueue; without one, of the tier.
-            row = row_for(rows, pod.key.tier, pod.queue, pod.units) or row_for(
-                rows, pod.key.tier, "", pod.units
-            )
+            # A pod names a LocalQueue, and forecasts are by ClusterQueue. Of one that is not known
+            # there is none: a forecast of work outside of queues would promise too much.
+            queue = queues.get((pod.key.namespace, pod.queue)) if pod.queue else ""
+            row = None if queue is None else row_for(rows, pod.key.tier, queue, pod.units)
             if row is not None:
                 found[pod.key.workload.partition("/")[2]] = row.queued[0]
     return found
+
+
+def _cluster_queues(cluster: int) -> dict[tuple[str, str], str]:
+    """Return the ClusterQueue of each LocalQueue, by namespace and name. One query."""
+    return {
+        (one.namespace, one.name): one.body.cluster_queue
+        for one in observed_objects(cluster, [ObservedKind.LOCAL_QUEUE])
+        if isinstance(one.body, LocalQueueSnapshot)
+    }
 
 
 def _team_table(reading: QuerySession, led: Visibility) -> Table:
