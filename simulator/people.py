@@ -14,6 +14,8 @@ _MEMBERS: Mapping[str, tuple[str, ...]] = {
     "speech": ("ben", "eva@campus.example", "mira"),
     "vision": ("ada", "lin", "tess"),
 }
+_KEEPERS: Mapping[tuple[str, str], str] = {("speech-apps", "tts-legacy"): "ben"}
+"""Who keeps a service that nobody calls any more: the demo's member has it to answer for."""
 _NOTEBOOK = "notebook-"
 _WITHOUT_ONE_OF = 3
 
@@ -39,6 +41,9 @@ def person_marks(pod: Pod) -> PersonMarks:
         name = top.name.removeprefix(_NOTEBOOK)
         whole = next((one for one in members if one.partition("@")[0] == name), name)
         return PersonMarks({HUB_KEY: _escaped(whole)}, {HUB_KEY: whole})
+    keeper = _KEEPERS.get((pod.namespace, top.name))
+    if keeper is not None:
+        return PersonMarks({CREATED_BY: keeper}, {})
     # Who starts a Job or keeps a service names themselves more often than not.
     if not identity.below(_WITHOUT_ONE_OF, "person", pod.namespace, top.kind, top.name):
         return NOBODY

@@ -421,3 +421,24 @@ def test_a_variable_under_its_old_name_is_refused_with_the_new_one(
     monkeypatch.setenv("GPUPORTAL_NOTICES_HOSTS", "chat.example.org")
     with pytest.raises(EnvironmentValueError, match="is called GPUPORTAL_ALERTS_HOSTS now"):
         refuse_renamed("GPUPORTAL_NOTICES_", "GPUPORTAL_ALERTS_")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"GPUPORTAL_PEOPLE": "jupyterhub,jupiter"}, "'jupiter' is no known tool"),
+        ({"GPUPORTAL_PEOPLE": "label:a b"}, "'a b' in 'label:a b' is no key"),
+        ({"GPUPORTAL_PEOPLE_DAYS": "0"}, "GPUPORTAL_PEOPLE_DAYS=0: must be 1 or more"),
+        ({"GPUPORTAL_PEOPLE_CAP_GPUS": "many"}, "a number of 0 or more is needed"),
+    ],
+)
+def test_persons_that_cannot_be_read_are_refused(
+    given: dict[str, str], told: str, tmp_path: Path
+) -> None:
+    found = start(tmp_path, given, "PEOPLE")
+    assert found.returncode != 0
+    assert told in found.stderr
+
+
+def test_persons_are_off_by_default(tmp_path: Path) -> None:
+    assert json.loads(start(tmp_path, {}, "PEOPLE").stdout) == [None]

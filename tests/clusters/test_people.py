@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from apps.accounts.domain.identity import AccountNames, account_of
 from apps.clusters.adapters.kubernetes.shapes import Decoders
 from apps.clusters.adapters.prometheus.kube_state.people import shown_as
+from apps.clusters.domain.pods.ledger import LastSeen, Owner, PodRecord, PodSource
 from apps.clusters.domain.pods.people import (
     KNOWN_TOOLS,
     PersonSource,
@@ -23,13 +24,15 @@ from apps.clusters.domain.pods.people import (
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.models import Cluster, Pod, PodPerson
 from apps.clusters.selectors import accounts_of, people_of
-from apps.clusters.services import forget_people, write_people
+from apps.clusters.services import TierHistory, forget_people, write_people
 from apps.clusters.services.watch.follow import snapshot
 from apps.clusters.services.watch.informer import PODS
+from apps.usage.services.sources import read_ledger
 from gpuportal.people import People
 from tests.clusters.fakes.fake_cluster import FakeCluster
+from tests.clusters.fakes.fake_metrics import FakeMetrics
 from tests.clusters.kube_factories import T0, at, done_pod, run_pod
-from tests.factories import make_user
+from tests.factories import ensure_builtin, make_user
 from tests.served_lab import scenario_of, served_lab
 
 HUB = KNOWN_TOOLS["jupyterhub"]
@@ -229,6 +232,31 @@ def test_annotations_are_decoded_only_where_one_may_name_a_person() -> None:
 
 
 # ---------------------------------------------------------------- series
+
+
+@DATABASE
+def test_series_are_asked_for_persons_only_where_these_are_kept(
+    cluster: Cluster, settings: Any
+) -> None:
+    ensure_builtin()
+    start = T0 - T0 % 3600
+    window = Window(from_seconds(start), from_seconds(start + 3600))
+    pods = [
+        PodRecord(
+            uid=uid, namespace="vision", name=uid, owner=Owner("Job", "train"),
+            requests={"nvidia.com/gpu": 1.0}, created=start + 60, node="n1", bound=start + 90,
+            source=PodSource.METRICS, last_seen=LastSeen(start + 3600, gone=False),
+        )
+        for uid in ("uid-a", "uid-b")
+    ]  # fmt: skip
+    source = FakeMetrics(pods=pods, persons={"uid-a": "ben", "of no GPU": "eva"})
+    read_ledger(cluster, window, source, TierHistory.load(), now=window.end)
+    assert "people" not in source.calls
+    assert Pod.objects.count() == 2
+    settings.PEOPLE = ON
+    read_ledger(cluster, window, source, TierHistory.load(), now=window.end)
+    assert source.calls.count("people") == 1
+    assert list(PodPerson.objects.values_list("pod__uid", "person")) == [("uid-a", "ben")]
 
 
 def test_the_series_that_show_a_label_and_an_annotation() -> None:

@@ -60,6 +60,7 @@ class PersonWorkloadRow:
             help="Of the workload's, the person's part by unused GPU-hours.",
             key="unused_cost",
             api_note="Null without a price.",
+            shown_as="decimal",
         ),
     ]
     currency: Annotated[str | None, Column("Currency", off_page=True)]

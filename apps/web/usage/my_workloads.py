@@ -53,6 +53,7 @@ from apps.web.query_session import (
     PageRequest,
     QuerySession,
     freshness_of,
+    of_everything,
     quality_of,
     query_session,
 )
@@ -121,7 +122,11 @@ def my_workloads(request: PageRequest) -> HttpResponseBase:
 
 
 def work_page(request: PageRequest, reading: QuerySession, scope: PersonScope) -> HttpResponseBase:
-    """Answer with the work of a person, or of the persons of the reader's teams."""
+    """Answer with the work of a person, or of the persons of the reader's teams.
+
+    No filter narrows it: whatever the address says, it is all of that person's work.
+    """
+    reading = of_everything(reading)
     led = visibility_of_led(request.user)
     tabs = tab_bar(request, _TABS if led.team_ids and not scope.name else _TABS[:1], name="Work")
     if tabs.chosen == "team":
