@@ -17,6 +17,7 @@ from apps.clusters.adapters.prometheus.source import (
     capacity_queries,
     holding_queries,
 )
+from apps.clusters.adapters.slurm.source import SlurmSource
 from apps.clusters.models import Cluster
 from apps.clusters.ports import (
     ClusterSource,
@@ -37,6 +38,8 @@ def metrics_source(cluster: Cluster) -> MetricsSource:
     One source, with its pooled connections, serves all calls of a process for as long as the
     catalog's entry stays the same. Raises SourceRejected where the entry cannot be used.
     """
+    if cluster.slurm:
+        return _slurm(json.dumps(cluster.slurm, sort_keys=True))
     return _prometheus(
         json.dumps(cluster.prometheus, sort_keys=True),
         float(settings.PROMETHEUS_TIMEOUT_SECONDS),
@@ -165,6 +168,11 @@ def _prometheus(entry: str, timeout_seconds: float, in_flight: int) -> Prometheu
             secret=_secret,
         )
     )
+
+
+@lru_cache(maxsize=64)
+def _slurm(entry: str) -> SlurmSource:
+    return SlurmSource.from_config(json.loads(entry))
 
 
 def _secret(name: str) -> str:

@@ -141,11 +141,15 @@ class Valid(models.Model):
 
 
 class Cluster(models.Model):
-    """A cluster of the catalog; `prometheus` and `kubernetes` hold its connection as loaded."""
+    """A cluster of the catalog; `prometheus` and `kubernetes` hold its connection as loaded.
+
+    `slurm` is that of a cluster known by its job log, which has neither of the two.
+    """
 
     name = models.CharField(max_length=120, unique=True)
     prometheus = models.JSONField(default=dict)
     kubernetes = models.JSONField(null=True, blank=True)
+    slurm = models.JSONField(null=True, blank=True)
     active = models.BooleanField(default=True)
     collect_from = models.DateTimeField(null=True, blank=True)
 

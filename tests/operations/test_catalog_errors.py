@@ -110,7 +110,7 @@ def test_every_kind_of_value_that_is_allowed_is_read() -> None:
     text = (CATALOGS / "every-key.yaml").read_text(encoding="utf-8")
     catalog, _ = read_catalog(text, "c", now=NOW)
     assert [cluster.name for cluster in catalog.clusters] == [
-        *("west", "inside", "lab", "metrics", "mimir", "azure", "aws", "google"),
+        *("west", "inside", "lab", "metrics", "mimir", "azure", "aws", "google", "hpc"),
     ]
     assert [tier.sharing.value for tier in catalog.tiers] == [
         "dra",

@@ -430,7 +430,7 @@ def test_a_planted_fault_is_found_and_nothing_else(fault: object, code: str) -> 
 
 
 def test_every_kind_of_finding_has_a_planted_fault() -> None:
-    """What is of no cluster is planted where the doctor runs as a whole."""
+    """What is of no cluster, or of a job log, is planted where the doctor runs as a whole."""
     planted = {param.values[1] for param in FAULTS}
     assert planted == KINDS.keys() - {
         "catalog-empty",
@@ -441,6 +441,9 @@ def test_every_kind_of_finding_has_a_planted_fault() -> None:
         "worker-silent",
         "replica-unavailable",
         "replica-behind",
+        "job-log-unavailable",
+        "job-log-unreadable",
+        "job-log-nodes",
     }
 
 

@@ -41,13 +41,17 @@ _BUILTIN_POSITION = 2_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """A cluster of the catalog with its connections; `kubernetes` None: metrics only."""
+    """A cluster of the catalog with its connections; `kubernetes` None: metrics only.
+
+    With `slurm` it is known by its job log, and `prometheus` is empty.
+    """
 
     name: str
     prometheus: Mapping[str, Any]
     kubernetes: Mapping[str, Any] | None = None
     active: bool = True
     pk: int | None = None
+    slurm: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ def team_finder_at(at: datetime) -> Callable[[str], int]:
 def loaded_clusters() -> list[ClusterRecord]:
     """Return all clusters by name, inactive ones too. One query."""
     return [
-        ClusterRecord(c.name, c.prometheus, c.kubernetes, c.active, c.pk)
+        ClusterRecord(c.name, c.prometheus, c.kubernetes, c.active, c.pk, c.slurm)
         for c in Cluster.objects.order_by("name")
     ]
 
@@ -272,11 +276,12 @@ def write_clusters(records: Sequence[ClusterRecord]) -> None:
             name=r.name,
             prometheus=dict(r.prometheus),
             kubernetes=None if r.kubernetes is None else dict(r.kubernetes),
+            slurm=None if r.slurm is None else dict(r.slurm),
             active=r.active,
         )
         for r in records
     ]
-    columns = ["prometheus", "kubernetes", "active"]
+    columns = ["prometheus", "kubernetes", "slurm", "active"]
     Cluster.objects.bulk_update([row for row in rows if row.pk], columns)
     Cluster.objects.bulk_create([row for row in rows if not row.pk])
 

@@ -5,6 +5,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
+from apps.clusters.domain.host_lists import hosts_of
 from apps.clusters.domain.tiers import (
     BUILTIN_TIERS,
     UNASSIGNED,
@@ -23,6 +24,7 @@ from apps.operations.domain.schema import (
     Cluster,
     Price,
     SiteEnergy,
+    Slurm,
     Team,
     Tier,
     per_gpu_hour,
@@ -109,6 +111,10 @@ def _check_clusters(catalog: Catalog, problems: Problems) -> None:
 
 
 def _check_cluster(cluster: Cluster, path: Path, problems: Problems) -> None:
+    if cluster.slurm is not None:
+        _check_slurm(cluster, cluster.slurm, path, problems)
+    elif cluster.prometheus is None and problems.clean((*path, "prometheus")):
+        problems.add(path, "has neither prometheus nor slurm; a cluster is known by one of the two")
     if cluster.prometheus is not None:
         check_prometheus(cluster.prometheus, (*path, "prometheus"), problems)
     if cluster.energy is not None:
@@ -119,6 +125,27 @@ def _check_cluster(cluster: Cluster, path: Path, problems: Problems) -> None:
         if cluster.kubernetes.writer is not None:
             _check_account(cluster.kubernetes.writer, (*at, "writer"), problems)
             _check_apart(cluster.kubernetes, cluster.kubernetes.writer, at, problems)
+
+
+def _check_slurm(cluster: Cluster, slurm: Slurm, path: Path, problems: Problems) -> None:
+    for other in ("prometheus", "kubernetes"):
+        if getattr(cluster, other) is not None:
+            problems.add(
+                (*path, other), "stands beside slurm; a cluster known by its job log has none"
+            )
+    if slurm.time_zone not in known_zones():
+        problems.add((*path, "slurm", "time_zone"), "no time zone of that name")
+    known: set[str] = set()
+    for number, group in enumerate(slurm.nodes):
+        at = (*path, "slurm", "nodes", number, "names")
+        try:
+            hosts = hosts_of(group.names)
+        except ValueError as error:
+            problems.add(at, f"cannot be read: {error}")
+            continue
+        if again := sorted(known.intersection(hosts)):
+            problems.add(at, f"names {again[0]} again; a node stands once")
+        known.update(hosts)
 
 
 def _check_energy(energy: SiteEnergy, path: Path, problems: Problems) -> None:

@@ -124,6 +124,12 @@ ClientId = Annotated[
     str, _text(r"[!-~]+", "a client id: ASCII without blanks", longest=500, private=True)
 ]
 Scope = Annotated[str, _text(r"[!-~]+", "a scope: ASCII without blanks", longest=500)]
+HostList = Annotated[
+    str,
+    _text(
+        r"[A-Za-z0-9._\[\],-]+", "a host or a host list of Slurm such as gpu[01-16]", longest=2000
+    ),
+]
 LabelKey = Annotated[
     str,
     _text(
@@ -291,10 +297,30 @@ class SiteEnergy(Struct, frozen=True, kw_only=True):
     valid_from: Instant | None = None
 
 
+class SlurmNodes(Struct, frozen=True, kw_only=True):
+    """Nodes of a Slurm cluster that are alike: a host list, the GPUs of each, and their labels."""
+
+    names: HostList
+    gpus: CardCount
+    model: LabelValue
+    labels: dict[LabelKey, LabelValue] = {}
+
+
+class Slurm(Struct, frozen=True, kw_only=True):
+    """A cluster known by its job log: the files that sacct wrote, and the nodes."""
+
+    jobs: FilePath
+    nodes: tuple[SlurmNodes, ...]
+    time_zone: ZoneName = "UTC"
+
+
 class Cluster(Struct, frozen=True, kw_only=True):
+    """A cluster, known by `prometheus`, and `kubernetes` beside it, or by `slurm`."""
+
     name: Name
-    prometheus: Prometheus
+    prometheus: Prometheus | None = None
     kubernetes: Kubernetes | None = None
+    slurm: Slurm | None = None
     energy: SiteEnergy | None = None
 
 

@@ -155,6 +155,7 @@ class HourEvidence:
     without any label that are many more than the `unlabelled_cards` seen on them.
 
     `shares` and `nameless` are as in ShownSeries. `incomplete` are warnings of the server.
+    `without_devices`: the cluster is known by a job log, to which no device series belong.
     `quota_used` and `quota_unexplained` are units that quotas count as used, and the part that no
     known pod explains; None where they were not read.
     """
@@ -177,6 +178,7 @@ class HourEvidence:
     shares: Mapping[str, float] = field(default_factory=dict)
     nameless: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
+    without_devices: bool = False
     quota_used: float | None = None
     quota_unexplained: float = 0.0
 
@@ -413,7 +415,7 @@ def judge(
             "pods and nodes are unknown for part of the hour: neither `watch` nor "
             "kube-state-metrics was there; see that both run and that Prometheus scrapes the latter"
         )
-    if coverage is not None and coverage < COMPLETE_FROM:
+    if coverage is not None and coverage < COMPLETE_FROM and not evidence.without_devices:
         reasons.append(_uncovered(facts, 1.0 - coverage, device_rows))
     state = CollectionState.PARTIAL if reasons else CollectionState.COMPLETE
     return HourVerdict(state, coverage, "; ".join(reasons))

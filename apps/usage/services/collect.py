@@ -359,7 +359,7 @@ def _evidence(
 ) -> HourEvidence:
     known = (*answers.devices.incomplete, *answers.ledger.incomplete, *answers.lacking)
     incomplete = dict.fromkeys((*known, *lacking))
-    evidence = gather_evidence(
+    gathered = gather_evidence(
         hour,
         answers.ledger,
         answers.rows(hour),
@@ -367,6 +367,7 @@ def _evidence(
         tier_rules_at(hour.start),
         tuple(incomplete),
     )
+    evidence = replace(gathered, without_devices=bool(answers.cluster.slurm))
     return with_quotas(
         evidence, answers.reference, answers.ledger, hour, lambda: answers.source.quotas(hour)
     )

@@ -102,7 +102,11 @@ def _lasting(
 
 
 def _cluster(record: ClusterRecord, factor: EnergyFactorRecord | None) -> Cluster:
-    connection: dict[str, Any] = {"name": record.name, "prometheus": record.prometheus}
+    connection: dict[str, Any] = {"name": record.name}
+    if record.slurm is not None:
+        connection["slurm"] = record.slurm
+    else:
+        connection["prometheus"] = record.prometheus
     if record.kubernetes is not None:
         connection["kubernetes"] = record.kubernetes
     cluster = msgspec.convert(connection, Cluster)

@@ -40,6 +40,7 @@ from apps.operations.domain.schema import (
     Price,
     Prometheus,
     SigV4,
+    Slurm,
     kind_of,
     per_gpu_hour,
     whole_seconds,
@@ -76,8 +77,9 @@ def desired_clusters(catalog: Catalog) -> list[ClusterRecord]:
     return [
         ClusterRecord(
             name=cluster.name,
-            prometheus=_given(cluster.prometheus),
+            prometheus={} if cluster.prometheus is None else _given(cluster.prometheus),
             kubernetes=None if cluster.kubernetes is None else _given(cluster.kubernetes),
+            slurm=None if cluster.slurm is None else _given(cluster.slurm),
         )
         for cluster in catalog.clusters
     ]
@@ -216,7 +218,9 @@ def desired_report(catalog: Catalog) -> list[ReportRecord]:
     return [ReportRecord(catalog.report.time_zone, catalog.report.currency)]
 
 
-def _given(connection: Prometheus | Account | OAuth2 | SigV4) -> dict[str, object]:
+def _given(
+    connection: Prometheus | Account | OAuth2 | SigV4 | Slurm,
+) -> dict[str, object]:
     """Return the keys of a connection that say something; so too of an account inside of it."""
     # Defaults are left out, so that two catalogs that mean the same are stored the same.
     values = msgspec.structs.asdict(connection)
@@ -258,7 +262,9 @@ def _named(what: str, name: str, *columns: str) -> RecordKind[AnyRecord]:
 
 
 TEAM: RecordKind[TeamRecord] = _named("team", "name", "cost_center", "active")
-CLUSTER: RecordKind[ClusterRecord] = _named("cluster", "name", "prometheus", "kubernetes", "active")
+CLUSTER: RecordKind[ClusterRecord] = _named(
+    "cluster", "name", "prometheus", "kubernetes", "slurm", "active"
+)
 TIER: RecordKind[TierRecord] = _named("tier", "name", "position", "promise", "active")
 NAMESPACE_TEAM: RecordKind[NamespaceTeamRecord] = _named(
     "namespace pattern", "pattern", "team", "position"

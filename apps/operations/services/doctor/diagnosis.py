@@ -1,9 +1,10 @@
 """The doctor: look at every cluster, find what is wrong, and keep it for the pages."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 
 from django.db import transaction
 from django.db.models import Max
@@ -30,6 +31,7 @@ from apps.operations.services.doctor.findings_store import (
     unchecked_policies,
 )
 from apps.operations.services.doctor.history import allowed_teams, history_of, tiers_of_others
+from apps.operations.services.doctor.job_logs import UNAVAILABLE, job_log_findings
 from apps.operations.services.doctor.replica import replica_findings
 from apps.operations.services.doctor.source_checks import (
     DEADLINE_SECONDS,
@@ -96,12 +98,18 @@ def run_doctor(
         chosen = chosen.filter(name=cluster)
         if not chosen.exists():
             raise UnknownCluster(f"no cluster {cluster!r} in the catalog")
-    clusters = list(chosen.annotate(watched=Max("watchcoverage__end")))
+    chosen_clients = clients or ClusterClients()
+    there = list(chosen.annotate(watched=Max("watchcoverage__end")))
+    # A job log has neither exporters nor an API: it is looked at by itself.
+    logs: dict[Cluster, Sequence[Finding]] = {
+        one: job_log_findings(one, chosen_clients, now) for one in there if one.slurm
+    }
+    clusters = [one for one in there if not one.slurm]
     rules = tier_rules_at(now)
     quotas = quota_paths(clusters)
     seen = check_sources(
         [(WriterCheck(one, quotas.get(one.pk, "")), rules) for one in clusters],
-        clients=clients or ClusterClients(),
+        clients=chosen_clients,
         now=now,
         deadline_seconds=deadline_seconds,
     )
@@ -111,13 +119,13 @@ def run_doctor(
         replace(_observations(one, of, rules, now), allowed=allowed, tiers_elsewhere=elsewhere)
         for one, of in zip(clusters, seen, strict=True)
     ]
-    found = examine(observed_clusters)
-    if cluster is None and not clusters:
+    found = worst_first([*examine(observed_clusters), *chain.from_iterable(logs.values())])
+    if cluster is None and not there:
         found = worst_first([*found, _nothing_loaded()])
     if cluster is None:
         of_portal = (*_audit(), *overdue_work(now), *_silent(now), *replica_findings(now))
         found = worst_first([*found, *of_portal])
-    _store(clusters, observed_clusters, found, now, everything=cluster is None)
+    _store(clusters, observed_clusters, found, now, logs=logs, everything=cluster is None)
     return Diagnosis(
         now, tuple(_examined(observed) for observed in observed_clusters), tuple(found)
     )
@@ -231,11 +239,14 @@ def _store(
     found: Sequence[Finding],
     now: datetime,
     *,
+    logs: Mapping[Cluster, Sequence[Finding]],
     everything: bool,
 ) -> None:
     """Write what was found; what is not found any more is resolved, where that can be told."""
     pairs = list(zip(clusters, observed_clusters, strict=True))
     judges: dict[Cluster | None, Judge] = {one: _judges(observed) for one, observed in pairs}
+    for one, of in logs.items():
+        judges[one] = _judges_of_log(is_told=all(f.code != UNAVAILABLE for f in of))
     if everything:
         judges[None] = lambda _code, _subject: True
     with transaction.atomic():
@@ -249,8 +260,13 @@ def _store(
             ]
             for one, observed in pairs
         }
-        store_checks(unread, now)
+        store_checks(unread | {one: [] for one in logs}, now)
         store_findings(found, judges, now)
+
+
+def _judges_of_log(*, is_told: bool) -> Judge:
+    """Return a test of which findings are gone; of a log that tells nothing, all others stay."""
+    return lambda code, _subject: is_told or code == UNAVAILABLE
 
 
 def _judges(observed: ClusterObservations) -> Judge:

@@ -1,0 +1,140 @@
+"""Jobs as `sacct --parsable2 --allocations` prints them, decoded into structs.
+
+A file begins with the names of its columns, parted by "|". Of `gres/gpu` the total counts, and
+where there is none the sum over its types. Source: sacct(1).
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from apps.clusters.domain.host_lists import hosts_of
+
+COLUMNS = (
+    *("JobIDRaw", "JobName", "Account", "Partition", "QOS", "Submit", "Start", "End"),
+    *("State", "ReqTRES", "AllocTRES", "NodeList"),
+)
+"""What a file must have, in any order. `User` may be there too: who ran a job."""
+_NO_TIME = {"", "Unknown", "None", "N/A"}
+_NO_NODES = {"", "None assigned", "Unknown"}
+_GPUS = "gres/gpu"
+_NAMESPACE = re.compile(r"[^a-z0-9-]+")
+_LONGEST = 63
+
+
+class LogRejected(Exception):
+    """A file is no job log; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """One job that asked for GPUs, or was given some; times are Unix seconds, None: not yet."""
+
+    id: str
+    name: str
+    account: str
+    partition: str
+    qos: str
+    submitted: float
+    started: float | None
+    ended: float | None
+    state: str
+    gpus: int
+    nodes: tuple[str, ...]
+    user: str = ""
+
+
+def jobs_of(text: str, zone: ZoneInfo) -> tuple[list[SlurmJob], list[str]]:
+    """Return the jobs of a file that have to do with GPUs, and what could not be read of it.
+
+    Local times are those of `zone`. Raises LogRejected where columns are missing.
+    """
+    lines = text.splitlines()
+    head = lines[0].split("|") if lines else []
+    if missing := [name for name in COLUMNS if name not in head]:
+        raise LogRejected(
+            f"has no column {missing[0]}: write it with sacct --allusers --allocations "
+            f"--parsable2 --format={','.join(COLUMNS)}"
+        )
+    jobs: list[SlurmJob] = []
+    strange: list[str] = []
+    for number, line in enumerate(lines[1:], start=2):
+        if not line.strip():
+            continue
+        try:
+            jobs.extend(_job(dict(zip(head, _fields(line, head), strict=True)), zone))
+        except ValueError as error:
+            strange.append(f"line {number}: {error}")
+    return jobs, strange
+
+
+def _fields(line: str, head: Sequence[str]) -> list[str]:
+    fields = line.split("|")
+    extra = len(fields) - len(head)
+    if extra < 0:
+        raise ValueError(f"has {len(fields)} fields, {len(head)} were expected")
+    if not extra:
+        return fields
+    # The name of a job may hold the mark that parts fields; nothing else may.
+    at = head.index("JobName")
+    return [*fields[:at], "|".join(fields[at : at + extra + 1]), *fields[at + extra + 1 :]]
+
+
+def _job(row: Mapping[str, str], zone: ZoneInfo) -> Iterator[SlurmJob]:
+    gpus = _gpus(row["AllocTRES"]) or _gpus(row["ReqTRES"])
+    # Steps have a dot in their number; they are part of their job.
+    if not gpus or "." in row["JobIDRaw"]:
+        return
+    submitted = _time(row["Submit"], zone)
+    if submitted is None:
+        raise ValueError("has no time of submission")
+    started, ended = _time(row["Start"], zone), _time(row["End"], zone)
+    nodes = () if row["NodeList"] in _NO_NODES else tuple(hosts_of(row["NodeList"]))
+    if started is not None and not nodes:
+        # Canceled while it was pending: Slurm writes its end as its start.
+        started = None
+    yield SlurmJob(
+        id=row["JobIDRaw"],
+        name=row["JobName"] or row["JobIDRaw"],
+        account=account_namespace(row["Account"]),
+        partition=row["Partition"],
+        qos=row["QOS"],
+        submitted=submitted,
+        started=None if started is None else max(started, submitted),
+        ended=None if ended is None else max(ended, started or submitted),
+        state=row["State"].partition(" ")[0],
+        gpus=gpus,
+        nodes=nodes,
+        user=row.get("User", ""),
+    )
+
+
+def account_namespace(account: str) -> str:
+    """Return an account as a namespace of the catalog: small letters, digits and dashes."""
+    return _NAMESPACE.sub("-", account.lower()).strip("-")[:_LONGEST] or "none"
+
+
+def _gpus(tres: str) -> int:
+    """Return the GPUs of `cpu=8,gres/gpu=4,gres/gpu:a100=4`."""
+    amounts = dict(part.partition("=")[::2] for part in tres.split(",") if "=" in part)
+    if _GPUS in amounts:
+        return _whole(amounts[_GPUS])
+    return sum(_whole(n) for name, n in amounts.items() if name.startswith(f"{_GPUS}:"))
+
+
+def _whole(text: str) -> int:
+    if not text.isdigit():
+        raise ValueError(f"{text!r} is no number of GPUs")
+    return int(text)
+
+
+def _time(text: str, zone: ZoneInfo) -> float | None:
+    if text in _NO_TIME:
+        return None
+    # With SLURM_TIME_FORMAT=%s it prints seconds, which no change of summer time makes unclear.
+    if text.isdigit():
+        return float(text)
+    at = datetime.fromisoformat(text)
+    return (at if at.tzinfo else at.replace(tzinfo=zone)).timestamp()

@@ -1,0 +1,259 @@
+"""A Slurm cluster, known by its job log alone: who held which GPUs, and what was pending.
+
+No device series belong to it: what jobs did with their GPUs has no metrics.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from glob import glob
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from apps.clusters.adapters.slurm.job_log import LogRejected, SlurmJob, jobs_of
+from apps.clusters.domain.devices.state import ActivitySample, DeviceState
+from apps.clusters.domain.host_lists import hosts_of
+from apps.clusters.domain.pods.ledger import LastSeen, NodeInterval, Owner, PodRecord, PodSource
+from apps.clusters.domain.pods.people import PersonSource
+from apps.clusters.domain.resources import GPU
+from apps.clusters.domain.tiers import PRODUCT_LABEL
+from apps.clusters.domain.window import Window
+from apps.clusters.ports import (
+    Answered,
+    DeviceAnswer,
+    LedgerAnswer,
+    QueuePendingSlot,
+    QueueSlot,
+    QuotaSlot,
+    ServingPodHour,
+    SourceHealth,
+    SourceRejected,
+    SourceUnavailable,
+)
+
+JOB_KIND = "SlurmJob"
+_MOST_STRANGE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """A node of the catalog's entry: its GPUs and labels."""
+
+    name: str
+    gpus: int
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What a job log said when it was `written` (Unix seconds)."""
+
+    path: str
+    written: float
+    jobs: tuple[SlurmJob, ...]
+    strange: tuple[str, ...]
+
+
+class SlurmSource:
+    """Answers as MetricsSource does, from files that sacct wrote."""
+
+    def __init__(self, jobs: str, zone: ZoneInfo, nodes: Sequence[SlurmNode]) -> None:
+        self._pattern = jobs
+        self._zone = zone
+        self._nodes = nodes
+        self._read: dict[str, tuple[tuple[int, int], _File]] = {}
+
+    @classmethod
+    def from_config(cls, entry: Mapping[str, Any]) -> "SlurmSource":
+        """Return the source that the catalog's entry describes."""
+        nodes = [
+            SlurmNode(host, int(group["gpus"]), _labels(group))
+            for group in entry["nodes"]
+            for host in hosts_of(str(group["names"]))
+        ]
+        return cls(str(entry["jobs"]), ZoneInfo(str(entry.get("time_zone") or "UTC")), nodes)
+
+    # ------------------------------------------------------------ the job log
+
+    def ledger(
+        self,
+        window: Window,
+        *,
+        gpu_resources: Sequence[str] = (),
+        label_keys: Sequence[str] = (),
+    ) -> LedgerAnswer:
+        """Return the jobs of a window as pods, and its nodes.
+
+        Raises SourceUnavailable where the log ends before the window, and SourceRejected where it
+        cannot be read.
+        """
+        del gpu_resources, label_keys
+        files = self._files()
+        until = files[-1].written
+        if until < window.end_seconds:
+            ends = datetime.fromtimestamp(until, UTC)
+            raise SourceUnavailable(f"the job log ends at {ends:%Y-%m-%d %H:%M} UTC")
+        pods = [pod for job in _jobs_in(files, window) for pod in _pods(job, until)]
+        return LedgerAnswer(
+            pods=pods,
+            nodes=list(self._intervals(window)),
+            covered=dict.fromkeys(window.slots(), True),
+            warnings=tuple(_warnings(files)),
+        )
+
+    def _intervals(self, window: Window) -> Iterator[NodeInterval]:
+        for node in self._nodes:
+            amounts = {GPU: float(node.gpus)}
+            yield NodeInterval(
+                node=node.name,
+                start=window.start_seconds,
+                end=window.end_seconds,
+                capacity=amounts,
+                allocatable=amounts,
+                labels=node.labels,
+                source=PodSource.METRICS,
+            )
+
+    def _files(self) -> list[_File]:
+        """Return the files of the log, the one that was written last at the end."""
+        paths = glob(self._pattern)  # noqa: PTH207 - the catalog has a pattern, not a folder
+        if not paths:
+            raise SourceUnavailable(f"no file matches {self._pattern}")
+        found = [self._file(path) for path in sorted(paths)]
+        self._read = {path: self._read[path] for path in paths}
+        return sorted(found, key=lambda one: one.written)
+
+    def _file(self, path: str) -> _File:
+        try:
+            stat = Path(path).stat()
+            stamp = (stat.st_mtime_ns, stat.st_size)
+            known = self._read.get(path)
+            if known is not None and known[0] == stamp:
+                return known[1]
+            text = Path(path).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise SourceUnavailable(f"{path} cannot be read: {error.strerror}") from error
+        try:
+            jobs, strange = jobs_of(text, self._zone)
+        except LogRejected as error:
+            raise SourceRejected(f"{path} {error}") from error
+        found = _File(path, stat.st_mtime, tuple(jobs), tuple(strange))
+        self._read[path] = (stamp, found)
+        return found
+
+    def people(self, window: Window, sources: Sequence[PersonSource]) -> Mapping[str, str]:
+        """Return uid → user of the jobs of a window, where the log has the column `User`.
+
+        No source is needed to tell it: `sources` are labels of pods.
+        """
+        del sources
+        files = self._files()
+        return {
+            pod.uid: job.user
+            for job in _jobs_in(files, window)
+            if job.user
+            for pod in _pods(job, files[-1].written)
+        }
+
+    # ------------------------------------------------------------ what it does not have
+
+    def devices(self, window: Window) -> DeviceAnswer:
+        """Return no device: a job log has none."""
+        del window
+        return DeviceAnswer(rows=())
+
+    def activity_samples(self, uuids: Sequence[str], window: Window) -> Answered[ActivitySample]:
+        """Return no sample."""
+        del uuids, window
+        return Answered(())
+
+    def quotas(self, window: Window) -> Answered[QuotaSlot]:
+        """Return no quota: limits of accounts are not in the job log."""
+        del window
+        return Answered(())
+
+    def queues(self, window: Window) -> Answered[QueueSlot]:
+        """Return no queue of Kueue."""
+        del window
+        return Answered(())
+
+    def queue_pending(
+        self, window: Window, *, gpu_resources: Sequence[str] = ()
+    ) -> Answered[QueuePendingSlot]:
+        """Return nothing pending in Kueue."""
+        del window, gpu_resources
+        return Answered(())
+
+    def serving(self, window: Window, *, ttft_seconds: float) -> Answered[ServingPodHour]:
+        """Return no server."""
+        del window, ttft_seconds
+        return Answered(())
+
+    def device_states(self, at: datetime) -> Answered[DeviceState]:
+        """Return no device."""
+        del at
+        return Answered(())
+
+    def health(self) -> SourceHealth:
+        """Return until when the log tells."""
+        until = datetime.fromtimestamp(self._files()[-1].written, UTC)
+        return SourceHealth(f"job log until {until:%Y-%m-%d %H:%M} UTC")
+
+    def retention(self) -> timedelta | None:
+        """Return None: files stay as long as somebody keeps them."""
+        return None
+
+
+def _jobs_in(files: Sequence[_File], window: Window) -> list[SlurmJob]:
+    """Return the jobs that were there in a window, by their number."""
+    # What was written last knows best, as of a job that ran when an older file was written.
+    jobs = {job.id: job for one in files for job in one.jobs}
+    return [
+        job
+        for _, job in sorted(jobs.items())
+        if job.submitted < window.end_seconds
+        and (job.ended is None or job.ended > window.start_seconds)
+    ]
+
+
+def _labels(group: Mapping[str, Any]) -> dict[str, str]:
+    given = {str(key): str(value) for key, value in (group.get("labels") or {}).items()}
+    return {PRODUCT_LABEL: str(group["model"]), **given}
+
+
+def _pods(job: SlurmJob, until: float) -> Iterator[PodRecord]:
+    """Yield a pod for each node of a job; one that is pending is one pod."""
+    ended = job.ended if job.ended is not None and job.ended <= until else None
+    count = max(1, len(job.nodes))
+    for number, node in enumerate(job.nodes or ("",)):
+        # The first keeps the name that it had while it was pending.
+        suffix = f"-{number}" if number else ""
+        held = job.started is not None and job.started <= until
+        runs = ((job.started, ended),) if held and job.started is not None else ()
+        yield PodRecord(
+            uid=f"slurm-{job.id}{suffix}",
+            namespace=job.account,
+            name=f"{job.id}{suffix}",
+            owner=Owner(JOB_KIND, job.name[:253]),
+            requests={GPU: job.gpus / count},
+            created=job.submitted,
+            node=node if held else "",
+            bound=job.started if held else None,
+            started=job.started if held else None,
+            finished=ended,
+            runs=runs,
+            end_reason=job.state if ended is not None else "",
+            priority_class=job.qos,
+            source=PodSource.METRICS,
+            queue=job.partition,
+            gang=job.id if count > 1 else "",
+            last_seen=LastSeen(until if ended is None else ended, gone=ended is not None),
+        )
+
+
+def _warnings(files: Sequence[_File]) -> Iterator[str]:
+    for one in files:
+        if one.strange:
+            shown = "; ".join(one.strange[:_MOST_STRANGE])
+            yield f"{one.path}: {len(one.strange)} lines could not be read ({shown})"

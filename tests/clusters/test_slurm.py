@@ -1,0 +1,205 @@
+"""The job log of a Slurm cluster: host lists, rows of sacct, and jobs as pods."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.clusters.adapters.slurm.job_log import COLUMNS, LogRejected, account_namespace, jobs_of
+from apps.clusters.adapters.slurm.source import SlurmSource
+from apps.clusters.domain.host_lists import hosts_of
+from apps.clusters.domain.window import Window
+from apps.clusters.ports import SourceRejected, SourceUnavailable
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+HOUR = Window(NOON, NOON + timedelta(hours=1))
+T0 = int(NOON.timestamp())
+MODEL = "NVIDIA-A100-SXM4-80GB"
+ENTRY = {"nodes": [{"names": "gpu[01-02]", "gpus": 8, "model": MODEL}]}
+
+JOB = {
+    "JobIDRaw": "100",
+    "JobName": "train",
+    "Account": "Vision_Lab",
+    "Partition": "a100",
+    "QOS": "normal",
+    "Submit": str(T0 - 600),
+    "Start": str(T0),
+    "End": str(T0 + 1800),
+    "State": "COMPLETED",
+    "ReqTRES": "cpu=8,gres/gpu=4,mem=64G,node=1",
+    "AllocTRES": "billing=8,cpu=8,gres/gpu=4,gres/gpu:a100=4,mem=64G,node=1",
+    "NodeList": "gpu01",
+}
+
+
+def row(**fields: str) -> str:
+    return "|".join((JOB | fields)[name] for name in COLUMNS)
+
+
+def log(*rows: str) -> str:
+    return "\n".join(["|".join(COLUMNS), *rows]) + "\n"
+
+
+WriteLog = Callable[..., SlurmSource]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> WriteLog:
+    def written(*rows: str, at: int = T0 + 7200, name: str = "jobs.psv") -> SlurmSource:
+        path = tmp_path / name
+        path.write_text(log(*rows), encoding="utf-8")
+        os.utime(path, (at, at))
+        entry: dict[str, Any] = {**ENTRY, "jobs": str(tmp_path / "*.psv")}
+        return SlurmSource.from_config(entry)
+
+    return written
+
+
+# ---------------------------------------------------------------- host lists
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("gpu01", ["gpu01"]),
+        ("gpu[08-10]", ["gpu08", "gpu09", "gpu10"]),
+        ("gpu[1,3-4],login", ["gpu1", "gpu3", "gpu4", "login"]),
+        ("r[1-2]n[01-02]", ["r1n01", "r1n02", "r2n01", "r2n02"]),
+    ],
+)
+def test_host_lists_are_read_as_slurm_writes_them(text: str, hosts: list[str]) -> None:
+    assert hosts_of(text) == hosts
+
+
+@pytest.mark.parametrize(
+    "text", ["", "gpu[", "gpu]", "gpu[3-1]", "gpu[a]", "a,,b", "gpu[[1]]", "gpu[1-9999999]"]
+)
+def test_other_texts_are_no_host_list(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not a|do not match|more than"):
+        hosts_of(text)
+
+
+@given(st.lists(st.integers(0, 999), min_size=1, max_size=20, unique=True))
+def test_numbers_keep_their_width(numbers: list[int]) -> None:
+    listed = ",".join(f"{number:03d}" for number in numbers)
+    assert hosts_of(f"gpu[{listed}]") == [f"gpu{number:03d}" for number in numbers]
+
+
+# ---------------------------------------------------------------- rows
+
+
+def test_gpus_count_in_total_or_by_type() -> None:
+    by_type = row(JobIDRaw="101", AllocTRES="cpu=1,gres/gpu:a100=2,gres/gpu:h100=1")
+    without = row(JobIDRaw="102", AllocTRES="cpu=1", ReqTRES="cpu=1")
+    step = row(JobIDRaw="100.batch")
+    jobs, strange = jobs_of(log(row(), by_type, without, step), ZoneInfo("UTC"))
+    assert [(job.id, job.gpus) for job in jobs] == [("100", 4), ("101", 3)]
+    assert strange == []
+
+
+def test_local_times_are_those_of_the_zone() -> None:
+    local = row(Submit="2026-11-20T12:50:00", Start="2026-11-20T13:00:00", End="Unknown")
+    (job,), _ = jobs_of(log(local), ZoneInfo("Europe/Berlin"))
+    assert (job.submitted, job.started, job.ended) == (T0 - 600, T0, None)
+
+
+def test_the_name_of_a_job_may_hold_the_mark_between_fields() -> None:
+    (job,), strange = jobs_of(log(row(JobName="a|b|c")), ZoneInfo("UTC"))
+    assert (job.name, job.account, strange) == ("a|b|c", "vision-lab", [])
+
+
+def test_a_job_that_was_canceled_while_it_was_pending_never_started() -> None:
+    gone = row(State="CANCELLED by 1000", AllocTRES="", NodeList="None assigned")
+    (job,), _ = jobs_of(log(gone), ZoneInfo("UTC"))
+    assert (job.started, job.ended, job.state) == (None, T0 + 1800, "CANCELLED")
+
+
+def test_strange_lines_hide_no_other() -> None:
+    rows = (row(Submit="yesterday"), "1|2", row(AllocTRES="gres/gpu=many"), row())
+    jobs, strange = jobs_of(log(*rows), ZoneInfo("UTC"))
+    assert [job.id for job in jobs] == ["100"]
+    assert [line.partition(":")[0] for line in strange] == ["line 2", "line 3", "line 4"]
+
+
+@pytest.mark.parametrize("text", ["", "JobID|State\n1|COMPLETED\n"])
+def test_a_file_without_the_columns_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(LogRejected, match="has no column JobIDRaw: write it with sacct"):
+        jobs_of(text, ZoneInfo("UTC"))
+
+
+def test_accounts_become_namespaces_of_the_catalog() -> None:
+    assert account_namespace("Vision_Lab.2") == "vision-lab-2"
+    assert account_namespace("(null)") == "null"
+    assert account_namespace("") == "none"
+
+
+# ---------------------------------------------------------------- pods
+
+
+def test_a_job_holds_its_gpus_from_start_to_end(source: WriteLog) -> None:
+    answer = source(row()).ledger(HOUR)
+    (pod,) = answer.pods
+    assert (pod.created, pod.bound, pod.finished) == (T0 - 600, T0, T0 + 1800)
+    assert (pod.namespace, pod.node, pod.requests) == ("vision-lab", "gpu01", {"nvidia.com/gpu": 4})
+    assert pod.ran(HOUR.end_seconds) == ((T0, T0 + 1800),)
+    assert [node.node for node in answer.nodes] == ["gpu01", "gpu02"]
+    assert all(answer.covered.values())
+
+
+def test_a_job_on_several_nodes_is_a_gang_of_a_pod_on_each(source: WriteLog) -> None:
+    tres = "gres/gpu=16,node=2"
+    wide = row(JobIDRaw="200", AllocTRES=tres, NodeList="gpu[01-02]")
+    pods = source(wide).ledger(HOUR).pods
+    assert [(pod.uid, pod.node, pod.requests["nvidia.com/gpu"], pod.gang) for pod in pods] == [
+        ("slurm-200", "gpu01", 8.0, "200"),
+        ("slurm-200-1", "gpu02", 8.0, "200"),
+    ]
+
+
+def test_a_pending_job_holds_nothing_and_keeps_its_name_when_it_starts(source: WriteLog) -> None:
+    pending = row(Start="Unknown", End="Unknown", State="PENDING", AllocTRES="", NodeList="")
+    (before,) = source(pending).ledger(HOUR).pods
+    (after,) = source(row(End="Unknown"), at=T0 + 7300).ledger(HOUR).pods
+    assert (before.uid, before.bound, before.node) == ("slurm-100", None, "")
+    assert (after.uid, after.bound, after.finished) == ("slurm-100", T0, None)
+
+
+def test_the_file_that_was_written_last_knows_best(source: WriteLog) -> None:
+    source(row(End="Unknown", State="RUNNING"), at=T0 + 100, name="z-old.psv")
+    answer = source(row(), name="a-new.psv").ledger(HOUR)
+    assert [pod.finished for pod in answer.pods] == [T0 + 1800]
+
+
+def test_a_log_that_ends_before_the_window_is_tried_again(source: WriteLog) -> None:
+    early = source(row(), at=T0 + 1200)
+    with pytest.raises(SourceUnavailable, match=r"job log ends at 2026-11-20 12:20 UTC"):
+        early.ledger(HOUR)
+    assert source(row()).ledger(HOUR).pods
+
+
+def test_what_is_wrong_with_files_is_said(source: WriteLog, tmp_path: Path) -> None:
+    some = source(row(), row(JobIDRaw="7", Submit="never"))
+    (warning,) = some.ledger(HOUR).warnings
+    assert warning.startswith(f"{tmp_path}/jobs.psv: 1 lines could not be read (line 3: ")
+    (tmp_path / "jobs.psv").write_text("hello", encoding="utf-8")
+    with pytest.raises(SourceRejected, match=r"jobs.psv has no column JobIDRaw"):
+        some.ledger(HOUR)
+    (tmp_path / "jobs.psv").unlink()
+    with pytest.raises(SourceUnavailable, match="no file matches"):
+        some.health()
+
+
+def test_who_ran_a_job_is_told_where_the_log_has_it(source: WriteLog, tmp_path: Path) -> None:
+    one = source(row())
+    assert one.people(HOUR, ()) == {}
+    path = tmp_path / "jobs.psv"
+    path.write_text(f"{'|'.join((*COLUMNS, 'User'))}\n{row()}|ben\n", encoding="utf-8")
+    os.utime(path, (T0 + 7300, T0 + 7300))
+    assert one.people(HOUR, ()) == {"slurm-100": "ben"}

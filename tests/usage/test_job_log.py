@@ -1,0 +1,63 @@
+"""A Slurm cluster is collected from its job log: allocated is exact, activity has no metrics."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from apps.clusters.domain.window import Window
+from apps.operations.services import load_catalog
+from apps.usage.domain.collection import CollectionState
+from apps.usage.models import TeamHour, TierHour
+from apps.usage.services import HourOutcome, collect_window
+from tests.clusters.test_slurm import log, row
+
+pytestmark = pytest.mark.django_db
+
+START = datetime(2026, 11, 20, 12, tzinfo=UTC)
+NOW = START + timedelta(hours=3)
+HOUR = Window(START, START + timedelta(hours=1))
+T0 = int(START.timestamp())
+NANO = 10**9
+
+CATALOG = """
+clusters:
+  - name: hpc
+    slurm:
+      jobs: {jobs}
+      nodes:
+        - {{names: "gpu[01-02]", gpus: 8, model: NVIDIA-A100-SXM4-80GB}}
+tiers:
+  - {{name: a100, sharing: exclusive, resources: [nvidia.com/gpu]}}
+teams:
+  - {{name: vision, namespaces: [vision-lab]}}
+"""
+
+
+def collected(tmp_path: Path, *rows: str, written: int = T0 + 7200) -> HourOutcome:
+    path = tmp_path / "jobs.psv"
+    path.write_text(log(*rows), encoding="utf-8")
+    os.utime(path, (written, written))
+    load_catalog(CATALOG.format(jobs=path), "catalog.yaml", now=NOW)
+    (outcome,) = collect_window("hpc", HOUR, now=NOW)
+    return outcome
+
+
+def test_an_hour_of_the_job_log_is_complete_and_exact(tmp_path: Path) -> None:
+    other = row(JobIDRaw="101", Account="speech", NodeList="gpu02", End="Unknown")
+    outcome = collected(tmp_path, row(), other)
+    assert (outcome.state, outcome.error) == (CollectionState.COMPLETE, "")
+    tier = TierHour.objects.get()
+    assert (tier.capacity, tier.allocated) == (16 * NANO, 6 * NANO)
+    # Nothing tells what the jobs did with their GPUs: no metrics, and never idle.
+    assert (tier.unmeasured, tier.idle, tier.busy) == (6 * NANO, 0, 0)
+    teams = TeamHour.objects.order_by("allocated").values_list("team__name", "allocated")
+    assert list(teams) == [("vision", 2 * NANO), ("unassigned", 4 * NANO)]
+
+
+def test_an_hour_that_the_log_does_not_reach_is_tried_again(tmp_path: Path) -> None:
+    outcome = collected(tmp_path, row(), written=T0 + 600)
+    assert outcome.state is CollectionState.FAILED
+    assert outcome.error == "the job log ends at 2026-11-20 12:10 UTC"
+    assert collected(tmp_path, row()).state is CollectionState.COMPLETE
