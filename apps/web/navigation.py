@@ -72,7 +72,7 @@ GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
             NavPage("Topology", "topology", "z", ("topology",)),
             NavPage("Plan", "plan", "v", ("plan", "tier_plan", *_POLICIES)),
             NavPage("Goodput", "goodput", "3", ("goodput",)),
-            NavPage("Serving", "serving", "4", ("serving",)),
+            NavPage("Serving", "serving", "5", ("serving",)),
             NavPage("Reliability", "reliability", "1", ("reliability",), admin=True),
             NavPage("Layouts", "layouts", "2", ("layouts",)),
             NavPage("Backtest", "backtest", "k", ("backtest",)),
