@@ -84,7 +84,7 @@ class ServingRow:
     tokens_out: Annotated[int | None, Column("Tokens out", help="Written in answers.")]
     requests: Annotated[int | None, Column("Requests", help="Finished requests.")]
     tokens_per_gpu_hour: Annotated[
-        float | None,
+        int | None,
         Column("Tokens per GPU-h", help="(Tokens in + tokens out) ÷ measured GPU-hours."),
     ]
     cost_per_million_tokens: Annotated[
@@ -271,7 +271,7 @@ def _row(groups: Mapping[str, str], group: _Group) -> ServingRow:
         tokens_out=sums.tokens_out,
         requests=sums.requests,
         tokens_per_gpu_hour=(
-            tokens / hours(sums.measured_of_tokens)
+            round(tokens / hours(sums.measured_of_tokens))
             if tokens is not None and sums.measured_of_tokens
             else None
         ),

@@ -1,7 +1,6 @@
 """Serving: what inference services did with their GPU-hours, and which of them rest."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.http import HttpResponseBase
@@ -16,7 +15,7 @@ from apps.usage.domain.usage_query import GroupingRefused
 from apps.usage.selectors import ServingTime
 from apps.web.components.drawings.base import part_of
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row
-from apps.web.components.formats import NOTHING, Format, money, shown
+from apps.web.components.formats import NOTHING, Format, money
 from apps.web.components.page_query import href, workload_href
 from apps.web.components.plots import Plot, PlotLine, Scale
 from apps.web.components.tables import Column, Table, TableRow, declared_columns
@@ -47,6 +46,7 @@ _WORDS = {
 }
 _HOUR = timedelta(hours=1)
 _MOST_ROWS = 48
+_MILLION = 1_000_000
 
 
 @page
@@ -181,17 +181,22 @@ def _times(reading: QuerySession) -> list[ServingTime]:
 
 
 def _plots(times: Sequence[ServingTime], reading: QuerySession) -> list[Plot]:
-    """Return replicas and what they did, by hour, one above the other."""
+    """Return replicas and their load by hour, side by side: tokens, or requests without these."""
     if not times:
         return []
-    replicas = Column("replicas", "Replicas", Format.COUNT)
-    requests = Column("requests", "Requests", Format.COUNT)
-    tokens = Column("tokens", "Tokens", Format.COUNT)
-    return [_plot(column, times, reading) for column in (replicas, requests, tokens)]
+    replicas = {one.hour: one.replicas for one in times}
+    load = {one.hour: None if one.tokens is None else one.tokens / _MILLION for one in times}
+    label = Column("million_tokens", "Million tokens", Format.DECIMAL)
+    if not any(value is not None for value in load.values()):
+        label = Column("requests", "Requests", Format.COUNT)
+        load = {one.hour: one.requests for one in times}
+    return [
+        _plot(Column("replicas", "Replicas", Format.COUNT), replicas, reading),
+        _plot(label, load, reading),
+    ]
 
 
-def _plot(column: Column, times: Sequence[ServingTime], reading: QuerySession) -> Plot:
-    known: dict[datetime, float | None] = {one.hour: getattr(one, column.key) for one in times}
+def _plot(column: Column, known: Mapping[datetime, float | None], reading: QuerySession) -> Plot:
     window = Window(reading.window.start, reading.window.end)
     scale = Scale.up_to(window, max((value or 0 for value in known.values()), default=0))
     hours = [hour.start for hour in window.hours()]
@@ -200,24 +205,22 @@ def _plot(column: Column, times: Sequence[ServingTime], reading: QuerySession) -
     title = f"{column.label} by hour"
     empty = "No server of this range exports it."
 
-    def rows(some: Sequence[ServingTime] = times) -> list[TableRow]:
-        return [TableRow({"hour": one.hour, column.key: known[one.hour]}) for one in some]
+    values = list(known.items())
+
+    def rows(some: Sequence[tuple[datetime, float | None]] = values) -> list[TableRow]:
+        return [TableRow({"hour": at, column.key: value}) for at, value in some]
 
     table = Table(
         id=f"{column.key}-hours",
         title=title,
         columns=(Column("hour", "Hour", Format.HOUR), column),
-        rows=rows(times[-_MOST_ROWS:]),
+        rows=rows(values[-_MOST_ROWS:]),
         zone=reading.choice.zone,
         empty=empty,
         ordered=True,
     )
-    if len(times) > _MOST_ROWS:
-        table = part_of(table, len(times), rows, which="last")
-    upwards = [
-        replace(one, text=shown(tick, Format.NUMBER, reading.choice.zone))
-        for one, tick in zip(scale.upwards(), scale.ticks, strict=True)
-    ]
+    if len(values) > _MOST_ROWS:
+        table = part_of(table, len(values), rows, which="last")
     return Plot(
         id=column.key,
         title=title,
@@ -225,6 +228,6 @@ def _plot(column: Column, times: Sequence[ServingTime], reading: QuerySession) -
         table=table,
         curves=[PlotLine(column.label, "plot-used", path)] if path else (),
         across=scale.across(reading.choice.zone),
-        upwards=upwards,
+        upwards=scale.upwards(),
         empty=empty,
     )
