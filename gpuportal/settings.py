@@ -463,6 +463,8 @@ SPECTACULAR_SETTINGS = {
         "VerdictEnum": ["too-early", "came", "partly", "did-not-come"],
         "SimulationStateEnum": ["queued", "done", "failed"],
         "PreflightVerdictEnum": ["starts", "waits", "never"],
+        "SourceEnum": ["ResourceQuota", "ClusterQueue", "Queue", "KaiQueue"],
+        "LimitSourceEnum": ["ResourceQuota", "ClusterQueue", "Queue"],
     },
 }
 
