@@ -57,7 +57,11 @@ def queue_name(metadata: JsonObject) -> str:
 
 
 def _first(found: JsonObject, keys: tuple[str, ...]) -> str:
-    return next((text(found[key]) for key in keys if text(found.get(key))), "")
+    # A loop: most objects have none of the keys, of which a snapshot asks thrice for each pod.
+    for key in keys:
+        if key in found and (own := text(found[key])):
+            return own
+    return ""
 
 
 # A span in which a container ran; the end of one that still runs is None.

@@ -1,7 +1,7 @@
 """Rows of the pod ledger: ids of names, pods and node intervals, written many at once."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -76,13 +76,26 @@ def upsert(
         places = ", ".join(["%s"] * len(columns))
         cursor.executemany(
             f"INSERT INTO {table} ({names}) VALUES ({places}) {conflict}",  # noqa: S608
-            [[_plain(row[column]) for column in columns] for row in rows],
+            # Most values are stored as they are: half a million calls would tell so.
+            [
+                [
+                    value if type(value) in _AS_IT_IS else _plain(value)
+                    for value in map(row.__getitem__, columns)
+                ]
+                for row in rows
+            ],
         )
+
+
+_AS_IT_IS = frozenset({str, int, float, bool, type(None)})
 
 
 def _plain(value: Any) -> Any:
     """Return a value as SQLite stores it."""
     if isinstance(value, datetime):
+        if value.tzinfo is UTC:
+            # What Django comes to by way of the connection, whose times are UTC too.
+            return value.replace(tzinfo=None).isoformat(" ")
         return connection.ops.adapt_datetimefield_value(value)
     return _encode(value).decode() if isinstance(value, dict | list) else value
 
