@@ -429,6 +429,9 @@ def _group_name(groups: Sequence[str], record: Mapping[str, Any]) -> str:
 
 def _filters(query: dict[str, Any]) -> PendingFilters:
     names: dict[str, Any] = {
-        f.name: tuple(query.get(f.name, ())) for f in fields(PendingFilters) if f.name != "text"
+        f.name: tuple(query.get(f.name, ()))
+        for f in fields(PendingFilters)
+        # No parameters of the API: a text is of pages, and ids are of no reader.
+        if f.name not in ("text", "workload_ids")
     }
     return PendingFilters(**names)
