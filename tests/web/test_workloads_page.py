@@ -3,9 +3,11 @@
 import re
 from collections.abc import Callable
 
+from django.db.models import F
 from django.test import Client
 
 from apps.accounts.models import User
+from apps.usage.models import PodHour, TeamDay, TeamHour, WorkloadDay
 from tests.factories import Portal
 from tests.web.conftest import HOURLY
 from tests.web.pages import check_explained, records_of, text_of
@@ -64,6 +66,16 @@ def test_a_range_without_data_says_so(admin: Client) -> None:
     assert "No hour of this window is collected." in page
     assert "No workload held a GPU" not in page
     assert words(page).count("no data") == 5
+
+
+def test_without_metrics_no_unused_time_is_no_zero(admin: Client) -> None:
+    found = ("idle", "underused", "busy", "not_running")
+    held = F("idle") + F("underused") + F("busy") + F("not_running") + F("unmeasured")
+    for table in (PodHour, WorkloadDay, TeamHour, TeamDay):
+        table.objects.update(unmeasured=held, **dict.fromkeys(found, 0))
+    page = words(text_of(admin, LIST))
+    for figure in ("Utilization", "Unused allocation", "Unused cost"):
+        assert f"{figure} no data" in page
 
 
 def test_hours_without_data_are_in_no_average(admin: Client) -> None:

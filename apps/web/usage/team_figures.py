@@ -273,6 +273,9 @@ def unused_figure(scope: TeamScope, *, of_cost: bool = False) -> KeyFigure:
     link = explain_href("not_busy_gpu_hours", scope.query)
     if cost is None:
         return KeyFigure("Unused", gpus, basis="average", href=link, note="no price")
+    if cost.ratio is None and cost.known and not cost.unused:
+        # Nothing was measured: that no unused time was found is no zero.
+        return no_data("Unused", "No metrics of these teams in this time.")
     share = "" if cost.ratio is None else formats.percent(cost.ratio)
     whole = f"of {formats.money(money(cost.known), cost.currency)}"
     return KeyFigure(

@@ -36,6 +36,7 @@ from apps.web.usage.comparison import known_hours
 
 _TAKES = ("tier", "team", "namespace", "gpu_model", "capacity_type")
 _DRAWN = 40
+_NO_METRICS = "No metrics in this window."
 _NO_HOURS = "No hour of this window is collected."
 _MONEY, _TOTAL_MONEY = "unused_cost", "cost"
 VERDICTS = {
@@ -151,6 +152,8 @@ def _figures(
     count = len({key_of(row)[:3] for row in rows})
     query = reading.query
     utilization = whole.utilization_ratio
+    # Where nothing was measured, no unused time that was found is no zero.
+    unknown = utilization is None and whole.allocated > 0 and not whole.not_used
     return figure_row(
         KeyFigure("Workloads", f"{count:,}", basis="in range")
         if gpus is not None
@@ -171,7 +174,7 @@ def _figures(
             href=explain_href("utilization_ratio", query),
         )
         if utilization is not None
-        else no_data("Utilization", "No metrics in this window."),
+        else no_data("Utilization", _NO_METRICS),
         KeyFigure(
             "Unused allocation",
             f"{hours(whole.not_used):,.0f}",
@@ -180,8 +183,8 @@ def _figures(
             href=explain_href("not_busy_gpu_hours", query),
             note=_share_text(unused_ratio(whole), "of the GPU-hours"),
         )
-        if gpus is not None
-        else no_data("Unused allocation", _NO_HOURS),
+        if gpus is not None and not unknown
+        else no_data("Unused allocation", _NO_METRICS if unknown else _NO_HOURS),
         _unused_money(costs),
         name="Workloads",
     )
@@ -201,6 +204,8 @@ def _unused_money(costs: Costs) -> KeyFigure:
             cost.measured += one.measured
     if not sums:
         return no_data("Unused cost", "No hour of this window has a price.")
+    if all(one.total > 0 and not (one.measured or one.unused) for one in sums.values()):
+        return no_data("Unused cost", _NO_METRICS)
     text = money_text([sums[name] for name in sorted(sums)], "unused")
     share = next(iter(sums.values())).unused_ratio if len(sums) == 1 else None
     return KeyFigure("Unused cost", text, note=_share_text(share, "of the cost"))
