@@ -3,7 +3,6 @@ from collections.abc import Iterator
 from django.apps import AppConfig
 from prometheus_client.metrics_core import Metric
 
-from gpuportal.sqlite_times import keep_times
 from gpuportal.telemetry.metrics_server import add_source
 
 
@@ -12,7 +11,6 @@ class OperationsConfig(AppConfig):
 
     def ready(self) -> None:
         add_source(_portal_series)
-        keep_times()
 
 
 def _portal_series() -> Iterator[Metric]:
