@@ -35,8 +35,8 @@ _TEXTS: Mapping[Assumption, str] = {
         "labels and taints that the watch found later."
     ),
     Assumption.LABELS_UNKNOWN: (
-        "Labels and taints of nodes that no watch saw are unknown, but for those of their tier. "
-        "Work that selects nodes is not placed exactly on them."
+        "Of nodes that no watch ever saw, labels and taints are unknown, but for those of their "
+        "tier. Work that selects nodes is not placed exactly on them."
     ),
     Assumption.PENDING_FROM_SERIES: (
         "From series: queue times before the first watch, from creation to binding of pods. "
@@ -47,7 +47,7 @@ _TEXTS: Mapping[Assumption, str] = {
         "up is unknown, and lasts as long as it did."
     ),
     Assumption.LIMITS_UNKNOWN: (
-        "Limits of queues and namespaces before the first watch are unknown: none is applied."
+        "On clusters without a watch, limits of queues and namespaces are unknown: none is applied."
     ),
     Assumption.LIMITS_AS_WATCHED: (
         "Limits of queues and namespaces before the first watch are taken to be as it found them. "
