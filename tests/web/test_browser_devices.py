@@ -41,7 +41,7 @@ def test_devices_are_narrowed_found_and_opened(
 
 
 # Administrators have the approvals, users and the audit besides.
-@pytest.mark.parametrize(("person", "pages"), [("ada", 24), ("cleo", 29)])
+@pytest.mark.parametrize(("person", "pages"), [("ada", 25), ("cleo", 30)])
 def test_the_pages_are_behind_one_button_of_a_phone(
     served: str, screen: Screen, person: str, pages: int
 ) -> None:

@@ -167,7 +167,10 @@ def test_filters_narrow_the_list_and_its_file(query: str, left: list[str], admin
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("source=Bag", "There is no source “Bag”; there are: ResourceQuota, ClusterQueue, Queue."),
+        (
+            "source=Bag",
+            "There is no source “Bag”; there are: ResourceQuota, ClusterQueue, Queue, KaiQueue.",
+        ),
         ("show=%3Cb%3E", "There is no show “<b>”"),
     ],
 )
