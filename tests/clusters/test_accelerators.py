@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.clusters.adapters.kubernetes.shapes import Decoders
 from apps.clusters.domain.accelerators import MEMORY_LABEL, Offer, counted_once, held_by_memory
 from apps.clusters.domain.pods.kube_objects import node_state, pod_record
 from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodSource
@@ -24,20 +25,29 @@ GIVEN = "hami.io/vgpu-devices-allocated"
 GPU_MIB = 32_768
 
 
+def as_read(plural: str, item: dict[str, Any]) -> dict[str, Any]:
+    """Return an object as the watch has it: with what is decoded of the server's answer."""
+    found: dict[str, Any] = Decoders(plural).item.decode(orjson.dumps(item))
+    return found
+
+
 def neuron_node(*, devices: int = 16, cores: int = 32) -> dict[str, Any]:
     amounts = {DEVICE: str(devices), OLD_DEVICE: str(devices), CORE: str(cores), "cpu": "128"}
     labels = {"karpenter.k8s.aws/instance-accelerator-name": "trainium"}
-    return {
+    node = {
         "metadata": {"name": "trn-1", "labels": labels},
         "status": {"capacity": amounts, "allocatable": amounts},
     }
+    return as_read("nodes", node)
 
 
 def hami_node(register: str, *, units: str = "20", left: str = "20") -> dict[str, Any]:
-    return {
-        "metadata": {"name": "hami-1", "annotations": {REGISTER: register}},
+    annotations = {REGISTER: register, "csi.volume.kubernetes.io/nodeid": "{}"}
+    node = {
+        "metadata": {"name": "hami-1", "annotations": annotations},
         "status": {"capacity": {GPU: units}, "allocatable": {GPU: left}},
     }
+    return as_read("nodes", node)
 
 
 def registered(*healthy: bool) -> str:
@@ -130,7 +140,7 @@ def test_an_annotation_that_cannot_be_read_leaves_the_units(register: str) -> No
 def hami_pod(given: str, units: str = "1") -> dict[str, Any]:
     amounts = {GPU: units, "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
     annotations = {GIVEN: given} if given else {}
-    return {
+    pod = {
         "metadata": {
             "uid": "uid-1",
             "namespace": "vision",
@@ -141,6 +151,7 @@ def hami_pod(given: str, units: str = "1") -> dict[str, Any]:
         "spec": {"containers": [{"name": "main", "resources": {"limits": amounts}}]},
         "status": {},
     }
+    return as_read("pods", pod)
 
 
 def held(given: str, units: str = "1") -> dict[str, float]:

@@ -19,9 +19,11 @@ Annotations = TypedDict(
         "scheduling.volcano.sh/group-name": str,
         "scheduling.volcano.sh/queue-name": str,
         "volcano.sh/queue-name": str,
+        "hami.io/vgpu-devices-allocated": str,
     },
     total=False,
 )
+NodeAnnotations = TypedDict("NodeAnnotations", {"hami.io/node-nvidia-register": str}, total=False)
 ListMeta = TypedDict("ListMeta", {"resourceVersion": str, "continue": str}, total=False)
 T = TypeVar("T")
 
@@ -46,9 +48,15 @@ class MetaShape(TypedDict, total=False):
 
 
 class MarkedMetaShape(MetaShape, total=False):
-    """Metadata with those annotations that name a gang or a queue; the others are long."""
+    """Metadata with the annotations of a gang, a queue or given GPUs; the others are long."""
 
     annotations: Annotations | None
+
+
+class NodeMetaShape(MetaShape, total=False):
+    """Metadata with the annotation in which HAMi lists a node's GPUs."""
+
+    annotations: NodeAnnotations | None
 
 
 class ConditionShape(TypedDict, total=False):
@@ -271,7 +279,7 @@ class NodeStatusShape(TypedDict, total=False):
 
 
 class NodeShape(TypedDict):
-    metadata: MetaShape
+    metadata: NodeMetaShape
     spec: NotRequired[NodeSpecShape | None]
     status: NotRequired[NodeStatusShape | None]
 
