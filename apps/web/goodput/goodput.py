@@ -75,7 +75,10 @@ def goodput(request: PageRequest) -> HttpResponseBase:
 
 
 def _nothing_lost(found: GoodputLedger) -> str:
-    return "No work was lost in this window." if found.is_watched else _NOT_WATCHED
+    if not found.is_watched:
+        return _NOT_WATCHED
+    part = "what a watch saw of this window" if found.unwatched else "this window"
+    return f"No work was lost in {part}."
 
 
 def _figures(found: GoodputLedger) -> FigureRow:

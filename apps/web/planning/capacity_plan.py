@@ -66,6 +66,7 @@ def plan_list(request: PageRequest) -> HttpResponseBase:
         figures=_overview(rows, reading),
         tables=[_plan_table(rows, reading)],
         newest=max((plan.computed_at for plan in plans), default=None),
+        replayed=_replayed(plans),
     )
 
 
@@ -93,14 +94,31 @@ def _sum_of(
         return no_data(label, NOT_COMPUTED if not rows else _FEW_DAYS)
     own = [row for row in rows if row.action is action]
     gpus = sum(row.action_gpus or 0 for row in own)
-    tiers = f"{len(own)} tier{'' if len(own) == 1 else 's'}"
+    known = [_tiers(len(own))] if own else []
+    # What is not known of a tier is no zero of it.
+    if unknown := len({row.tier for row in rows if not row.action}):
+        known.append(f"no data of {_tiers(unknown)}")
+        if not own:
+            return no_data(label, f"There is {known[0]}.")
     return KeyFigure(
         label,
         gpus_text(gpus),
         "GPUs",
-        note=tiers if own else "",
+        note=", ".join(known),
         tone=tone if own else Tone.NONE,
     )
+
+
+def _tiers(count: int) -> str:
+    return f"{count} tier{'' if count == 1 else 's'}"
+
+
+def _replayed(plans: Sequence[TierCapacityPlan]) -> str:
+    """Return how many days the plans rest on; empty where nothing was replayed."""
+    days = sorted({plan.outlook.replayed_days for plan in plans} - {0})
+    if not days:
+        return ""
+    return f"{days[0]} to {days_words(days[-1])}" if len(days) > 1 else days_words(days[0])
 
 
 def _cost_of(rows: Sequence[CapacityPlanRow]) -> KeyFigure:
