@@ -186,13 +186,7 @@ def recorded_demand(cluster: str, window: Window, *, visibility: Visibility) -> 
         start=start,
         end=end,
     )
-    own = ReplayCluster(
-        nodes,
-        queues.queues,
-        queues.cohorts,
-        {name: labels.known(own) for name, own in queues.flavors.items()},
-        queues.namespace_quotas,
-    )
+    own = _replayed_cluster(nodes, queues, labels)
     return RecordedDemand(
         window=window,
         works=tuple(_with_delays(works, own, (start, end))),
@@ -200,6 +194,18 @@ def recorded_demand(cluster: str, window: Window, *, visibility: Visibility) -> 
         cluster=own,
         left_out={**works.left_out, **({SHARED_CLAIM: shared} if shared else {})},
         assumptions=assumptions,
+    )
+
+
+def _replayed_cluster(
+    nodes: tuple[ReplayNode, ...], queues: RecordedQueues, labels: NodeLabels
+) -> ReplayCluster:
+    return ReplayCluster(
+        nodes,
+        queues.queues,
+        queues.cohorts,
+        {name: labels.known(own) for name, own in queues.flavors.items()},
+        queues.namespace_quotas,
     )
 
 
