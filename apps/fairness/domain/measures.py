@@ -181,14 +181,15 @@ class NanoSums:
 
 
 def nano_sums(measured: Measured) -> NanoSums:
-    """Return the sums of all slots; what is borrowed is parted, and what is lent follows from it.
+    """Return the sums of all slots.
 
-    A part is rounded so that the parts of each borrower sum to what it borrowed.
+    What each team borrowed is split by its sources, and the parts are rounded so that they sum to
+    it. What is lent follows from these parts.
     """
     slots, lending = measured.slots, measured.lending
     hours = slots.hours
     borrowed = _nano(hours @ lending.borrowed)
-    # Of a borrower's parts the lenders' are taken together: who lent what is parted below.
+    # All lenders count as one source here; the lines below split that among them.
     sources = borrowed_from(_joined(lending), hours)
     pool, overdrawn, from_lenders = apportion(
         np.stack([sources.pool, sources.overdrawn, sources.lender[0]]), borrowed

@@ -15,6 +15,7 @@ from typing import Final
 from apps.pending.domain.day_sums import nearest_rank
 
 TARGET: Final = 0.95
+# Written out: 1 − 0.95 is more than 0.05 in floats, and a miss of 5 % is to burn at exactly 1.
 _ALLOWED: Final = 0.05
 FEWEST_MISSED: Final = 3
 """A rate of fewer pieces of work is chance: the workbook's advice for services with low traffic."""
@@ -42,6 +43,7 @@ class BurnRule:
 
     def threshold(self, over: timedelta) -> float:
         """Return the burn rate for an objective over that time; at least that of a linear pace."""
+        # Over few days the formula falls below 1, at which the budget lasts to its end.
         return max(1.0, self.budget * (over / self.long))
 
 
@@ -82,12 +84,13 @@ class WorkCounts:
 
 
 def burn_of(spans: Mapping[timedelta, WorkCounts], over: timedelta) -> Burn:
-    """Return the most urgent burn of which a rule holds; `spans` has the counts of SPANS."""
+    """Return the most urgent burn whose rule holds; `spans` has the counts of each of SPANS."""
     found = {
         rule.burn
         for rule in RULES
         if spans[rule.long].missed >= FEWEST_MISSED
         and _burns(spans[rule.long], rule, over)
+        # The long window stays above its threshold for hours after the trouble has ended.
         and _burns(spans[rule.short], rule, over)
     }
     return next((burn for burn in (Burn.FAST, Burn.SLOW) if burn in found), Burn.NONE)
@@ -99,13 +102,14 @@ def _burns(counts: WorkCounts, rule: BurnRule, over: timedelta) -> bool:
 
 
 def summed_spans(bands: Iterable[tuple[timedelta, WorkCounts]]) -> dict[timedelta, WorkCounts]:
-    """Return the counts of each of SPANS from those of bands; a band is in each span not shorter.
+    """Return the counts of each of SPANS from those of bands.
 
-    A band is named by the shortest span that its work ended in.
+    A band is named by the shortest span that its work ended in; it counts in all longer spans too.
     """
     found = dict.fromkeys(SPANS, WorkCounts())
     for band, counts in bands:
         for span in SPANS:
+            # All windows end at the same time, so what ended in one ended in each longer one.
             if band <= span:
                 found[span] += counts
     return found

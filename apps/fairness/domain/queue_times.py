@@ -8,9 +8,9 @@ from apps.pending.domain.day_sums import nearest_rank
 
 @dataclass(slots=True)
 class QueueTimes:
-    """Queue times of a team: seconds → how many of that length ended by a start.
+    """Queue times of a team: seconds → how many queue times of that length ended by a start.
 
-    `waiting_now` is work that is pending at the end, `gave_up` was canceled before its start.
+    `waiting_now` counts work that is pending at the end, `gave_up` work canceled before its start.
     """
 
     ended: Counter[float] = field(default_factory=Counter)

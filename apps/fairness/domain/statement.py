@@ -76,6 +76,7 @@ def sentence(figures: TeamFigures) -> str:
     "entitled to 12, received 15.2, borrowed 3.2 of which 2.0 from speech; missed 40 GPU-hours of
     its fair share while robotics left 6 GPUs idle". Amounts that round to 0 are left out.
     """
+    # All amounts are printed as means over these hours.
     if not figures.hours:
         raise ValueError("a statement needs a window that is not empty")
     words = [
@@ -104,16 +105,19 @@ def _moved(
     shown = [part for part in parts if _shows(part.amount, figures)]
     whole = _mean(gpu_hours, figures)
     named = [f"{_mean(part.amount, figures)} {way} {part.team}" for part in shown]
+    # One source of all: "borrowed 3.2 from speech", not "borrowed 3.2 of which 3.2 from speech".
     if len(shown) == 1 and _mean(shown[0].amount, figures) == whole:
         return [f"{verb} {named[0]}"]
     return [f"{verb} {whole}" + (f" of which {_listed(named)}" if named else "")]
 
 
 def _denial(figures: TeamFigures) -> str:
+    # GPU-hours, not a mean: over a week a few of them would round to 0 GPUs.
     if round(figures.denied_gpu_hours, 1) <= 0:
         return "no unmet fair share" if figures.demand_gpu_hours else "no demand"
     words = f"missed {_hours(figures.denied_gpu_hours)} GPU-hours of its fair share"
     if figures.idle_meanwhile and round(figures.idle_meanwhile[0].amount, 1) > 0:
+        # The largest: parts are in that order, and one name is enough for a sentence.
         team, gpus = figures.idle_meanwhile[0]
         number = _bare(gpus)
         words += f" while {team} left {number} {'GPU' if number == '1' else 'GPUs'} idle"
@@ -125,6 +129,7 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def _shows(gpu_hours: float, figures: TeamFigures) -> bool:
+    # By the printed digit: else the sentence would have parts of 0.0.
     return round(gpu_hours / figures.hours, 1) > 0
 
 

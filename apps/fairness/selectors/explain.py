@@ -37,6 +37,7 @@ from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, FigureInput, FigureUnit, RowColumn
 
 ORIGIN = "Sums of each half hour, kept by hour and by local day."
+# The second begins with the first, so it is always tested before the prefix is cut off.
 _MEAN, _MEAN_IDLE = "mean_", "mean_idle_beside"
 _MEANS = tuple(_MEAN + name for name in ("entitled", "allocated", "borrowed", "lent"))
 _SMALL_LOANS: Mapping[str, str] = {
@@ -47,6 +48,7 @@ OF_TIER_AND_TEAM = (*_MEANS, *_SMALL_LOANS, _MEAN_IDLE, IDLE_MEANWHILE)
 _INDICES = ("jain_index", "jain_allocation_ratio")
 _QUEUE_TIMES = ("team_queue_time_p50", "team_queue_time_p95")
 _DOMINANT = "dominant_share"
+# As in `domain.shares`: the teams that the index leaves out are in no row of it either.
 _NOTHING = 1e-9
 
 
@@ -167,6 +169,7 @@ def _explain_stored_sum(
     rows = list(_stored_rows(of, tiers, parts, filters.team, (other,) if other else ()))
     grades = {}
     if len(filters.tier) == 1:
+        # Hours are counted by tier; those of several tiers would be added up without a meaning.
         own = next(iter(tier_sums(parts, tiers).values()), TierSums()).hours()
         grades = {"known": float(own.watched), "estimated": float(own.estimated)}
     return Explained(
@@ -201,14 +204,17 @@ def _stored_rows(
     """Yield what is kept: of `teams`, and of loans those that `others` gave. Three queries."""
     names, who = team_names(), of.tables.teams
     asked = Q(tier_id__in=list(tiers))
+    # Of a loan: borrowers are `teams`, lenders `others`. Tiers have no team, and teams no other.
     for name, chosen in zip(reversed(who), (teams, others), strict=False):
         if chosen:
             asked &= Q(**{f"{name}__in": [pk for pk, own in names.items() if own in chosen]})
+    # Rows of a few teams are found by day and hour, those of all by spans.
     own_parts = (parts.team_days, parts.team_hours) if teams else (parts.days, parts.hours)
     for model, where, time in zip(of.tables.models, own_parts, ("day", "hour"), strict=True):
         if where is None:
             continue
         keys = (time, "tier_id", *(f"{name}_id" for name in who))
+        # A row is kept where any amount is not 0; this one may be.
         found = model.objects.filter(where, asked).exclude(**{of.column: 0}).order_by(*keys)
         for at, tier, *ids, nano in found.values_list(*keys, of.column):
             of_row = {name: names.get(pk, UNASSIGNED) for name, pk in zip(who, ids, strict=True)}
@@ -224,6 +230,7 @@ def _stored_rows(
 def _small_loans(figure: str, window: Window, filters: FairnessFilters) -> Explained:
     given = figure == "small_loans_given"
     (team,), anybody = filters.team, replace(filters, team=())
+    # Given loans are those of all borrowers from this team, so the team is the lender here.
     loans = (
         _explain_stored_sum("loan", window, anybody, team)
         if given
@@ -237,6 +244,7 @@ def _small_loans(figure: str, window: Window, filters: FairnessFilters) -> Expla
         figure=figure,
         label="Small loans",
         meaning="Of each hour and day the largest loans are told apart. These are the others.",
+        # What is left when the kept loans are taken from the sums, which include all loans.
         value=whole - sum(parts) - float(loans.value or 0),
         formula=_SMALL_LOANS[figure],
         inputs=[
@@ -249,6 +257,7 @@ def _small_loans(figure: str, window: Window, filters: FairnessFilters) -> Expla
 def _mean_idle(window: Window, filters: FairnessFilters, other: str) -> Explained | None:
     tiers, names = tier_names(filters.tier), team_names()
     ids = {own: pk for pk, own in names.items() if own in (*filters.team, other)}
+    # The name of a team that is gone must not read as a mean of 0.
     if not tiers or not {*filters.team, other} <= ids.keys():
         return None
     span = Q(hour__gte=window.start, hour__lt=window.end, tier_id__in=list(tiers))
@@ -363,6 +372,7 @@ def _dominant_share(
                 "tier": tier,
                 "allocated": allocated,
                 "capacity": capacity,
+                # As in `dominant_shares`: a tier without capacity has no share.
                 "x": allocated / capacity if capacity else 0.0,
             }
             for tier, allocated, capacity in tier_parts(window, found.team_id)
@@ -400,7 +410,7 @@ def _index(figure: str, tier: TierFairness) -> Explained:
 def explain_jain(
     figure: str, value: float | None, teams: Iterable[tuple[str, float, float]], *, below: str
 ) -> Explained:
-    """Explain Jain's index over (team, allocated, what that is divided by)."""
+    """Explain Jain's index over (team, allocated, divisor); no divisor is 0."""
     rows = [
         {"team": team, "allocated": allocated, "below": amount, "x": allocated / amount}
         for team, allocated, amount in teams
@@ -431,6 +441,7 @@ def _hours(tier: TierFairness) -> dict[str, float]:
 
 def _usage_factor(team: str, at: datetime, *, now: datetime) -> Explained | None:
     parts, names = usage_parts(at, now=now), team_names()
+    # Only teams that used or are entitled to something have a factor.
     ids = {names.get(pk, ""): pk for pk in parts.used}
     if team not in ids:
         return None

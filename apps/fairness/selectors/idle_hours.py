@@ -85,6 +85,7 @@ def idle_entitlement(
     short = dict(
         rows.filter(denied__gt=0)
         .values_list("tier_id")
+        # Several teams may be short in one hour.
         .annotate(short_hours=Count("hour", distinct=True))
     )
     sums = {f"sum_{name}": Sum(part) for name, part in _PARTS.items()}
@@ -92,6 +93,7 @@ def idle_entitlement(
     for tier, team, *parts in (
         _while_others_are_short(rows).values_list("tier_id", "team_id").annotate(**sums)
     ):
+        # Rounded amounts may leave a nano-GPU-hour below 0.
         free, unused = (hours(max(0, int(part))) for part in parts)
         if free or unused:
             found[tier].append(TeamIdle(teams.get(team, UNASSIGNED), free, unused))
@@ -108,7 +110,7 @@ def idle_entitlement(
 def _while_others_are_short(rows: QuerySet[TeamFairnessHour]) -> QuerySet[TeamFairnessHour]:
     """Return the rows of teams that are not short themselves, in hours in which another one is.
 
-    A team with unmet fair share is no holder of what others lack, whatever part of its own idles.
+    A team with unmet fair share holds nothing that others lack, even where some of it is idle.
     """
     short = TeamFairnessHour.objects.filter(
         tier=OuterRef("tier"), hour=OuterRef("hour"), denied__gt=0

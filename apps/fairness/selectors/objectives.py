@@ -50,13 +50,13 @@ from gpuportal.queries import BatchQuery, read_once
 _INSTANT = timedelta(seconds=1)
 _POD = "Pod"
 _MADE_WITHIN_SECONDS = 300
-"""So long after work was let in its pods are made; later ones wait for themselves."""
+"""Pods created within this time of an admission belong to it; later ones count on their own."""
 _SPAN_SECONDS = _MADE_WITHIN_SECONDS + 1
-"""Times are in whole seconds: the last of them is in the span."""
+"""Spans are half-open and times whole seconds: this includes the last one."""
 _LAG = timedelta(hours=2)
-"""Clusters without API access are known by the hour, some time after it has ended."""
+"""Without API access pending work is known by whole hours, some time after each has ended."""
 _NEAR = timedelta(days=7)
-"""A tier that a cluster had so many days before it was known last is still one of its."""
+"""A cluster has a tier that it had within so many days before it was last known."""
 _SPACE = "workload__namespace_id"
 
 
@@ -72,6 +72,7 @@ def team_queue_times(
     `waiting_now` counts the work that was pending at the end of the window, or now; nothing where
     `now` is None.
     """
+    # Windows are half-open: their last second still belongs to them.
     teams = _teams_at(window.end - _INSTANT)
     found: dict[tuple[int, int], QueueTimes] = defaultdict(QueueTimes)
     over = Episode.objects.filter(
@@ -80,6 +81,7 @@ def team_queue_times(
     for tier, space, wait, count in ended_queue_times(over, window, ("tier_id", _SPACE)):
         found[tier, teams[space]].ended[float(wait)] += count
     if now is not None:
+        # Nothing is known of what will be pending at the end of a window that lasts.
         lasting = pending_at(min(window.end, now)).filter(episode__tier__in=tiers)
         keys = ("episode__tier_id", f"episode__{_SPACE}")
         for tier, space, count in lasting.values_list(*keys).annotate(Count("pk")):
@@ -108,17 +110,18 @@ def dark_tiers(window: Window, tiers: Collection[int], *, now: datetime) -> froz
 def ended_queue_times(
     over: QuerySet[Episode], window: Window, keys: tuple[str, str]
 ) -> Iterator[tuple[Any, Any, int, int]]:
-    """Yield two keys and the seconds of queue times that ended by a start, and their count.
+    """Yield both keys, the seconds of queue times that ended by a start, and how many there are.
 
     `over` are the episodes that ended within the window, `keys` columns or annotations of them.
     At most five queries.
 
-    Work that was let in is read first: pods of nearly all workloads were made for none, and are
-    counted by the database; only those of the others are looked at one by one.
+    Admitted work is read first. Most workloads have none, and the database counts their pods; only
+    the pods of workloads with admitted work are looked at one by one.
     """
     started = over.filter(kind=_POD, outcome=Outcome.STARTED.value)
     earliest = started.aggregate(earliest=Min("since"))["earliest"]
     made_within = timedelta(seconds=_MADE_WITHIN_SECONDS)
+    # Work admitted before the window matters where pods that start in it were made for it.
     first = window.start if earliest is None else min(window.start, earliest - made_within)
     let_in = _let_in().filter(until__gte=first, since__lt=window.end)
     spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
@@ -141,6 +144,7 @@ def ended_queue_times(
 
 def _let_in() -> QuerySet[Episode]:
     """Return the work that was admitted after it had been pending beyond its pods."""
+    # An interval of its own that counts: pods that were there already counted for themselves.
     alone = CauseInterval.objects.filter(
         episode=OuterRef("pk"), counts=Counts.SUPPRESSED.value, counted__gt=0
     )
@@ -153,7 +157,7 @@ def _made_for_none(
     spans: Mapping[int, Iterable[tuple[float, float]]],
     keys: tuple[str, str],
 ) -> Iterator[tuple[Any, Any, int, int]]:
-    """Yield the pods, as `ended_queue_times`, not made within the spans of their workload."""
+    """Yield pods created outside the spans of their workload, as `ended_queue_times` does."""
     merged = {workload: union(of_one) for workload, of_one in spans.items()}
     starts = {workload: [start for start, _ in of_one] for workload, of_one in merged.items()}
     rows = pods.annotate(
@@ -162,18 +166,20 @@ def _made_for_none(
     columns = ("workload_id", *keys, "begin", "wait")
     for workload, one, other, begin, wait in rows.values_list(*columns).iterator():
         place = bisect_right(starts[workload], begin)
+        # Spans of a workload are merged, so only the last that begins before can hold the pod.
         if not place or begin >= merged[workload][place - 1][1]:
             yield one, other, wait, 1
 
 
 def pending_at(at: datetime) -> QuerySet[CauseInterval]:
-    """Return the work pending at a moment: an episode has one interval then, and counts as it says.
+    """Return the intervals of work that is pending at a moment: one of each episode.
 
-    What seemed to wait when its cluster was watched last, long before, may be over since.
+    Intervals without an end are left out where their cluster was last known long before: they may
+    be over since.
     """
     lasts = Q(end__gt=at) | (Q(end__isnull=True) & ~Q(episode__cluster__in=list(_dark(at))))
     rows = CauseInterval.objects.filter(lasts, start__lte=at, counts__in=PENDING_COUNTS).order_by()
-    # How much work a queue's demand is made of is not known.
+    # The demand of a queue is an amount of GPUs: how many pieces of work it is, is not known.
     return rows.exclude(episode__kind=CLUSTER_QUEUE)
 
 
@@ -187,16 +193,17 @@ def _dark(at: datetime) -> dict[int, datetime]:
 
 def _teams_at(at: datetime) -> dict[int, int]:
     """Return whose each namespace is at a moment."""
-    # In a batch with the rest of a page.
+    # A page has read these in one batch with its other small tables.
     spaces = {pk: name for pk, _, name, _ in NAMESPACES.rows()}
     spans = team_spans(Window(at, at + _INSTANT), set(spaces.values()))
     return {pk: spans[name][0].team_id for pk, name in spaces.items()}
 
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+# The most days that the catalog allows an objective.
 _LONGEST = timedelta(days=31)
 _SERVED = ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "InferenceService", "Notebook")
-"""Kinds of work that runs on: what else there is runs to its end, as training does."""
+"""Kinds of work that run without an end; all others run to their end, as training does."""
 
 
 def queue_time_objectives(
@@ -248,6 +255,7 @@ class _TierCounts:
     @property
     def since(self) -> datetime:
         """From when on there was an objective within the window."""
+        # The first objective of a tier may be younger than the days that it counts.
         return min(window.start for _, window in self.spans_of_parts())
 
     @property
@@ -273,11 +281,13 @@ def _tiers_at(at: datetime, since: datetime | None) -> dict[int, _TierCounts]:
     found: dict[int, _TierCounts] = {}
     kept = [_Objective(*row) for row in OBJECTIVES.rows(at, since)]
     for row in kept:
+        # One that ends at this very moment held until then.
         if row.valid_to is None or row.valid_to >= at:
             window = Window(since or at - timedelta(days=row.days), at)
             found[row.tier_id] = _TierCounts(row, window)
     for row in kept:
         own = found.get(row.tier_id)
+        # Earlier objectives of the tier count for what started while they held.
         if own is not None and (row.valid_to is None or row.valid_to > own.window.start):
             own.parts.append(row)
     return found
@@ -296,6 +306,7 @@ OBJECTIVES = BatchQuery(_objectives_since)
 
 
 def _count_ended(tiers: Mapping[int, _TierCounts], window: Window) -> None:
+    # The database sorts work by objective: one query for all tiers and their changes.
     objective = Case(
         *(
             When(
@@ -316,11 +327,12 @@ def _count_ended(tiers: Mapping[int, _TierCounts], window: Window) -> None:
     of = {part.pk: (one, part) for one in tiers.values() for part in one.parts}
     keys = ("objective", "band")
     for pk, band, wait, count in ended_queue_times(over, window, keys):
+        # Else the tier had no objective then, or its own window begins later.
         if pk is not None:
             one, part = of[pk]
             missed = count if wait > part.p95_seconds else 0
             one.bands[timedelta(seconds=band)] += WorkCounts(count, missed)
-    # Else to cancel what waits for too long would make the attainment better.
+    # Otherwise it would improve the attainment to cancel work that is pending for too long.
     for pk, band, wait, count in _canceled(over, keys):
         if pk is not None and wait > of[pk][1].p95_seconds:
             of[pk][0].bands[timedelta(seconds=band)] += WorkCounts(count, count)
@@ -393,9 +405,9 @@ def _row(one: _TierCounts, dark: frozenset[int], estimated: datetime | None) -> 
 
 
 def rising_queue_times(at: datetime, *, visibility: Visibility) -> list[RisingQueueTime]:
-    """Return for tiers of whole GPUs how the queue time of the last day stands to that before.
+    """Return by how much queue times of the last day rose against the seven days before.
 
-    Of work that runs to its end, against the week before. Everybody may see it: `visibility`
+    For tiers of whole GPUs, and work that runs to its end. Everybody may see it: `visibility`
     narrows nothing. At most six queries.
     """
     whole = [

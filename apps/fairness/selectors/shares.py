@@ -86,6 +86,7 @@ def tier_shares(window: Window, tier: str, *, visibility: Visibility) -> TierSha
         TeamShare(names.get(pk, UNASSIGNED), *own)
         for pk, *own in zip(table.teams.tolist(), *columns, strict=True)
     ]
+    # The tables have all teams: an index of those on a page would depend on its filters.
     index = jain_index(
         **{name: amounts[name] for name in ("allocated", "fair_share", "demand")},
     )
@@ -119,13 +120,15 @@ def estimated_before(
         )
     )
     last, first = found["last"], found["first"]
+    # Otherwise one moment could not tell known from estimated hours.
     is_one_span = last is not None and first is not None and last < first
+    # Some hours of the window are pruned: what they were is in no row.
     return first if is_one_span and found["kept"] == counts.known else None
 
 
 @dataclass(frozen=True, slots=True)
 class SharePoint:
-    """Averages of some time in GPUs, over its known hours, of which there are `hours`."""
+    """Averages of a period in GPUs, over its known hours; `hours` is their number."""
 
     allocated: float
     entitlement: float
@@ -137,7 +140,7 @@ class SharePoint:
 class ShareSeries:
     """A team in a tier over time.
 
-    `points` are by the start of the period; a period without any is one of which nothing is known.
+    `points` are by the start of the period. A period without a point has no known hour.
     `estimated` are the periods in which demand is estimated from series, at least in part.
     """
 
@@ -148,11 +151,12 @@ class ShareSeries:
 
     @property
     def average(self) -> SharePoint | None:
-        """The averages over all known hours; a running day weighs as its hours. None of none."""
+        """The averages over all known hours; None where there are none."""
         total = sum(point.hours for point in self.points.values())
         if not total:
             return None
         allocated, entitlement, demand = (
+            # Weighted: the mean of daily means would count an hour of today as a whole day.
             sum(getattr(point, name) * point.hours for point in self.points.values()) / total
             for name in _AMOUNTS
         )
@@ -169,8 +173,9 @@ def share_series(
 ) -> list[ShareSeries]:
     """Return a series for each pair of tier and team that has any share in the window.
 
-    Without names of tiers or teams of all of them: name at least one of both. Sums of GPUs at the
-    level of a team, which everybody may see: `visibility` narrows nothing. At most eight queries.
+    Without names of tiers, or of teams, all are meant; name at least one of both. Sums of GPUs at
+    the level of a team, which everybody may see: `visibility` narrows nothing. At most eight
+    queries.
     """
     names = tier_names(tuple(tiers))
     wanted = set(teams)
@@ -234,7 +239,7 @@ def unmet_demand(
 
 
 def _sum_of(point: SharePoint, amounts: Sequence[int]) -> SharePoint:
-    """Return what a point is with more amounts: hours at a window's edge come one by one."""
+    """Return a point with further amounts added: hours at a window's edge come one by one."""
     known = point.hours
     allocated, entitlement, demand = amounts
     return SharePoint(
@@ -251,6 +256,7 @@ class _Periods:
     def __init__(self, window: Window, *, by_hour: bool) -> None:
         self.by_hour = by_hour
         self.parts = (
+            # As if no day were summed: a series by the hour needs the hours of whole days too.
             plan_of_cover(WindowCover((), [(window.start, window.end)]))
             if by_hour
             else plan_of(window)
@@ -262,6 +268,7 @@ class _Periods:
         """Return the start of the period that an hour is in."""
         if self.by_hour:
             return hour
+        # Many rows share an hour, and finding its local day costs more than a look-up.
         start = self._starts.get(hour)
         if start is None:
             start = self._starts[hour] = self.of_day(day_of(hour, self._zone))
@@ -288,6 +295,7 @@ class _Periods:
                 "tier_id", "day", "hours", "hours_watched"
             ):
                 own = known[tier, self.of_day(day)]
+                # Set, not added: a summed day is never read by the hour as well.
                 own.known, own.watched = count, watched
         return {key: own.hours() for key, own in known.items()}
 
@@ -311,6 +319,7 @@ class _Periods:
         parts, of = self.parts, Q(tier__in=tiers)
         if teams is not None:
             of &= Q(team__in=teams)
+        # By team: what one team holds beyond its demand is not there for another.
         beyond = Sum(Greatest(F("demand") - F("allocated"), 0))
         found: dict[datetime, int] = defaultdict(int)
         if parts.days is not None:
@@ -324,7 +333,7 @@ class _Periods:
             for hour, amount in of_hours.values_list("hour").annotate(beyond=beyond):
                 found[hour] = int(amount)
             return found
-        # A team's day is summed first, as that of whole days is.
+        # Each team's day is summed before it is cut at 0, as in the rows of whole days.
         own: dict[tuple[datetime, int, int], int] = defaultdict(int)
         for hour, tier, team, demand, held in of_hours.values_list(
             "hour", "tier_id", "team_id", "demand", "allocated"
@@ -360,6 +369,7 @@ def tier_days(window: Window, *, visibility: Visibility) -> dict[str, dict[date,
     found: dict[str, dict[date, TierDay]] = defaultdict(dict)
     tiers = TierFairnessDay.objects.filter(in_time).order_by("day", "tier_id")
     for tier, day, known, capacity in tiers.values_list("tier_id", "day", "hours", "capacity"):
+        # Days between the first and the last may not be summed yet.
         if day in summed:
             found[names[tier]][day] = TierDay(
                 known, hours(capacity), hours(int(held.get((tier, day), 0)))

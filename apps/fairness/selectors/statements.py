@@ -117,6 +117,7 @@ def statement(team: str, week: date, *, now: datetime, visibility: Visibility) -
         raise UnknownTeam(f"there is no team {team!r}")
     zone = report().zone
     monday = week - timedelta(days=week.weekday())
+    # From local midnight to local midnight: 167 or 169 hours where the clock changes.
     window = Window(day_start(monday, zone), day_start(monday + _WEEK, zone))
     tiers, known = _tiers(pk, names, window, now)
     earlier = FairnessDay.objects.filter(day__lt=monday).exists()
@@ -128,6 +129,7 @@ def statement(team: str, week: date, *, now: datetime, visibility: Visibility) -
         tiers=tuple(tiers),
         known_hours=known,
         previous=monday - _WEEK if earlier else None,
+        # The running week has a page too, of its hours so far.
         next=monday + _WEEK if monday + _WEEK <= day_of(now, zone) else None,
         hours_available=not FairnessDay.objects.filter(
             pruned=True, day__gte=monday, day__lt=monday + _WEEK
@@ -169,15 +171,16 @@ def _entitled(team: int, window: Window, now: datetime) -> set[int]:
     own = Entitlement.objects.filter(
         holds_after(window.start), something, team=team, valid_from__lt=min(window.end, now)
     )
+    # A week that has not begun: entitlements that are planned for it are not figures of it.
     if window.start >= now:
         return set()
     return set(own.order_by().values_list("tier_id", flat=True))
 
 
 def _known(of_tiers: Mapping[int, TierSums], concerned: Collection[int]) -> int:
-    """Return the known hours of the tier of which least is known.
+    """Return the known hours of the tier with the fewest.
 
-    Of a team that had to do with none, it is known in hours that miss no tier's facts.
+    A team without any tier is known to have none in the hours in which no tier is missing.
     """
     if concerned:
         return min(of_tiers.get(tier, TierSums()).known for tier in concerned)
@@ -233,10 +236,12 @@ def _idle_meanwhile(
     counts = dict(own.order_by().values_list("tier_id").annotate(Count("pk")))
     found = {}
     for tier, count in sorted(counts.items()):
+        # Tier by tier: each has other hours with unmet fair share.
         during = own.filter(tier=tier).order_by().values("hour")
         others = TeamFairnessHour.objects.filter(tier=tier, hour__in=during, idle__gt=0).exclude(
             team=team
         )
         sums = others.order_by().values_list("team_id").annotate(Sum("idle"))
+        # A mean over all these hours, also those in which the other team had nothing idle.
         found[tier] = _largest_first({who: int(idle) // count for who, idle in sums}, names)
     return found

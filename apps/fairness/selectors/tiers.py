@@ -65,6 +65,7 @@ Loans = Mapping[tuple[int, int], int]
 """(lender, borrower) → nano-GPU-hours."""
 _SMALLEST_LOAN = 1000
 """Nano-GPU-hours: what rounding may leave between the loans told and their sums."""
+# As `jain_index`: a fair share of one nano-GPU-hour is what rounding may leave of none.
 _WITH_DEMAND = Q(demand__gt=0, fair_share__gt=1)
 _ENTITLED = Q(entitlement__gt=0)
 _NOBODY = table_of(())
@@ -90,9 +91,9 @@ def fairness_rows(
 def fairness_history(
     window: Window, *, now: datetime, visibility: Visibility
 ) -> list[TierFairness]:
-    """Return the same, but for what is of the end of the window alone.
+    """Return the same rows without what holds at the end of the window alone.
 
-    `waiting_now`, `usage_factor` and `usage_known` are None: a month that is over is not asked for
+    `waiting_now`, `usage_factor` and `usage_known` are None: reports of past months do not show
     them. At most seventeen queries.
     """
     return tier_rows(window_sums(window, ()), now=now, at_end=False)
@@ -124,7 +125,7 @@ def tier_rows(
 ) -> list[TierFairness]:
     """Return the rows of tiers whose teams' sums were read already.
 
-    Without `at_end` what is of the end of the window alone is None.
+    Without `at_end`, what holds at the end of the window alone is None.
     """
     window, tiers = read.window, read.tiers
     of_tiers = tier_sums(read.parts, tiers)
@@ -133,6 +134,7 @@ def tier_rows(
     factors = usage_factor_of_teams(min(window.end, now), now=now) if at_end else None
     found = []
     for tier, name in tiers.items():
+        # Teams may wait for a tier of which no hour is computed yet.
         asked = {team: wait for (of_tier, team), wait in waits.items() if of_tier == tier}
         if tier not in of_tiers and not asked:
             continue
@@ -141,6 +143,7 @@ def tier_rows(
         rows = [
             _team_row(one, team, read.teams.get(team, UNASSIGNED)) for team in {*one.sums, *asked}
         ]
+        # Filtered last: indices are of all teams.
         shown = (row for row in rows if not filters.team or row.team in filters.team)
         found.append(_tier_row(one, tuple(sorted(shown, key=attrgetter("team", "team_id")))))
     return found
@@ -253,7 +256,8 @@ def loans_of(
 
 
 def _team_margin(name: str, own: TeamSums, told: tuple[int, int]) -> Margin:
-    """Return what a team moved in all; `told` is what the loans say that it borrowed and lent."""
+    """Return all that a team borrowed and lent; `told` are the sums of both over its kept loans."""
+    # Loans tell only what other teams lent.
     borrowed = own.borrowed - own.from_pool - own.overdrawn
     return Margin(
         team=name,
@@ -339,6 +343,7 @@ def _jain_terms(below: str, name: str, where: Q) -> dict[str, Any]:
 
 
 def _jain(count: int, total: float | None, squares: float | None) -> float | None:
+    # (Σ x)² ÷ (n × Σ x²), as `domain.shares.jain`; None where nobody was allocated anything.
     return total * total / (count * squares) if total and squares else None
 
 
@@ -359,9 +364,11 @@ def _add_hours(days: dict[date, _DaySums], parts: WindowPlan, tier: int, zone: Z
     known: dict[datetime, date] = {}
     rows = TeamFairnessHour.objects.filter(parts.hours, tier=tier).order_by()
     for hour, team, *amounts in rows.values_list(*columns):
+        # A tier may have a thousand teams: the local day of an hour is found once.
         day = known.get(hour) or known.setdefault(hour, day_of(hour, zone))
         own = teams[day][team]
         for name, amount in zip(columns[2:], amounts, strict=True):
+            # Indices are of the sums of a day, so amounts of its hours are added up first.
             setattr(own, name, getattr(own, name) + amount)
     for day, of_day in teams.items():
         days[day].allocated = sum(own.allocated for own in of_day.values())
@@ -406,6 +413,7 @@ def fairness_overview(
     glances, underserved = [], []
     for tier, name in tiers.items():
         if tier in of_tiers and (not filters.tier or name in filters.tier):
+            # A tier may have capacity and no team with anything in it.
             table = tables.get(tier, _NOBODY)
             shown = table.only(chosen) if filters.team else table
             glances.append(_glance(name, of_tiers[tier], table, shown))
@@ -460,6 +468,7 @@ def _shares(
     held = np.zeros((len(places), len(teams)))
     for row, tier in enumerate(places):
         table = tables.get(tier, _NOBODY)
+        # Ids of a table ascend, and so do `teams`.
         held[row, np.searchsorted(np.array(teams), table.teams)] = table.column("allocated")
     shares = dominant_shares(held, np.array([float(of_tiers[tier].capacity) for tier in places]))
     rows = [

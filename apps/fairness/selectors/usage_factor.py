@@ -78,12 +78,14 @@ def usage_factor_of_teams(at: datetime, *, now: datetime) -> UsageFactors:
 
 
 def _known(at: datetime) -> float | None:
+    # An hour that is not over at `at` is not counted: it cannot be known yet.
     hours = CollectionWindow.objects.filter(hour__gte=at - _USAGE_SPAN, hour__lte=at - _HOUR)
     counted = hours.aggregate(all=Count("pk"), known=Count("pk", filter=HAS_FACTS))
     return counted["known"] / counted["all"] if counted["all"] else None
 
 
 def _entitled(at: datetime) -> dict[int, float]:
+    # Just before `at`: what ends there held until then, what begins there did not yet.
     holds = Q(valid_to__isnull=True) | Q(valid_to__gte=at)
     rows = Entitlement.objects.filter(holds, valid_from__lt=at).order_by().values_list("team_id")
     return dict(rows.annotate(Sum("gpus")))

@@ -36,7 +36,7 @@ from gpuportal.queries import BatchQuery, read_once
 
 _HOUR = timedelta(hours=1)
 _MOST_NAMED = 1000
-"""Hours; of more than six weeks that are not summed by day, spans are read."""
+"""Hours that are named one by one, about six weeks of them; beyond that spans are read."""
 _KNOWN = ~Q(state=HourState.MISSING.value)
 HOUR_COUNTS = {
     "hours": Count("pk", filter=_KNOWN),
@@ -44,7 +44,7 @@ HOUR_COUNTS = {
     "hours_partial": Count("pk", filter=Q(state=HourState.PARTIAL.value)),
     "hours_watched": Count("pk", filter=_KNOWN & Q(watched=True)),
 }
-"""What rows of days keep of how many hours they sum, and how good these are."""
+"""Counts that rows of days keep: how many hours they sum, and how good these are."""
 _WEEK_DAYS = 7
 _Day = tuple[date, datetime, datetime]
 _Span = tuple[datetime, datetime]
@@ -102,10 +102,10 @@ _TIER_AMOUNTS = tuple(field.name for field in fields(TierSums))[:4]
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """How a window is read: conditions on `day`, and on `hour`; None where there is nothing.
+    """How a window is read: conditions on `day` and on `hour`; None where there is nothing.
 
-    Those of a `team` name each day and hour: what is stored by tier, time and team is found one
-    by one, where a span would be read whole with the rows of a thousand others.
+    Those of a `team` name each day and hour. The index is by tier, time and team, so its rows are
+    found one by one; a span would be read whole, with the rows of a thousand other teams.
     """
 
     days: Q | None
@@ -179,6 +179,7 @@ def _hours_between(start: datetime, end: datetime, zone: ZoneInfo) -> Iterator[d
     They are counted from local midnight: in a zone at :30 they begin at half past.
     """
     hour = hour_floor(start, zone)
+    # A gap that begins within an hour: that hour is not whole in it.
     if hour < start:
         hour += _HOUR
     while hour < end:
@@ -238,6 +239,7 @@ def tier_sums(parts: WindowPlan, tiers: Collection[int]) -> dict[int, TierSums]:
         rows: QuerySet[Any] = manager.filter(where, tier__in=tiers).order_by()
         for tier, *values in rows.values_list("tier_id").annotate(**sums, **counted):
             own = found[tier]
+            # The fields of TierSums are the amounts, then the counts, in the order of the query.
             for amount, value in zip(fields(TierSums), values, strict=True):
                 setattr(own, amount.name, getattr(own, amount.name) + int(value))
     return dict(found)
@@ -280,6 +282,7 @@ def _blob_rows(
     where = Q()
     for span, starts in chosen.starts.items():
         where |= Q(span=span, start__in=starts)
+    # An empty condition would read every blob there is.
     if not where:
         return
     rows = TierTeamBlob.objects.filter(where, tier__in=tiers).order_by()

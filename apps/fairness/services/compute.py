@@ -64,13 +64,13 @@ from apps.usage.services import Rollup, day_value, insert, instant, sum_day
 from gpuportal.garbage import gc_paused
 
 _HOUR_RETENTION = timedelta(days=3)
-"""So many days after it ends the parts of a day are asked for; all of it is in its own blob."""
+"""Blobs of hours are kept as long; later pages read the blob of the whole day."""
 _WEEK_DAYS = 7
 
 TeamRow = Sequence[Any]
 """(tier, team, *amounts), ordered by tier."""
 LOANS_AT_MOST = 500
-"""Pairs of a tier and hour; the sums of lenders and borrowers hold what they do not tell."""
+"""Loans that are kept of a tier and hour; sums of lenders and borrowers include the others."""
 _SUMS = (
     *("entitlement", "weight", "demand", "fair_share", "borrowed", "lent", "denied"),
     *("from_pool", "overdrawn"),
@@ -102,7 +102,7 @@ def write_blobs(
 
 
 def lock_week(day: date) -> list[FairnessDay]:
-    """Lock the dates of a day's week, that no two of its days are summed at once; return them."""
+    """Lock and return the days of a day's week, so that no two of them are summed at once."""
     first = day - timedelta(days=day.weekday())
     days = FairnessDay.objects.filter(day__gte=first, day__lt=first + timedelta(days=_WEEK_DAYS))
     return list(days.select_for_update().defer("held").order_by("day"))
@@ -111,6 +111,7 @@ def lock_week(day: date) -> list[FairnessDay]:
 def write_week(week: Sequence[FairnessDay]) -> None:
     """Sum the blobs of a locked week if all its days are rolled; else it has none."""
     start = week[0].start
+    # A week that is stored nevertheless is of hours that have changed since.
     if len(week) < _WEEK_DAYS or not all(date.rolled for date in week):
         TierTeamBlob.objects.filter(span=TierTeamBlob.WEEK, start=start).delete()
         return
@@ -271,6 +272,7 @@ def _write_hour(
     loans = [row for one in measured for row in one.loan_rows(at)]
     insert(LoanHour, ("hour", "tier_id", "lender_id", "borrower_id", "amount"), loans)
     of_tiers = {one.tier: one.tier_row() for one in measured}
+    # A missing tier has a row of zeros all the same: its state says that nothing is known.
     nothing = (0,) * len(TIER_AMOUNTS)
     insert(
         TierFairnessHour,
@@ -339,6 +341,7 @@ def _entitled(
     lasting, changing = [], []
     for column, team in enumerate(teams):
         own = entitlements.get(team, ())
+        # Nearly every team: its columns are filled at once, without a look at each slot.
         if len(own) == 1 and own[0].start <= starts[0] and own[0].end > starts[-1]:
             lasting.append(own[0][:2])
             continue
@@ -404,6 +407,7 @@ def roll_day(date_id: int) -> bool:
         [(day, *row) for row in _largest_loans(loans)],
     )
     FairnessDay.objects.filter(pk=date_id).update(rolled=True, held=_held_by_team(date))
+    # `write_week` looks at these rows, which the update above does not change.
     date.rolled = True
     write_blobs(TierTeamBlob.DAY, date.start, rows, TEAM_AMOUNTS)
     write_week(week)
@@ -428,6 +432,7 @@ def _largest_loans(rows: QuerySet[LoanHour]) -> Iterable[tuple[int, int, int, in
     for tier, lender, borrower, amount in sums:
         by_tier[tier].append((-int(amount), lender, borrower))
     for tier in sorted(by_tier):
+        # Amounts are negative, so that equal loans are chosen by id and not by chance.
         for amount, lender, borrower in nsmallest(LOANS_AT_MOST, by_tier[tier]):
             yield tier, lender, borrower, -amount
 
@@ -446,6 +451,7 @@ def prune(*, now: datetime) -> int:
 @transaction.atomic
 def _prune_day(date_id: int) -> bool:
     date = FairnessDay.objects.select_for_update().defer("held").get(pk=date_id)
+    # An hour computed since the list was read has unrolled its day: its hours are needed again.
     if not date.rolled or date.pruned:
         return False
     tiers = list(Tier.objects.order_by("pk").values_list("pk", flat=True))

@@ -21,6 +21,7 @@ from apps.pending.selectors import counted_causes, known_until, watched_until, w
 from apps.usage.models import TierHour
 from apps.usage.selectors import clusters_with, of_claims_alone
 
+# No hexadecimal digit: digests that begin with it are found by their prefix alone.
 BEHIND = "~"
 _GAP = timedelta(seconds=GAP_SECONDS)
 _HOUR = timedelta(seconds=HOUR_SECONDS)
@@ -40,11 +41,11 @@ _ALL_KNOWN = UnknownTiers(frozenset(), frozenset())
 
 @dataclass(frozen=True)
 class DemandSources:
-    """Who tells the demand of an hour: clusters by id.
+    """Which clusters' demand of an hour is known from what: ids of clusters.
 
-    `watched` were watched all the hour. Of the others series tell, as soon as the pods that they
-    show are in the pending history; `behind` are those where they are not, and those whose watch
-    is away since.
+    `watched` clusters were watched all the hour. The demand of the others comes from series, once
+    the pods that these show are in the pending history. `behind` are clusters whose pods are not
+    there yet, or whose watch has not come back since.
     """
 
     watched: frozenset[int]
@@ -52,7 +53,7 @@ class DemandSources:
 
     @property
     def mark(self) -> str:
-        """What stands for these clusters; it begins with `BEHIND` while any is behind."""
+        """A digest of these clusters; it begins with `BEHIND` while any is behind."""
         told = f"demand of {sorted(self.watched)} without {sorted(self.behind)}"
         mark = digest([told])
         return f"{BEHIND}{mark}" if self.behind else mark
@@ -74,6 +75,7 @@ def demand_sources(hours: Sequence[datetime]) -> list[DemandSources]:
         start = hour.timestamp()
         watched = frozenset(c for c, some in spans.items() if _covers(some, start))
         behind = {c for c, created in without.items() if created < hour + _HOUR}
+        # A watch that is away may come back and tell more of the hour than series do now.
         behind |= {c for c, at in until.items() if at < hour + _HOUR}
         # Series do not tell the demand of a watched cluster, so it cannot be behind with them.
         found.append(DemandSources(watched, frozenset(behind - watched)))
@@ -83,9 +85,9 @@ def demand_sources(hours: Sequence[datetime]) -> list[DemandSources]:
 def unknown_tiers(hour: Window, with_facts: Collection[int]) -> UnknownTiers:
     """Return the tiers of claims alone that the facts of some clusters tell too little of.
 
-    A cluster is taken to have those that it was ever seen to have, and those that none was. So is
-    the tier under which the activity of their devices stands, without any capacity. At most five
-    queries, one where no tier is of claims alone.
+    A cluster is taken to have the tiers that it was ever seen to have, and those that no cluster
+    was ever seen to have. A tier with active devices and no known capacity is missing too. At most
+    five queries, one where no tier is of claims alone.
     """
     tiers = of_claims_alone(hour)
     if not tiers or not with_facts:
@@ -94,6 +96,7 @@ def unknown_tiers(hour: Window, with_facts: Collection[int]) -> UnknownTiers:
         WatchCoverage.objects.filter(cluster__in=with_facts).order_by().values_list("cluster_id")
     )
     first: dict[int, datetime] = dict(begun.annotate(Min("start")))
+    # No series tells of claims: before the first watch nothing is known of their tiers.
     dark = {c for c in with_facts if c not in first or first[c] >= hour.end}
     begins = {c for c in with_facts if c not in dark and first[c] > hour.start}
     if not dark and not begins:
@@ -178,6 +181,7 @@ def read_pending(window: Window, edges: Sequence[float]) -> PendingAmounts:
         for first, last, team in spans.get(space, ()):
             since = max(start, first, edges[0])
             until = min(over, last, edges[-1])
+            # An interval may reach over many slots and is cut at each edge.
             slot = max(0, bisect_right(edges, since) - 1)
             while since < until:
                 stop = min(until, edges[slot + 1])
@@ -216,6 +220,7 @@ def pending_digests(waited: PendingAmounts, hours: int) -> list[str]:
     """Return a digest of the pending demand of each hour; `waited` is by half hours."""
     lines: list[list[str]] = [[] for _ in range(hours)]
     for who in sorted(waited):
+        # Half hours, so that an hour has two slots whatever its entitlements do.
         number, half = divmod(who.slot, 2)
         lines[number].append(f"{half} {who.tier} {who.team} {waited[who]}")
     return [digest(part) for part in lines]

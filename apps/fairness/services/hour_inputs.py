@@ -43,7 +43,7 @@ class EntitlementSpan(NamedTuple):
 class HourEntitlements(NamedTuple):
     """The entitlements of an hour by tier and team, and when within it one begins or ends.
 
-    `mark` stands for all of them, as in `marks`.
+    `mark` is the digest of all of them, as `entitlement_digests` returns it.
     """
 
     entitlements: Mapping[int, Mapping[int, Sequence[EntitlementSpan]]]
@@ -56,7 +56,7 @@ def read_entitlements(hour: Window) -> HourEntitlements:
     found: dict[int, dict[int, list[EntitlementSpan]]] = defaultdict(lambda: defaultdict(list))
     whole = list(_lasting(hour))
     first, last = hour.start_seconds, hour.end_seconds
-    # Of these, nearly all, the times need not be read, and many teams are entitled to as much.
+    # Nearly all last the whole hour: their times are not read, and equal ones share one span.
     spans: dict[tuple[float, float], EntitlementSpan] = {}
     for tier, team, gpus, weight in whole:
         span = spans.get((gpus, weight))
@@ -75,9 +75,10 @@ def read_entitlements(hour: Window) -> HourEntitlements:
 
 
 def entitlement_digests(hours: Sequence[datetime]) -> list[str]:
-    """Return what stands for the entitlements of each of some hours, in order. One query.
+    """Return a digest of the entitlements of each of some hours, in order. One query.
 
-    It changes with any of the hour. A sum of digests: what lasts is not read hour by hour.
+    It changes when any entitlement of the hour does. It is a sum of digests, so that one that
+    lasts for many hours is read and hashed once.
     """
     if not hours:
         return []
@@ -85,6 +86,7 @@ def entitlement_digests(hours: Sequence[datetime]) -> list[str]:
     # Differences at the first and after the last hour; running sums give each hour its digest.
     counts, sums = [0] * (len(hours) + 1), [0] * (len(hours) + 1)
     for *entitlement, since, until in _entitlement_rows(hours[0], ends[-1]):
+        # The hours that it lasts all of: from `first` on, before `last`.
         first, last = bisect_left(hours, since), len(hours)
         if until is not None:
             last = max(first, bisect_right(ends, until))
@@ -92,6 +94,7 @@ def entitlement_digests(hours: Sequence[datetime]) -> list[str]:
         for place, sign in ((first, 1), (last, -1)):
             counts[place] += sign
             sums[place] += sign * own
+        # Next to these lie the hours in which it begins or ends; they count with its part of them.
         for number in (first - 1, last):
             if 0 <= number < len(hours) and _touches(hours[number], since, until):
                 hour = Window(hours[number], ends[number])
@@ -100,11 +103,12 @@ def entitlement_digests(hours: Sequence[datetime]) -> list[str]:
                     counts[place] += sign
                     sums[place] += sign * _row_digest(part)
     in_all = zip(accumulate(counts), accumulate(sums), strict=True)
+    # The last place only takes what ends behind the last hour.
     return [_digest_text(count, total) for count, total in in_all][: len(hours)]
 
 
 def digest_of_entitlements(since: datetime) -> str:
-    """Return what stands for all entitlements that lasted beyond a time. One query."""
+    """Return a digest of all entitlements that lasted beyond a time. One query."""
     rows = _beyond(since).annotate(start=UnixSeconds("valid_from"), until=UnixSeconds("valid_to"))
     count = total = 0
     for *entitlement, until in rows.values_list(*_ENTITLEMENT_COLUMNS, "start", "until").iterator():
@@ -116,7 +120,7 @@ def digest_of_entitlements(since: datetime) -> str:
 def _entitlement_rows(
     since: datetime, until: datetime
 ) -> Iterable[tuple[int, int, float, float, datetime, datetime | None]]:
-    """Yield the entitlements that overlap a span: _COLUMNS, and from when until when each holds."""
+    """Yield the entitlements that overlap a span: _ENTITLEMENT_COLUMNS, its start and its end."""
     rows = _beyond(since).filter(valid_from__lt=until)
     return rows.values_list(*_ENTITLEMENT_COLUMNS, "valid_from", "valid_to").iterator()
 
@@ -160,6 +164,7 @@ def _row_digest(row: tuple[float, ...]) -> int:
     Python's hash of a tuple is nearly additive: its sums often stay the same when two teams
     exchange their entitlements. blake2b mixes it.
     """
+    # Python salts the hashes of text in each process, but not those of numbers.
     number = hash(row).to_bytes(8, "little", signed=True)
     return int.from_bytes(blake2b(number, digest_size=8).digest(), "little")
 
@@ -225,6 +230,7 @@ class HourInputs:
         ends.
         """
         start, end = hour.start_seconds, hour.end_seconds
+        # Facts have two halves an hour: a slot must not reach across both.
         return sorted({start, (start + end) / 2, end, *self.changes})
 
 
@@ -303,6 +309,7 @@ def _not_known(
     def tiers(clusters: Iterable[int]) -> set[int]:
         return {tier for cluster in clusters for tier in of_clusters[cluster]}
 
+    # A watch tells all pods itself; only without one do gaps of the series leave demand unknown.
     unwatched = {c for c in collected if c not in sources.watched}
     nobody_tells = {c for c in unwatched if collected[c].slots_without_pods} | sources.behind
     dark = {c for c, one in collected.items() if not one.has_facts or c in nobody_tells}
@@ -322,6 +329,7 @@ def _tiers_of(clusters: Collection[int], hour: Window) -> Mapping[int, set[int]]
     One that nothing is known of for longer has what it had last: only clusters of the catalog
     have their hours collected, so that it is out, not gone.
     """
+    # UTC dates may be one off the local ones, which does not matter within a week.
     first, last = (hour.start - _NEAR).date(), (hour.end + _NEAR).date()
     found: dict[int, set[int]] = defaultdict(set)
 
@@ -335,6 +343,7 @@ def _tiers_of(clusters: Collection[int], hour: Window) -> Mapping[int, set[int]]
     if dark:
         before = TierDay.objects.filter(cluster__in=dark, day__lt=first).order_by()
         newest: dict[int, date] = dict(before.values_list("cluster_id").annotate(Max("day")))
+        # Matches nothing, so that conditions can be added to it one by one.
         rows = Q(pk__in=())
         for cluster, day in sorted(newest.items()):
             rows |= Q(cluster=cluster, day=day)
@@ -361,5 +370,6 @@ def collections_digests(hours: Q) -> dict[datetime, str]:
         # An hour that failed waits in between for the next attempt.
         lines[hour].append(f"{cluster} {state if with_facts else _FAILED} {at}")
         if with_facts or withheld or state == _FAILED:
+            # Other hours are not collected yet: they are no hours that are missing.
             tried.add(hour)
     return {hour: digest(lines[hour]) for hour in tried}

@@ -31,12 +31,12 @@ from apps.pending.models import PendingDay
 from apps.usage.models import CollectionWindow
 
 _WHOLE = timedelta(days=1)
-"""So often all hours are compared; in between only what was written since."""
+"""All hours are compared as often as this; in between only what was written since."""
 _LATE = timedelta(hours=6)
-"""What says when it was written may be seen so much later: its transaction lasted."""
+"""A row may become visible so long after the time of writing in it: its transaction lasted."""
 _RECENT = timedelta(hours=12)
-"""So long after a day ends its hours are compared with the pending history directly; older days
-when their sums are written anew.
+"""For this long after a day ends its hours are compared with the pending history itself. Later
+they are compared only when the day's sums are written anew.
 """
 _DAYS_AT_ONCE = 10
 _TASK = "fairness.compute_hours"
@@ -76,15 +76,18 @@ def changed_hours(*, now: datetime) -> ChangedHours:
     if last is not None and not timedelta(0) <= now - last.whole_at < _WHOLE:
         last = None
     first = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
-    # Before anything is held against it: what is written meanwhile is seen the next time.
+    # Read before anything is compared: what is written meanwhile is then seen the next time.
     newest = PendingDay.objects.aggregate(newest=Max("pk"))["newest"] or 0
     due = _with_other_facts(first, now, last)
     kept = FairnessDay.objects.filter(pruned=False, end__gt=first).order_by("day").first()
     mark = ""
     if kept is not None:
         mark = digest_of_entitlements(kept.start)
+        # One digest of all: reading it is cheaper than comparing every hour, and it seldom
+        # changes.
         if last is None or last.entitlements != mark:
             due |= _with_other_entitlements(kept.start)
+    # Marks that are behind are asked again whatever their age, so recent hours are enough.
     due |= _with_other_sources(now - _RECENT if last is not None else first)
     due |= _with_recent_pending(now)
     checked, more = _older_days(now, last)
@@ -119,6 +122,7 @@ def _with_other_facts(
         return set()
     windows = FairnessWindow.objects.filter(hour__gte=min(found)).order_by("pk")
     known = dict(windows.values_list("hour", "facts"))
+    # An hour that was never computed has no digest, and so is due too.
     return {hour for hour, digest in found.items() if known.get(hour) != digest}
 
 
@@ -131,10 +135,10 @@ def _with_other_entitlements(first: datetime) -> set[datetime]:
 
 
 def _with_other_sources(since: datetime) -> set[datetime]:
-    """Return the computed hours of whose demand other clusters are known to tell by now.
+    """Return the computed hours whose demand is known from other sources by now.
 
-    What `watch` saw is written when it is proven, and pods of series come into the pending
-    history: both may be after the hour was computed, the second after any time.
+    What `watch` saw is written once it is proven, and pods of series come into the pending history
+    later: both may happen after the hour was computed, the second at any time.
     """
     recent = Q(hour__gte=since) | Q(watch__startswith=BEHIND)
     known = list(
@@ -162,7 +166,10 @@ def _with_other_pending(window: Window) -> set[datetime]:
         return set()
     found = pending_digests(read_pending(window, half_hours(window)), len(hours))
     return {
-        hour for hour, digest in zip(hours, found, strict=True) if known.get(hour, digest) != digest
+        # Hours that were never computed are due by their facts, not by their pending work.
+        hour
+        for hour, digest in zip(hours, found, strict=True)
+        if known.get(hour, digest) != digest
     }
 
 
@@ -179,6 +186,7 @@ def _older_days(now: datetime, last: RecomputeCursor | None) -> tuple[list[_Day]
     if last is not None:
         written = rows.filter(pk__gt=last.wait_rows)
         touched = set(written.values_list("day", flat=True).distinct())
+        # Days that were never compared have no digest yet.
         days = [one for one in days if not one.waits or one.day in touched]
         rows = rows.filter(day__in=[one.day for one in days])
     counted = rows.values_list("day").annotate(Count("pk"), Max("pk")) if days else ()
@@ -186,8 +194,10 @@ def _older_days(now: datetime, last: RecomputeCursor | None) -> tuple[list[_Day]
     changed = [
         one._replace(waits=now_there)
         for one in days
+        # A day whose last row was deleted has neither a count nor a newest row.
         if (now_there := sums.get(one.day, "0:0")) != one.waits
     ]
+    # Each of these days costs six queries: the rest is left to the next run.
     return changed[:_DAYS_AT_ONCE], len(changed) > _DAYS_AT_ONCE
 
 
@@ -211,6 +221,7 @@ def compute_hours(*, now: datetime, at_most: int = 48) -> int:
     left = set(found.hours[at_most:])
     _note_days(found, left)
     if left or found.more:
+        # The cursor stays where it was, so that the next run finds what is left.
         transaction.on_commit(partial(current_app.send_task, _TASK, kwargs={}))
     else:
         note_changes(found)
@@ -220,6 +231,7 @@ def compute_hours(*, now: datetime, at_most: int = 48) -> int:
 def _is_computed(hour: datetime, now: datetime) -> bool:
     try:
         compute_hour(hour, now=now)
+    # Its day was pruned after the list of hours was made.
     except HourForgotten:
         return False
     return True
