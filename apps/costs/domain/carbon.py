@@ -49,6 +49,7 @@ def read_carbon_file(text: str) -> CarbonFile:
     hours: dict[str, str] = {}
     first_on: dict[str, int] = {}
     problems: list[str] = []
+    # Spreadsheets write a byte order mark first, which would belong to the first cell.
     rows = csv.reader(text.removeprefix("\ufeff").splitlines())
     for number, row in enumerate(rows, start=1):
         cells = [cell.strip() for cell in row]
@@ -83,6 +84,7 @@ def _factor(cells: list[str]) -> tuple[str, str]:
     if at.tzinfo is None:
         raise ValueError(f"{cells[0]!r} has no offset; write it as {cells[0]}Z for UTC")
     at = at.astimezone(UTC)
+    # After the change to UTC: a zone of half an hour has no hour that starts when one of UTC does.
     if at.minute or at.second or at.microsecond:
         raise ValueError(f"{cells[0]!r} is not the start of an hour of UTC")
     return hour_key(at), _grams(cells[1])
@@ -134,5 +136,6 @@ class SiteFactor:
 
 def carbon_ug(energy_mwh: int, grams_per_kwh: Decimal) -> int:
     """Return the carbon of milliwatt-hours in micrograms, rounded once, half to even."""
+    # With the default 28 digits the product would be rounded before, and then once more.
     with localcontext(prec=60):
         return int((energy_mwh * grams_per_kwh).to_integral_value(ROUND_HALF_EVEN))

@@ -97,6 +97,7 @@ class ExportScope:
             window=Window(*map(datetime.fromisoformat, window)) if window else None,
             bom=bool(record["bom"]),
             groups=None if groups is None else tuple(Grouping(name) for name in groups),
+            # Records from before there were intervals and filters lack both.
             interval=TimeStep(record.get("interval", TimeStep.DAY)),
             filters=Filters(**{k: tuple(v) for k, v in record.get("filters", {}).items()}),
         )
@@ -120,6 +121,7 @@ def counted(
         if count % look_after_rows == 0 and clock() - told >= every_seconds:
             tell(count)
             told = clock()
+    # Also of no rows at all, and of the last few that no look at the clock came after.
     tell(count)
 
 
@@ -140,4 +142,5 @@ def covers(now: tuple[bool, Sequence[int]], frozen: tuple[bool, Sequence[int]]) 
     """Say whether who sees `now` sees all that a file was written of, as (everything, teams)."""
     everything, teams = now
     all_then, teams_then = frozen
+    # A file of everything stays with who sees everything, even if one came to be in all teams.
     return everything or (not all_then and set(teams_then) <= set(teams))

@@ -29,6 +29,7 @@ class FocusVersion(StrEnum):
 
     def is_since(self, other: "FocusVersion") -> bool:
         """Say whether it is `other` or a later one."""
+        # By the order of the members: as texts 1.10 would come before 1.2.
         order = list(FocusVersion)
         return order.index(self) >= order.index(other)
 
@@ -72,6 +73,7 @@ class FileFormat(StrEnum):
     @property
     def is_installed(self) -> bool:
         """Whether what writes it is there: Parquet is an optional package."""
+        # Looked for and not imported: only what writes Parquet needs it in memory.
         return self.suffix != "parquet" or find_spec("pyarrow") is not None
 
     @property
@@ -84,6 +86,7 @@ class FileFormat(StrEnum):
         }[self.suffix]
 
 
+# Below the class whose members it names: its properties look it up when they are called.
 _FOCUS_FORMATS = {
     FocusVersion.V1_0: (FileFormat.FOCUS_CSV, FileFormat.FOCUS_PARQUET),
     FocusVersion.V1_2: (FileFormat.FOCUS_1_2_CSV, FileFormat.FOCUS_1_2_PARQUET),
@@ -120,6 +123,7 @@ def file_columns(columns: Iterable[Column]) -> list[FileColumn]:
 
 
 def _cell_type(column: Column) -> CellType:
+    # Digits before the type: such amounts are whole numbers here and decimals in files.
     if column.digits:
         return CellType.SCALED
     return CellType.PERIOD if column.keep_offset else _CELL_TYPES[column.type]
@@ -194,6 +198,7 @@ def file_name(file: CostFile, name: str, format_: FileFormat) -> str:
         *("gpuportal", name, first, after, notes.time_zone, notes.currency, notes.basis),
         *(notes.policy, f"coverage-{coverage}", f"prices-{notes.price_book}"),
     )
+    # The slash of a zone, and whatever else a file system may refuse, becomes a dash.
     return "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", part) for part in parts) + f".{format_.suffix}"
 
 
@@ -231,9 +236,11 @@ def check_row_count(format_: FileFormat, count: int) -> None:
 
 def scaled_text(amount: int, digits: int) -> str:
     """Return a whole number of 10 to the minus `digits` as a decimal in full: `-0.05000000`."""
+    # Filled up so that one digit is left before the point; a minus sign takes a place, too.
     text = str(amount).zfill(digits + (2 if amount < 0 else 1))
     return f"{text[:-digits]}.{text[-digits:]}" if digits else text
 
 
 def _ratio(value: float | None) -> str:
+    # The shortest text that is read back as the same float.
     return "" if value is None else repr(value)

@@ -291,6 +291,7 @@ def _since_1_2(charge: Charge, record: _Record) -> _Record:
 
 def _of_energy(charge: Charge) -> _Record:
     """Return the quantity of energy, which 1.0 has as no GPU-hours."""
+    # A milliwatt-hour is 1e-6 kWh, and quantities are written with nine digits, as GPU-hours are.
     measured = None if charge.energy_mwh is None else charge.energy_mwh * (NANO // _MWH_PER_KWH)
     return {
         "ConsumedQuantity": measured,
@@ -323,11 +324,13 @@ def _of_split(charge: Charge) -> _Record:
     if method is None:
         return {}
     pool = f"{charge.tier}/{charge.gpu_model}"
+    # Unallocated capacity is allocated to no resource: it stays the pool's own portion.
     held = charge.workload if charge.cause not in FREE else ""
     quantity, scale = charge.gpu_hours, NANO
     if charge.is_energy:
         quantity, scale = charge.energy_mwh or 0, _MWH_PER_KWH
     unit = ENERGY_UNIT if charge.is_energy else UNIT
+    # A correction is a difference, and no share of what its day was charged.
     of = None if charge.correction else charge.origin
     return {
         "AllocatedMethodDetails": method_details(quantity, of, unit=unit, scale=scale),

@@ -73,6 +73,7 @@ def body(report: MonthlyReport, *, link: str) -> str:
 def _by_currency(report: MonthlyReport, currency: str) -> list[str]:
     teams = report.teams[currency]
     wasted = report.wasted.get(currency, ())
+    # Rounded as `cents` rounds the sum of a column, so it is what the lines above add up to.
     total = _amount_texts([report.totals[currency]])[0]
     lines = [
         f"By team, in {currency}",
@@ -96,6 +97,7 @@ def _table_text(rows: Sequence[tuple[str, int]]) -> list[str]:
 
 def _one_line(name: str) -> str:
     """Return a name on one line, whatever it holds."""
+    # The mail is plain text: a line break in a name would begin a line of its own.
     return " ".join(name.split())[:80]
 
 
@@ -112,6 +114,7 @@ def _terms_text(report: MonthlyReport) -> list[str]:
     if report.unpriced:
         lines += [f"{report.unpriced / 1e9:,.1f} GPU-hours have no price. Totals exclude them."]
     if report.closed_at is not None:
+        # `now` is that day itself, so that it is written without a year: the month above has one.
         closed = day_words(report.closed_at, ZoneInfo(report.time_zone), now=report.closed_at)
         lines += [f"Closed on {closed}; rows SHA-256 {report.rows_sha256}."]
         if report.forced:
@@ -123,6 +126,7 @@ def _terms_text(report: MonthlyReport) -> list[str]:
 
 def due_month(today: date, day: int) -> date | None:
     """Return the month whose report is due on a local day; None before the day of the month."""
+    # Day 0: no reports by mail are wanted.
     if not day or today.day < day:
         return None
     return (today.replace(day=1) - timedelta(days=1)).replace(day=1)

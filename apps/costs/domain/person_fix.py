@@ -34,6 +34,7 @@ def _sentence(one: JudgedWork) -> str:
     name, unused = one.workload.partition("/")[2], hours(one.amounts.not_used)
     if one.is_idle:
         return f"{name} is idle now: release its GPUs, or say how long you keep them."
+    # Without hours a verdict can tell no other action than to start; the rest goes by its kind.
     judged = verdict(one.amounts)
     if judged.action is VerdictAction.START:
         return f"{name} held {unused:,.0f} GPU-h unused without running: fix the start of its pods."

@@ -50,6 +50,7 @@ def method_details(quantity: int, of: int | None, *, unit: str, scale: int) -> s
     `quantity` of `of` are whole numbers of 1/`scale` of the unit. None where the origin charge is
     not known: of a correction, which is a difference to one.
     """
+    # Also of 0: nothing is a share of an origin charge of nothing.
     if not of:
         return None
     element = {

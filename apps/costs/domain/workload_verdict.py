@@ -129,6 +129,7 @@ def longest_idle(hourly: Sequence[HourOfWorkload]) -> IdleSpan | None:
     for one in hourly:
         if not _is_idle(one.amounts):
             continue
+        # An hour without a row held nothing, and ends the stretch as an active one does.
         if runs and runs[-1][-1].start + _HOUR == one.start:
             runs[-1].append(one)
         else:

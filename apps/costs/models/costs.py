@@ -455,7 +455,7 @@ class Recommendation(models.Model):
     `days_before` days until then; the four after it say what was found since, when last looked at.
 
     `covers` is what it avoids of the waste of the evidence's days, as lists of the name of a cell,
-    the cause and units of 1e-8 (`domain.recommendations.coverage`).
+    the cause and units of 1e-8 (`domain.recommendations.recommendation`).
     """
 
     kind = models.CharField(max_length=20, choices=[(k.value, k.value) for k in RecommendationKind])
@@ -523,7 +523,7 @@ class WasteSum(models.Model):
     """Waste of a tier over the days of a run, in units of 1e-8, by cause and by what covers it.
 
     `reason` is COVERED for what recommendations found would avoid, else why none would
-    (`domain.recommendations.coverage.Gap`). Team null: the platform's.
+    (`CoverageGap`). Team null: the platform's.
     """
 
     COVERED = "covered"

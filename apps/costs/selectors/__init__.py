@@ -128,4 +128,4 @@ from apps.costs.selectors.serving import (
     ServingRow,
     serving_rows,
 )
-from apps.costs.selectors.unused_allocation import WORKLOADS, UnusedCost, unused_costs
+from apps.costs.selectors.unused_allocation import UnusedCost, unused_costs

@@ -77,6 +77,7 @@ def money_budget_rows(
     priced = PricedHour.objects.all()
     last = list(last_hour(priced, now))
     known = known_hours(priced, allowances, last=last, at=now, zone=zone)
+    # Before the first priced hour nothing was charged, and there is nothing to read.
     charged = _Charged() if known is None else _charged(allowances, known, zone)
     spent = SpendingAt(now, zone, charged.spending, known)
     rows = burn_rows(allowances, spent, hours_of=charged.hours_of(zone), points=False)
@@ -123,6 +124,7 @@ class _Charged:
                 columns = ("team__name", "currency", "hour")
                 sums = rows_with_costs(rows.values(*columns), columns, _COSTS, {})
                 for name, currency, hour, *costs in sums:
+                    # Only the curve is of floats: what is used is summed up in whole units.
                     whole = int(sum(costs)) / SCALE
                     found[(name, currency), day_of(hour, zone)].append((hour, whole))
             return found
@@ -152,6 +154,7 @@ def _days(teams: Collection[str], first: date) -> _Cents:
     sums = rows_with_costs(rows.values(*columns), columns, _COSTS, {"held": _HELD})
     found: _Cents = defaultdict(dict)
     for team, currency, day, *costs, held in sums:
+        # GPU-hours without a price have no currency: under that key stand they themselves.
         found[team, currency][day] = int(sum(costs)) if currency else int(held)
     return found
 
@@ -187,6 +190,7 @@ def _in_full(days: _Cents) -> dict[BudgetKey, dict[date, float]]:
     return {
         budget_key: {day: cost / SCALE for day, cost in by_day.items()}
         for budget_key, by_day in days.items()
+        # Without a currency it is GPU-hours, which are no money.
         if budget_key[1]
     }
 
@@ -197,6 +201,7 @@ def _in_full(days: _Cents) -> dict[BudgetKey, dict[date, float]]:
 def _row(row: BudgetRow, allowance: Decimal, charged: _Charged, zone: ZoneInfo) -> MoneyBudgetRow:
     first = day_of(row.period_start, zone)
     of_burn: dict[str, Any] = {one.name: getattr(row, one.name) for one in fields(BurnRow)}
+    # Put over the floats that every burn has: budget and use are exact decimals here.
     of_money = {
         "allowance": allowance,
         "used": money(charged.used((row.team, row.unit), first)),

@@ -74,6 +74,7 @@ def carbon_sums(
     not priced yet have none. At most five queries, and one each for names. Raises GroupingRefused.
     """
     named = {*query.group_by, *filtered(query.filters)}
+    # Costs, and the carbon beside them, are not kept by node.
     if Grouping.NODE in named:
         return {}
     names = NameLookup({Grouping.CLUSTER, *named})

@@ -248,6 +248,7 @@ class CostReader:
             raise GroupingRefused("costs are not kept by node: leave out node")
         check_window(asked, self.periods.zone)
         self._detailed = bool(named & DETAILED)
+        # Who sees everything and asks by pool needs no payers: pools alone have far fewer rows.
         self._by_payer = bool(named & _OF_HOLDER) or not visibility.everything
         self.names = NameLookup({Grouping.CLUSTER, Grouping.TEAM, *asked.group_by})
         self.clusters = self.names.clusters(asked.filters)
@@ -335,6 +336,7 @@ class CostReader:
         tables = _WORKLOADS if self._detailed else _TEAMS
         where = condition(_OF_HOLDERS, self._teams_pay(), self._visibility)
         groups = self.asked.group_by
+        # All teams are read then (`_teams_pay`): whether one pays is asked of each row.
         by_team = PLATFORM_NAME in self.asked.filters.team and Grouping.TEAM not in groups
         columns = (*groups, Grouping.TEAM) if by_team else groups
         charged = CHARGED[self.asked.basis]
@@ -356,6 +358,7 @@ class CostReader:
 
     def _by_platform(self, ids: _Ids) -> _Ids:
         groups = self.asked.group_by
+        # None is the platform, which `names_of` gives its name.
         return tuple(None if g is Grouping.TEAM else pk for g, pk in zip(groups, ids, strict=True))
 
     def _free(self, plan: ReadPlan) -> Iterator[tuple[LineKey, _Ids]]:
@@ -417,6 +420,7 @@ class CostReader:
     def _sees(self, team: int | None, workload: int | None) -> bool:
         if team is not None:
             return self._pays(team)
+        # The platform pays, but a workload on the line names work of a team that is not seen.
         return self._platform_pays() and (self._visibility.everything or workload is None)
 
     # ------------------------------------------------------------ queries
@@ -458,6 +462,7 @@ class CostReader:
         periods = sorted(firsts)
         whens = [
             When(day__gte=firsts[periods[place]], then=Value(place))
+            # The latest first: CASE takes the first condition that holds.
             for place in reversed(range(1, len(periods)))
         ]
         time = Case(*whens, default=Value(0), output_field=IntegerField()) if whens else Value(0)
@@ -564,6 +569,7 @@ def _order(key: LineKey, names: dict[_Ids, tuple[str, ...]]) -> tuple[Any, ...]:
 
 def _row(key: LineKey, line: CostLine, period: datetime | None, groups: dict[str, str]) -> CostRow:
     priced = bool(key.currency)
+    # Two prices have no common one to show; `CostRow.price_units` then gives the mean.
     one = line.low if line.low == line.high else None
     return CostRow(
         period=period,

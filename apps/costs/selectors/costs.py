@@ -45,13 +45,14 @@ from apps.usage.selectors import condition, source_of, with_days
 _NO_FILTERS = Filters()
 _FEW_ROWS = 500
 _MOST_PERIODS = 2000
-_WORST_GROUPS = (
+WORKLOAD_GROUPS = (
     Grouping.CLUSTER,
     Grouping.NAMESPACE,
     Grouping.WORKLOAD,
     Grouping.TEAM,
     Grouping.TIER,
 )
+"""What tells workloads apart: one may be of another team, or on another tier, later on."""
 _AtLeast = Annotated[
     bool, Column(help="Hours or prices are missing: sums of money are lower bounds.")
 ]
@@ -88,6 +89,7 @@ def cost_page(
     """
     reading, window = CostReader(asked, visibility=visibility, zone=zone), asked.window
     terms = (str(asked.waste), asked.interval, asked.basis, asked.policy)
+    # A cursor of another question would name a place in other rows: it is refused by its kind.
     kind = "-".join(("costs", *terms, *asked.group_by))
     start, skipped = window.start, 0
     if cursor is not None:
@@ -98,6 +100,7 @@ def cost_page(
     found: list[tuple[datetime, int, CostRow]] = []
     for part in _parts(reading, Window(start, window.end), found):
         found += _placed(reading, part)
+        # Earlier pages have shown these rows of the period that the cursor names.
         del found[:skipped]
         skipped = 0
         if len(found) > page_size:
@@ -125,6 +128,7 @@ def _placed(reading: CostReader, part: Window) -> list[tuple[datetime, int, Cost
     """Return rows with the start of their period within the part, and their place in it."""
     placed: list[tuple[datetime, int, CostRow]] = []
     for row in reading.rows(part):
+        # A week may begin before the window; its rows are placed where the window starts.
         period = part.start if row.period is None else max(part.start, row.period)
         same = placed and placed[-1][0] == period
         placed.append((period, placed[-1][1] + 1 if same else 0, row))
@@ -168,6 +172,7 @@ def waterfalls(
     now = _sums(rows, currency)
     then = None if before is None else _sums(before, currency)
     for own, amount in burst.items():
+        # What has no price has no currency, and its hours are in the report's steps, too.
         now.setdefault(own or currency, CostSums()).burst += amount
     order = sorted(now, key=lambda one: (one != currency, one))
     found = [_of_currency(c, now[c], None if then is None else then.get(c)) for c in order]
@@ -196,6 +201,7 @@ def _sums(rows: Iterable[CostRow], currency: str) -> dict[str, CostSums]:
             continue
         sums = found.setdefault(row.currency or currency, CostSums())
         if row.cause is Cause.ENERGY:
+            # Beside the steps: these divide GPU-hours, and energy has none.
             sums.energy += row.cost or 0
             continue
         sums.gpu_hours[row.cause] = sums.gpu_hours.get(row.cause, 0) + row.gpu_hours
@@ -249,7 +255,8 @@ class WorstWorkload:
     currency: Annotated[str | None, Column("Currency")]
 
 
-_HELD_WASTE = tuple(cause for cause in WASTE if cause not in (Cause.UNALLOCATED, Cause.UNHEALTHY))
+# Unallocated and unavailable capacity has no holder to be named.
+_HELD_WASTE = tuple(cause for cause in WASTE if cause not in FREE)
 
 
 def worst_workloads(
@@ -265,7 +272,7 @@ def worst_workloads(
     Only workloads of teams that the reader sees; unpriced ones come last, by GPU-hours. Six
     queries and those for names. Raises GroupingRefused.
     """
-    asked = CostQuery(window, group_by=_WORST_GROUPS, filters=filters, waste=True)
+    asked = CostQuery(window, group_by=WORKLOAD_GROUPS, filters=filters, waste=True)
     reading = CostReader(asked, visibility=visibility, zone=zone)
     lines = reading.sums(window)
     found: dict[Cause, list[WorstWorkload]] = {}
@@ -273,9 +280,10 @@ def worst_workloads(
         ranked = [
             (key, line)
             for key, line in lines.items()
-            if key.cause is cause and key.ids[_WORST_GROUPS.index(Grouping.WORKLOAD)] is not None
+            if key.cause is cause and key.ids[WORKLOAD_GROUPS.index(Grouping.WORKLOAD)] is not None
         ]
         ranked.sort(key=lambda item: (-item[1].cost, -item[1].gpu_hours, item[0].ids))
+        # Of those that are shown: a window may have tens of thousands of workloads.
         names = reading.names_of({key.ids for key, _ in ranked[:limit]})
         found[cause] = [_worst(names[key.ids], key, line) for key, line in ranked[:limit]]
     return found
@@ -330,6 +338,7 @@ def not_priced(window: Window, *, filters: Filters, visibility: Visibility) -> l
     )
     if filters.cluster:
         rows = rows.filter(cluster__name__in=filters.cluster)
+    # By the time of collection: facts that came anew make the price one of other facts.
     rows = rows.exclude(Exists(of_hour.filter(facts_at=OuterRef("collected_at"))))
     found = rows.annotate(priced=Exists(of_hour)).order_by("cluster__name").values("cluster__name")
     counted = found.annotate(
@@ -383,15 +392,6 @@ def terms(asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo | None = N
         unpriced_gpu_hours=hours(unpriced(rows)),
         not_priced=tuple(not_priced(asked.window, filters=asked.filters, visibility=visibility)),
     )
-
-
-WORKLOAD_GROUPS = (
-    Grouping.CLUSTER,
-    Grouping.NAMESPACE,
-    Grouping.WORKLOAD,
-    Grouping.TEAM,
-    Grouping.TIER,
-)
 
 
 class WorkloadKey(NamedTuple):

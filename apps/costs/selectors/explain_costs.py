@@ -68,6 +68,7 @@ def explain_cost(
     whole = replace(asked.whole, group_by=_GROUPS, basis=asked.basis, by_rate=True)
     reader = CostReader(replace(whole, waste=figure != COST), visibility=visibility)
     currency = currency or report().currency
+    # Rows without a currency have no price; whether there are only such is told from them.
     every = [row for row in reader.rows(window) if row.currency in (currency, None)]
     found = [
         row
@@ -232,6 +233,7 @@ def explain_price(
         (one.cluster, one.tier, model_key(one.gpu_model), one.capacity_type): one
         for one in sorted(price_book(at).entries, key=lambda one: one.valid_from)
     }
+    # The order of the book: the first place that has an entry wins, however old that is.
     found = map(entries.get, places(cluster, tier, gpu_model, capacity_type))
     one = next((entry for entry in found if entry is not None), None)
     if one is None:
@@ -297,6 +299,7 @@ def explain_adjustment(
     if not visibility.everything:
         return None
     try:
+        # Both come from the page's address, which may have been typed by hand.
         first, booked = date.fromisoformat(f"{month}-01"), date.fromisoformat(booked_on)
     except ValueError:
         return None
@@ -349,6 +352,7 @@ def explain_money_budget(
     row = next(named, None)
     if row is None:
         return None
+    # Prices that hold later in the period have priced nothing of it yet.
     window = Window(row.period_start, min(row.period_end, at))
     held = usage_rows(
         UsageQuery(window, group_by=_GROUPS[1:], filters=Filters(team=(team,))),

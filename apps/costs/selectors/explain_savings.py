@@ -44,7 +44,9 @@ _HELD = ("allocated", "busy", "underused", "idle", "not_running")
 _OF_POOL = ("capacity", "unallocated", "stranded", *_HELD)
 _GROUPS = (Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
 _SUBJECT = ("kind", "cluster", "namespace", "workload")
+# A window needs a length; prices are asked for at one moment.
 _INSTANT = timedelta(seconds=1)
+# Rows of one page: all that the sum is made of are to be listed below it.
 _MOST = 10_000
 
 
@@ -75,6 +77,7 @@ def explain_saving(
             "saving": row.saving_per_month,
         }
         for row in page.rows
+        # The conditions of the sum: rows must add up to it.
         if row.currency == currency
         and (row.kind in OF_QUOTA) is of_quota
         and not row.alternative
@@ -115,6 +118,7 @@ def explain_realized(
     """Explain what accepted recommendations saved a month, in one currency. Four queries."""
     found = savings(filters=filters, visibility=visibility, now=now)
     came = (one.saving_per_month for one in found.realized if one.currency == currency)
+    # Judged, and nothing came: that is a known 0. Nothing judged: no data.
     value = next(came, Decimal(0) if found.judged else None)
     page = recommendation_page(
         filters=replace(filters, state=DECIDED_TO_SAVE),
@@ -225,6 +229,7 @@ def _held(row: RecommendationRow, visibility: Visibility) -> Sequence[UsageRow]:
         return ()
     kind, _, name = row.workload.partition("/")
     filters = Filters(cluster=(row.cluster,), tier=(row.tier,) if row.tier else ())
+    # The policy for a team has `Team/<name>` in the place of a workload.
     if kind == TEAM and row.kind == RecommendationKind.IDLE_TIMEOUT:
         filters = replace(filters, team=(name,))
     else:
@@ -238,6 +243,7 @@ def _held(row: RecommendationRow, visibility: Visibility) -> Sequence[UsageRow]:
         filters = replace(filters, workload=(row.workload,))
     groups, _ = _shape(row)
     found = usage_rows(UsageQuery(window, TimeStep.DAY, groups, filters), visibility=visibility)
+    # Filters know no patterns: the namespace is read, and the family picked by its stem.
     if name.endswith(ANY):
         return [one for one in found if _family(one.groups["workload"]) == row.workload]
     return found

@@ -103,9 +103,11 @@ def export_download(pk: int, user: User) -> Download:
     What they may see is looked at again: who left a team cannot fetch its money any more.
     Raises ExportGone, StorageAway, and NotAllowed where the file holds more than they see now.
     """
+    # A file of somebody else gets the same answer as none: numbers tell nothing.
     row = Export.objects.filter(pk=pk, asked_by=user).first()
     if row is None:
         raise ExportGone("There is no such file of yours.")
+    # Before its state: who lost a team is not told either how far the file is.
     check_still_sees(row, visibility_of(user))
     if row.state == ExportState.EXPIRED:
         raise ExportGone(
@@ -145,6 +147,7 @@ class ClosedFileRow:
 
 def closed_name(sha256: str, format_: FileFormat) -> str:
     """Return the name of a closed month's file in the storage: its hash."""
+    # By what is in it: two closings of one month never overwrite each other's files.
     return f"closed/{sha256}.{format_.suffix}"
 
 

@@ -285,6 +285,7 @@ def monthly_report(month: date, *, visibility: Visibility) -> MonthlyReport:
         [
             row
             for row in CostReader(one, visibility=visibility, zone=zone).rows(one.window)
+            # Everybody sees unallocated capacity: in a report to leads it would be in the total.
             if visibility.everything or row.groups["team"] != PLATFORM_NAME
         ]
         for one in (asked, held)
@@ -308,6 +309,7 @@ def monthly_report(month: date, *, visibility: Visibility) -> MonthlyReport:
         basis=asked.basis,
         policy=asked.policy,
         price_book=closed.price_book if closed else price_book().version,
+        # Of all that was held: on the used basis some of that is the platform's, and not in `rows`.
         coverage_ratio=coverage_ratio(unused),
         unpriced=unpriced(rows),
         closed_at=closed.closed_at.astimezone(zone) if closed else None,
@@ -350,6 +352,7 @@ def monthly_mails(*, visibility: Visibility) -> list[MonthlyMailRow]:
     """
     if not visibility.everything:
         return []
+    # 1 where there is no error, else 0: in ascending order what failed comes first.
     rows = MonthlyMail.objects.annotate(failed=Case(When(error="", then=1), default=0))
     names = ("month", "recipient", "state", "attempts", "next_at", "sent_at", "error")
     found = rows.order_by("-month", "failed", "recipient").values_list(*names)
@@ -387,6 +390,7 @@ def month_costs(
     by_day, zone = month_query(month, closed_period(month), *charging())
     window = by_day.window
     if until is not None:
+        # Before the month begins the window is empty, and must not end before it starts.
         window = Window(window.start, max(window.start, min(window.end, until)))
     asked = replace(by_day, window=window, interval=TimeStep.TOTAL, group_by=(Grouping.TEAM,))
     currency = report().currency

@@ -155,6 +155,7 @@ def person_workloads(
     """
     if not people:
         return PersonWork((), (), (), Amounts(), 0)
+    # Up to now, so that pods of this moment are among them for a window that is over.
     whole = Window(window.start, max(window.end, now))
     pods = person_pods(whole, people=people, visibility=visibility)
     held = _without_person(person_work(window, people=people, visibility=visibility))
@@ -193,6 +194,7 @@ def _rows(
         of_key[pod.key[1:]].append(pod)
     idle = {(one.cluster, one.namespace, one.workload) for one in findings if one.is_open}
     rows = []
+    # Also of pods that are only pending: they hold nothing, and are in no amounts.
     for key in {*held, *of_key}:
         there = [pod for pod in of_key[key] if pod.ended_at is None]
         cost, currency = costs.get(key, (None, None))
@@ -206,6 +208,7 @@ def _rows(
                 amounts=held.get(key, Amounts()),
                 cost=cost,
                 currency=currency,
+                # A finding names no tier: it is shown where the workload holds GPUs now.
                 finding="idle" if running and key[:3] in idle else None,
             )
         )
@@ -224,6 +227,7 @@ def _unused_costs(
     """
     if not held:
         return {}
+    # Each name with each: more than the workloads asked for, which `keys` picks out.
     own = Filters(
         cluster=tuple(sorted({key[0] for key in held})),
         namespace=tuple(sorted({key[1] for key in held})),
@@ -246,6 +250,7 @@ def _unused_costs(
 
 def _part(costs: Sequence[WorkloadCost], own: int, whole: int) -> tuple[float, str]:
     (cost,) = costs
+    # The two come from two readings: nobody is to get more than all of it.
     part = min(1.0, own / whole) if whole else 0.0
     return float(money(round(cost.unused * part))), cost.currency
 
@@ -287,6 +292,7 @@ def person_sums(window: Window, *, visibility: Visibility, now: datetime) -> lis
     for key, amounts in person_work(window, people=None, visibility=visibility).items():
         sums[key.person].add(amounts)
     there: dict[str, list[PersonPod]] = defaultdict(list)
+    # Windows are half-open, so an empty one would hold no pod.
     moment = Window(now - timedelta(seconds=1), now)
     for pod in person_pods(moment, people=None, visibility=visibility):
         if pod.ended_at is None:

@@ -83,6 +83,7 @@ def capacity_values(
     if not visibility.everything:
         return {}
     terms = report()
+    # Whole days alone: the capacity of a part of today would count as that of a day.
     today = day_of(now, terms.zone)
     rows = PoolCostDay.objects.filter(
         day__gte=today - timedelta(days=VALUE_DAYS), day__lt=today, currency=terms.currency
@@ -95,12 +96,14 @@ def capacity_values(
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     days: dict[str, set[date]] = defaultdict(set)
     for cluster, tier, day, of_hours, of_cost in found.annotate(hours=Sum(hours), cost=Sum(cost)):
+        # A cluster that joined yesterday is divided by its own days.
         days[cluster].add(day)
         for key in ((cluster, tier), (cluster, "")):
             known = sums.get(key, (0, 0))
             sums[key] = known[0] + of_hours, known[1] + of_cost
     return {
         key: CapacityValue(
+            # Days of 23 or 25 hours are taken as 24: of a week that is less than one in a hundred.
             gpus=of_hours / NANO / (24 * len(days[key[0]])),
             per_gpu_hour=money(of_cost) / (Decimal(of_hours) / NANO),
             currency=terms.currency,

@@ -156,6 +156,7 @@ class CostRow:
 
 def coverage_ratio(rows: Iterable[CostRow]) -> float | None:
     """Return the metrics coverage of rows, 0..1; None where nothing ran."""
+    # Corrections are of hours of another month.
     return coverage_of((row.cause, row.gpu_hours) for row in rows if not row.correction)
 
 

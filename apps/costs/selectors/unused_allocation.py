@@ -14,11 +14,6 @@ from apps.costs.selectors.rows import CostQuery
 from apps.usage.domain.usage_query import Filters, Grouping
 
 _UNUSED = frozenset({Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING})
-WORKLOADS = (
-    *(Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD),
-    *(Grouping.TEAM, Grouping.TIER),
-)
-"""What tells workloads apart: one may be of another team, or on another tier, later on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +67,15 @@ def unused_costs(
     causes: dict[_Key, dict[Cause, int]] = defaultdict(dict)
     for line_key, line in reading.sums(window).items():
         key, cause = _Key(line_key.ids, line_key.currency), line_key.cause
+        # Without metrics nobody knows whether it was used: it is in neither of the two sums.
         if cause not in HELD or cause is Cause.UNMEASURED:
             continue
         known[key] += line.cost
         if cause in _UNUSED:
+            # Money is 0 without a price, so GPU-hours by cause are summed beside it.
             unused[key] += line.cost
             causes[key][cause] = causes[key].get(cause, 0) + line.gpu_hours
+    # The key last: what costs the same keeps its order from one reading to the next.
     ranked = sorted(known, key=lambda key: (-unused[key], -sum(causes[key].values()), key))
     if limit is not None:
         ranked = [key for key in ranked if causes[key]][:limit]

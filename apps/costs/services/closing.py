@@ -280,6 +280,7 @@ def _check_whole(month: date, window: Window, forced: str) -> None:
     gaps = gaps_of(window)
     said = gaps.texts()
     due = due_in(window)
+    # Gaps know of changed facts alone; a price that changed makes more hours due.
     if due > gaps.not_priced:
         said.append(f"{due} hours are not priced again yet: their prices or facts changed")
     if said:
@@ -292,6 +293,7 @@ def _check_whole(month: date, window: Window, forced: str) -> None:
 def _write_rows(closed: ClosedPeriod, window: Window) -> tuple[str, int]:
     """Freeze all lines, some days at a time; return their SHA-256 and how many they are."""
     zone = report().zone
+    # Without a zone it is the report's, which the period was just given as its own.
     reading = reading_of(window, Basis(closed.basis), Policy(closed.policy), interval=TimeStep.DAY)
     count = 0
 
@@ -347,6 +349,7 @@ def _file_hashes(month: date) -> Iterator[tuple[FileFormat, str]]:
         with TemporaryFile() as out:
             try:
                 write(period_file(month, format_, visibility=EVERYTHING), format_, out)
+            # A month of too many rows for a workbook is closed without one.
             except TooManyRows:
                 continue
             yield format_, sha256_of_file(out)
@@ -365,6 +368,7 @@ def _take_back(closed: ClosedPeriod, at: datetime) -> None:
     today = day_of(at, report().zone)
     booked = Adjustment.objects.filter(period=closed)
     months = {day.replace(day=1) for day in booked.values_list("booked_on", flat=True).distinct()}
+    # Lines of a month that was closed since are frozen with it: they get their opposite instead.
     kept = list(ClosedPeriod.objects.filter(reopened_at__isnull=True, month__in=months))
     opposite = [
         (day, key, NOTHING - amount)

@@ -171,6 +171,7 @@ def write_export(pk: int, *, clock: Callable[[], datetime] = timezone.now) -> in
         logger.warning("export %s cannot be written: %s", pk, error.__cause__ or error)
         _mark_failed(row, f"The file cannot be written on the server: {error.strerror}.", clock())
         return 0
+    # Nothing could be noted now: the lease runs out, and another writer begins anew.
     except DatabaseError:
         raise
     except Exception:
@@ -264,6 +265,7 @@ def _mark_done(row: Export, file: Stored, name: str, *, at: datetime) -> int:
             error="",
         )
     except LeaseLost:
+        # The successor writes under its own lease: nothing names this file any more.
         removed(exports_storage(), file.name)
         return 0
     logger.info("export %s: %s bytes in %s", row.pk, file.size, at - (row.started_at or at))
@@ -407,6 +409,7 @@ def _write_again(period: ClosedPeriod, format_: FileFormat, sha: str, now: datet
         is_stored = as_closed and _was_stored(storage, draft, closed_name(sha, format_))
         if not as_closed:
             logger.warning("%s of %s was made anew and is not as closed", format_.value, period)
+    # The first copy of a closing is no second making: only later ones are noted as such.
     first = as_closed and not ClosedFile.objects.filter(period=period, format=format_.value)
     noted = {} if first else {"remade_at": now, "remade_sha256": draft.sha256}
     kept = {"size": draft.length, "kept_at": now} if is_stored else {}

@@ -90,6 +90,7 @@ def _follow(pk: int, now: datetime) -> bool:
         return False
     if row.cost_before is None or row.days_before is None or row.saving_per_month is None:
         return False
+    # The day of the decision belongs to neither side: the change was made within it.
     since = day_of(row.decided_at, report().zone) + _DAY
     days = min(EVIDENCE_DAYS, (last - since).days + 1)
     if days < 1:
@@ -104,6 +105,7 @@ def _follow(pk: int, now: datetime) -> bool:
 
 def _judge(row: Recommendation) -> None:
     """Say whether the saving came; where a cost is not known there is no verdict."""
+    # An earlier verdict does not outlive a cost that is no longer known.
     row.verdict, row.saved_per_month = "", None
     if row.saving_per_month is None or row.cost_before is None or row.cost_after is None:
         return
@@ -160,6 +162,7 @@ def _valued(row: Recommendation, first: date, last: date, at: datetime) -> Decim
     pools = ("tier__name", "gpu_model__name", "capacity_type")
     rows = _own_rows(row, table).filter(day__gte=first, day__lte=last).order_by()
     sums = list(rows.values_list("currency", *pools).annotate(held=Sum(held)).filter(held__gt=0))
+    # Costs of two currencies cannot be added, nor compared with what was promised.
     if any(currency != row.currency for currency, *_ in sums):
         return None
     prices, whole = PricesInForce(at), Decimal(0)
@@ -192,6 +195,7 @@ def _first_day(row: Recommendation, span: EvidenceSpan) -> date | None:
 
 
 def _cost_table(row: Recommendation) -> tuple[type[models.Model], tuple[str, ...]]:
+    # What is about a pool or a node shows in the capacity, allocated or not.
     if row.workload and row.kind not in OF_POOLS:
         return WorkloadCostDay, _HELD
     return PoolCostDay, (*_HELD, *_FREE)

@@ -55,6 +55,7 @@ def pruned_day(day: Day, pricing: Pricing) -> PrunedDay:
     facts = team_facts_of(day.cluster_id, hours)
     made = PrunedDay({hour: pricing.costs(hour, facts[hour]) for hour in hours if facts[hour].free})
     workloads = _workloads(day)
+    # Each workload was rounded once, and the team's own sum once more.
     rounded = {holding: len(rows) + 1 for holding, rows in workloads.items()}
     _keep_what_is_the_same(day, made, rounded)
     before = _workloads_before(day)

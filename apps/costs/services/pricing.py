@@ -77,9 +77,9 @@ def price_hours(*, now: datetime, most: int = _MOST_HOURS) -> int:
 
     At most about `most`, newest days first, one transaction a day. An hour of a closed month is
     reckoned anew, and only its difference to what was frozen is booked, on the day of `now`. A day
-    whose facts by pod are gone is priced as a whole from what is kept of it (`kept`). A day whose
-    amounts are too large to be kept, or whose closing cannot be compared with any more, is left
-    out and told in the log: its hours are shown as not priced.
+    whose facts by pod are gone is priced as a whole from what is kept of it (`kept_days`). A day
+    whose amounts are too large to be kept, or whose closing cannot be compared with any more, is
+    left out and told in the log: its hours are shown as not priced.
     """
     rates = Rates()
     pricing = Pricing(rates)

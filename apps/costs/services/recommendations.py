@@ -57,6 +57,7 @@ def store(cluster: Cluster, found: Iterable[TeamFinding], *, now: datetime) -> N
     tiers = dict(Tier.objects.order_by("pk").values_list("name", "pk"))
     best: dict[_Key, TeamFinding] = {}
     for one in sorted(found, key=lambda each: each.found.order):
+        # Sorted by saving: the first of a key is the largest.
         best.setdefault(one.found.key, one)
     known = {_key_of(row): row for row in _current_rows(cluster)}
     known |= _returned_rows(cluster, best.keys() - known.keys())
@@ -267,6 +268,7 @@ def _decide(row: Recommendation, state: RecommendationState, user: User, now: da
     if state is not RecommendationState.DISMISSED:
         row.dismiss_reason = ""
     row.verdict, row.saved_per_month = "", None
+    # What was measured since an earlier decision says nothing of this one.
     row.cost_after = row.days_after = None
     row.save()
     alike = Recommendation.objects.filter(cluster=row.cluster_id, tier=row.tier_id).exclude(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from apps.costs.domain.costing import Cause
 from apps.costs.domain.workload_verdict import VerdictKind, WorkloadVerdict
-from apps.costs.selectors import WORKLOADS, UnusedCost, unused_costs
+from apps.costs.selectors import WORKLOAD_GROUPS, UnusedCost, unused_costs
 from apps.usage.selectors import largest_waste
 from apps.web.components.page_query import workload_href
 from apps.web.query_session import QuerySession
@@ -31,7 +31,7 @@ def unused_workloads(scope: TeamScope, limit: int) -> list[UnusedCost]:
         return _without_costs(scope, limit)
     rows = unused_costs(
         reading.window,
-        by=WORKLOADS,
+        by=WORKLOAD_GROUPS,
         filters=reading.filters,
         visibility=reading.visibility,
         limit=limit,
@@ -52,7 +52,7 @@ def _without_costs(scope: TeamScope, limit: int) -> list[UnusedCost]:
     )
     return [
         UnusedCost(
-            groups={str(name): getattr(row, name.value) for name in WORKLOADS},
+            groups={str(name): getattr(row, name.value) for name in WORKLOAD_GROUPS},
             currency="",
             unused=0,
             known=0,

@@ -40,6 +40,7 @@ _KINDS = {
 
 def is_focus(head: Sequence[str]) -> bool:
     """Say whether a file with this head is one of FOCUS."""
+    # One of the two is enough: a file without the other is refused with what it lacks.
     return "ChargePeriodStart" in head or "BillingCurrency" in head
 
 
@@ -71,8 +72,10 @@ def focus_charges(
         names = [text_of(cell_of(cells, at.get(name))) for name in _NAMES]
         category = text_of(cell_of(cells, at.get(_CATEGORY)))
         kind = kind_of(category, line, amount=amount)
+        # FOCUS says it beside the category: a tax that is put right is a correction, and no tax.
         if text_of(cell_of(cells, at.get(_CLASS))) == "Correction":
             kind = ChargeKind.CORRECTION
+        # _NAMES end with the description; where it is empty the SKU or type stands for it.
         described = next((name for name in reversed(names) if name), "")
         yield BillCharge(sku_of(*names), described[:LONGEST_SKU], kind, start, end, amount)
 

@@ -38,6 +38,7 @@ def invoice_charges(
     head: Sequence[str], rows: NumberedRows, *, zone: ZoneInfo, currency: str, amounts: AmountReader
 ) -> Iterator[BillCharge]:
     """Yield the charges of a file, days local to `zone`. Raises BillRefused at the first wrong."""
+    # Heads are typed by hand: `GPU model` is the column gpu_model.
     at = {name.lower().replace(" ", "_"): place for place, name in enumerate(head)}
     lacking = [name for name in NEEDED if not any(one in at for one in name.split(" or "))]
     if lacking:
@@ -59,6 +60,7 @@ def invoice_charges(
         check_period(start, end, line)
         description = text_of(cell_of(cells, at.get("description")))
         yield BillCharge(
+            # The column is there, yet a line may leave it empty: then the description is its SKU.
             sku_of(_sku(cells, at), description),
             description[:LONGEST_SKU],
             kind_of(text_of(cell_of(cells, at.get("category"))), line, amount=amount),

@@ -58,10 +58,12 @@ def divide(billed: Iterable[BilledDay], mapper: SkuMapper) -> BillParts:
     parts = BillParts()
     for one in billed:
         target = mapper.target(one.sku)
+        # The kind before the SKU: the tax on a GPU's SKU is no cost of a GPU.
         if one.kind is not ChargeKind.USAGE:
             parts.apart[one.kind] += one.amount
         elif target is None:
             parts.not_mapped += one.amount
+        # Mapped to no GPU by a user, which is known; None above is not mapped at all.
         elif not target.gpu_model:
             parts.not_gpu += one.amount
         else:

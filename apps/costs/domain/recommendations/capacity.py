@@ -28,6 +28,7 @@ from apps.costs.domain.recommendations.recommendation import (
     RecommendationKind,
     Saving,
     cell_name,
+    per_month,
 )
 from apps.costs.domain.recommendations.rightsizing import HEADROOM
 
@@ -130,6 +131,7 @@ def mig_layout(one: LayoutEvidence) -> Finding | None:
     ]
     if not candidates:
         return None
+    # Without the layout itself: mappings have no order, and a tie would raise.
     then, *_, best = min(candidates, key=lambda each: each[:3])
     if then >= now:
         return None
@@ -162,6 +164,7 @@ def empty_nodes(one: PoolEvidence) -> Finding | None:
     weeks = [len(counts) for counts in one.empty_nodes.values()]
     if not one.is_enough or not weeks:
         return None
+    # An hour of the week that was never seen is not known to be empty.
     if len(one.empty_nodes) < HOURS_PER_WEEK or min(weeks) < LEAST_WEEKS:
         return None
     stretches = list(_stretches([min(one.empty_nodes[hour]) for hour in range(HOURS_PER_WEEK)]))
@@ -224,6 +227,7 @@ def _runs(flags: Sequence[bool]) -> Iterable[tuple[int, int]]:
     """Yield start and length of what is true in a row; Sunday night goes on into Monday."""
     if all(flags):
         return [(0, len(flags))]
+    # Index -1 is the last hour of Sunday: the week is a ring.
     starts = [at for at in range(len(flags)) if flags[at] and not flags[at - 1]]
     return [(start, _length(flags, start)) for start in starts]
 
@@ -274,6 +278,7 @@ def empty_hours(one: HoursEvidence) -> Finding | None:
     hours = sum(len(amounts) for amounts in one.empty.values())
     if hours < LEAST_HOURS:
         return None
+    # Whole GPUs: nobody can scale down a part of one.
     always = floor(min(map(min, one.empty.values())) + _HAIR)
     usual = {at: _usually_empty(amounts, always) for at, amounts in one.empty.items()}
     freed = sum(min(each, usual[at]) for at, amounts in one.empty.items() for each in amounts)
@@ -298,6 +303,7 @@ def empty_hours(one: HoursEvidence) -> Finding | None:
             "pending_gpu_hours_at_most": round(one.pending_gpu_hours, 3),
         },
         patch=patches.off_hours(one.subject.tier, min(weekdays), max(weekdays)),
+        # Stranded slices are unallocated too, and no change by the hour frees them.
         cells={cell: {Cause.UNALLOCATED.value: freed / (whole + one.stranded_gpu_hours)}},
     )
 
@@ -331,6 +337,7 @@ def _usually_empty(amounts: Sequence[float], always: int) -> int:
     if len(amounts) < LEAST_ALIKE:
         return always
     ordered = sorted(amounts)
+    # Sorted upwards: four of five hours have this many empty, or more.
     return floor(ordered[int(len(ordered) * USUAL)] + _HAIR)
 
 
@@ -373,13 +380,12 @@ def lend_quota(one: LendingEvidence) -> Finding | None:
     lent = floor(quota.hard - one.usual_used * HEADROOM + _HAIR)
     if lent < 1 or usable <= 0:
         return None
-    monthly = usable * quota.weight * HOURS_PER_MONTH / (quota.days * 24)
     return Finding(
         kind=RecommendationKind.LEND_QUOTA,
         subject=quota.subject,
         change=f"Lend {lent} of {quantity(quota.hard)} {quota.key}: nine of ten hours used at most "
         f"{quantity(one.usual_used)}, while other work was pending.",
-        saved=Saving(monthly, quota.price_per_gpu_hour),
+        saved=Saving(per_month(usable * quota.weight, quota.days), quota.price_per_gpu_hour),
         currency=quota.currency,
         rating=quota.rating.at_most(Confidence.LOW, "pending work may have had another cause"),
         evidence={

@@ -136,6 +136,7 @@ class WorkloadEvidence(Evidence):
     @property
     def gap(self) -> CoverageGap | None:
         """Why nothing can be recommended of it; None where rules may look at it."""
+        # First: what is over cannot be changed, however long and well it was measured.
         if self.over:
             return CoverageGap.ENDED
         if self.measured_days < LEAST_DAYS or self.days < LEAST_DAYS:
@@ -152,6 +153,7 @@ class WorkloadEvidence(Evidence):
 
     def share_of_waste(self, gpu_hours: float) -> dict[str, float]:
         """Return GPU-hours that a change frees as a part of the waste, the same of each cause."""
+        # Waste is not known by cause here, so a change is taken to free the same part of each.
         return every_waste(gpu_hours / self.waste_gpu_hours) if self.waste_gpu_hours > 0 else {}
 
     @property
@@ -171,6 +173,7 @@ class WorkloadEvidence(Evidence):
     @property
     def is_notebook(self) -> bool:
         """Whether somebody works in it by hand, as far as its kind and name tell."""
+        # Reads `Kind/name`: a Notebook of Kubeflow is found by its kind, others by their name.
         name = self.subject.workload.lower()
         return any(word in name for word in _NOTEBOOK_WORDS)
 

@@ -63,6 +63,7 @@ def _edge(
     why: str,
     patch: str,
 ) -> Finding | None:
+    # The second for work that held nothing: 0 is no less than a fiftieth of 0.
     if gpu_hours < LEAST_EDGE_SHARE * one.gpu_hours or gpu_hours <= 0:
         return None
     return Finding(
@@ -162,6 +163,7 @@ def scale_to_demand(one: ServiceEvidence) -> Finding | None:
     """
     if one.of.owner_kind not in SERVICES or not one.of.is_enough or one.per_replica <= 0:
         return None
+    # An hour of the day that was never seen may be the one with the peak.
     if set(one.held) != set(range(HOURS)):
         return None
     needed = [_replicas_needed(one, hour) for hour in range(HOURS)]
@@ -195,6 +197,7 @@ def scale_to_demand(one: ServiceEvidence) -> Finding | None:
 
 def _replicas_needed(one: ServiceEvidence, hour: int) -> int:
     most = max(one.active.get(hour, ()), default=0.0)
+    # Products of floats end just above a whole number: that is not worth another replica.
     return max(1, ceil(most * HEADROOM / one.per_replica - _HAIR))
 
 
@@ -202,6 +205,7 @@ def _replica_spans(needed: Sequence[int]) -> str:
     """Write replicas by hour of the day: `1 from 20:00 to 08:00; 4 from 08:00 to 20:00`."""
     if len(set(needed)) == 1:
         return f"at most {needed[0]} all day"
+    # Hour 0 is compared with hour 23: a span may go on over midnight.
     starts = [hour for hour in range(HOURS) if needed[hour] != needed[hour - 1]]
     ends = [*starts[1:], starts[0]]
     return "; ".join(

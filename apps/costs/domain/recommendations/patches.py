@@ -48,6 +48,7 @@ def stop(subject: Subject) -> str:
     if kind in _SCALED:
         words = ["scale", f"{_SCALED[kind]}/{name}", "--replicas=0"]
     elif kind == _NOTEBOOK:
+        # Kubeflow stops a Notebook that has this annotation, whatever its value is.
         words = ["annotate", f"notebook/{name}", "kubeflow-resource-stopped=true"]
     else:
         return ""
@@ -82,6 +83,7 @@ def deadline(owner_kind: str, run_hours: float | None) -> str:
     """Return what ends a finished pod, as YAML; empty for kinds that have no such field."""
     if owner_kind not in ("Job", "CronJob"):
         return ""
+    # A run of unknown length is taken to last twelve hours.
     seconds = 3600 * max(1, ceil(2 * (run_hours or 12)))
     return "\n".join(
         [
@@ -101,6 +103,7 @@ def idle_timeout(workloads: Sequence[str], minutes: int) -> str:
     kinds: dict[str, str] = {}
     for workload in workloads:
         kind, _, name = workload.partition("/")
+        # The first of a kind is the one that is hit most: it stands as the example.
         kinds.setdefault(kind, name)
     culled = kinds.keys() & {_NOTEBOOK, "StatefulSet"}
     scaled = [kind for kind in ("Deployment", "ReplicaSet") if kind in kinds]
@@ -156,15 +159,18 @@ def scaled_object(subject: Subject, needed: Sequence[int]) -> str:
         "  triggers:",
     ]
     for start, end, count in _spans(needed):
+        # Outside its triggers KEDA scales to minReplicaCount, so the least needs no trigger.
         if count > least:
             metadata = f"start: '0 {start} * * *', end: '0 {end} * * *', desiredReplicas: '{count}'"
             lines.append(f"    - {{type: cron, metadata: {{timezone: TIMEZONE, {metadata}}}}}")
+    # No trigger was added: YAML reads a key without a value as null, where a list is due.
     if len(lines[-1].split()) == 1:
         lines[-1] = "  triggers: []"
     return "\n".join(lines)
 
 
 def _spans(needed: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    # Index -1 is the last hour of the day, so that a span may go on over midnight.
     starts = [hour for hour in range(len(needed)) if needed[hour] != needed[hour - 1]]
     for place, start in enumerate(starts):
         yield start, starts[(place + 1) % len(starts)], needed[start]

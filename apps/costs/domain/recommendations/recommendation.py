@@ -146,6 +146,7 @@ class Rating(NamedTuple):
     def at_most(self, limit: Confidence, why: str) -> "Rating":
         """Cap the confidence, adding why."""
         rank = list(Confidence)
+        # The reason is added in either case: it also speaks against what is low already.
         if rank.index(self.confidence) <= rank.index(limit):
             return Rating(self.confidence, f"{self.reason}; {why}")
         return Rating(limit, f"{self.reason}, but {why}")
@@ -174,6 +175,7 @@ class Saving:
         """Return their worth to the cent; None without a price."""
         if self.per_gpu_hour is None:
             return None
+        # repr gives 0.1 as 0.1; Decimal of the float itself would have its binary digits.
         worth = Decimal(repr(self.gpu_hours)) * self.per_gpu_hour
         return worth.quantize(Decimal("0.01"), ROUND_HALF_EVEN)
 
@@ -187,10 +189,10 @@ class Saving:
 class Finding:
     """One change and what it would save in a month of 730 hours, to the cent.
 
-    `evidence` holds the figures that it rests
-    on, by name with their units. `patch` is the change as a fragment of YAML or as a command, empty
-    where it cannot be written down. `avoids` is which part of its subject's waste goes, by cause;
-    `cells` the same of other subjects, by the names of their cells (`coverage`).
+    `evidence` holds the figures that it rests on, by name with their units. `patch` is the change
+    as a fragment of YAML or as a command, empty where it cannot be written down. `avoids` is which
+    part of its subject's waste goes, by cause; `cells` the same by the names of cells, also of
+    other subjects.
     """
 
     kind: RecommendationKind

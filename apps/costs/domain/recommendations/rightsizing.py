@@ -139,6 +139,7 @@ def spot(one: WorkloadEvidence, offers: Offers) -> Finding | None:
     Owned GPUs are paid for with or without this work: leaving them saves nothing.
     """
     price, pool = one.price_per_gpu_hour, _spot_pool(one, offers)
+    # Nodes that say nothing of how they are paid for are priced on demand unless they are owned.
     paid = (CapacityType.ON_DEMAND, CapacityType.UNKNOWN)
     if one.owned or one.owner_kind not in RESTARTABLE or one.capacity_type not in paid:
         return None
@@ -181,6 +182,7 @@ def card_memory_mib(gpu_model: str) -> float | None:
     part, key = part_of(gpu_model), model_key(gpu_model)
     if part is not None:
         return part.board_gb * MIB_PER_GB
+    # Before the table: boards of one model come in several sizes, and such a name tells which.
     named = _NAMED_GB.search(key)
     if named is not None:
         return int(named[1]) * MIB_PER_GB
@@ -405,6 +407,7 @@ def idle_notebook(one: WorkloadEvidence, _: Offers) -> Finding | None:
     hours = one.idle_hours_now
     if not one.is_notebook or hours < IDLE_NOW_HOURS:
         return None
+    # Hours further back are not read, so it may have been idle for longer.
     lasted = f"{hours:.0f} hours" if hours < LOOKBACK_HOURS else "a week or longer"
     return Finding(
         kind=RecommendationKind.STOP_IDLE_NOTEBOOK,
@@ -457,5 +460,6 @@ def _has_room(one: WorkloadEvidence, tier: SharedTier) -> bool:
     if not 0 < tier.share < 1 or not same_model(tier.gpu_model, one.gpu_model):
         return False
     if one.memory_peak_mib is None or one.card_memory_mib is None:
+        # An unknown peak is offered with low confidence; a known one needs a known GPU to fit into.
         return one.memory_peak_mib is None
     return one.memory_peak_mib * HEADROOM <= one.card_memory_mib * tier.share

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Annotated
 
-from django.db.models import Max, QuerySet
+from django.db.models import F, Max, QuerySet
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
@@ -40,9 +40,14 @@ class BillRow:
 
 
 def bill_rows(*, visibility: Visibility, month: date | None = None) -> list[BillRow]:
-    """Return all bills there were, the newest month first; for who sees everything. One query."""
+    """Return all bills there were, the newest month first; for who sees everything. One query.
+
+    In a month those in force come first, then what ended, the oldest end first.
+    """
     if not visibility.everything:
         return []
+    # PostgreSQL sorts null last and SQLite first, unless they are told.
+    in_force_first = F("ended_at").asc(nulls_first=True)
     found = Bill.objects.filter(**({} if month is None else {"month": month}))
     return [
         row_from(
@@ -51,7 +56,7 @@ def bill_rows(*, visibility: Visibility, month: date | None = None) -> list[Bill
             id=bill.pk,
             month=f"{bill.month:%Y-%m}",
         )
-        for bill in found.order_by("-month", "ended_at", "provider", "-imported_at", "pk")
+        for bill in found.order_by("-month", in_force_first, "provider", "-imported_at", "pk")
     ]
 
 
@@ -66,6 +71,7 @@ def bill_months(*, visibility: Visibility) -> list[date]:
 def mapped_skus() -> dict[str, SkuTarget]:
     """Return what SKUs were mapped to by users. One query."""
     rows = SkuMapping.objects.order_by("sku").values_list("sku", "gpu_model__name", "capacity_type")
+    # A row without a model is a decision: this SKU is no GPU.
     return {sku: SkuTarget(model or "", kind) for sku, model, kind in rows}
 
 
@@ -118,9 +124,12 @@ def sku_rows(month: date, *, visibility: Visibility) -> list[SkuRow]:
     if not visibility.everything:
         return []
     mapper = sku_mapper()
+    # Usage alone is mapped to GPU models: other kinds stand apart whatever their SKU is.
     usage = amounts_of_month(month).filter(kind=ChargeKind.USAGE.value).order_by()
     found = usage.values_list("sku__sku").annotate(
-        description=Max("sku__description"), sum=LargeSum("amount")
+        # Bills of two providers may describe one SKU differently; one of the texts is enough.
+        description=Max("sku__description"),
+        sum=LargeSum("amount"),
     )
     rows = [
         SkuRow(

@@ -125,6 +125,7 @@ def reconcile(month: date, *, visibility: Visibility, now: datetime) -> Reconcil
     window = month_window(month, zone)
     parts = divide(billed_days(month), sku_mapper())
     portal = _portal_costs(window, zone, settings.currency, visibility)
+    # The hour that runs has no facts yet, and is not missing.
     ends = min(window.end, now.replace(minute=0, second=0, microsecond=0))
     so_far = Window(window.start, ends) if ends > window.start else None
     missing = _missing_by_day(so_far, zone) if so_far else {}
@@ -165,16 +166,19 @@ def _portal_costs(
     unpriced: dict[PoolDay, int] = defaultdict(int)
     others: set[str] = set()
     for row in CostReader(asked, visibility=visibility, zone=zone).rows(window):
+        # By day every row has a period: this is for the type checker.
         if row.period is None:
             continue
         day = row.period.astimezone(zone).date()
         key = PoolDay(day, row.groups["gpu_model"], row.groups["capacity_type"])
         if row.cost is None:
             unpriced[key] += row.gpu_hours
+            # A pool without any price gets its line all the same, with a cost of 0.
             costs[key] += 0
         elif row.currency == currency:
             costs[key] += row.cost
         else:
+            # There is no exchange rate: such costs are named, and not compared.
             others.add(row.currency or "")
     return _PortalCosts(costs, unpriced, tuple(sorted(others)))
 
@@ -210,6 +214,7 @@ def _day(
         day=key.day,
         gpu_model=key.gpu_model,
         **_compared(found, currency),
+        # The row is of all capacity types: only day and model of the keys are compared.
         unpriced_gpu_hours=sum(hours for at, hours in portal.unpriced.items() if at[:2] == key[:2]),
         missing_hours=missing.get(key.day, 0),
     )

@@ -148,6 +148,7 @@ def _read_pods(pods: QuerySet[Pod, Pod], columns: Iterable[str]) -> Iterator[tup
     ).order_by("pk")
     named = rows.values_list("requests_text", "resource", "units", *columns)
     for text, resource, units, *rest in named.iterator(_ROWS_AT_A_TIME):
+        # Where `requests` is empty the main resource alone is known, by which lists sort.
         yield amounts(text) or {resource: units}, *rest
 
 
@@ -207,6 +208,7 @@ def quota_evidence(
 def _quota(
     span: EvidenceSpan, book: OfferBook, one: _Key, asked: RequestedAtOnce, free: float
 ) -> QuotaEvidence:
+    # Of its only pool (`_only_pool`): a tier of several has no one price.
     price, currency = book.prices.of(span.cluster.name, one.pool)
     most = asked.most(one.namespace, one.means.resource, quota=one.name, scopes=one.quota.scopes)
     return QuotaEvidence(
@@ -215,6 +217,7 @@ def _quota(
         days=one.known / _DAY_SECONDS,
         coverage=one.known / one.there,
         hard=one.quota.hard[one.means.key],
+        # The hourly mean covers what pods do not show, as use during a gap of the watch.
         peak_used=max(most, round(one.peak, _DIGITS)),
         weight=one.unit.weight,
         unallocated_gpus=free,
@@ -253,6 +256,7 @@ def _keys(span: EvidenceSpan, book: OfferBook, history: TierHistory) -> Iterator
 def _present(span: EvidenceSpan) -> dict[tuple[str, str], QuotaSnapshot]:
     """Return the quotas that are there, by namespace and name; none where that is old."""
     pk, kind = span.cluster.pk, ObservedKind.RESOURCE_QUOTA
+    # An old list would advise on quotas that were changed or deleted meanwhile.
     until = observed_until([pk]).get((pk, kind))
     if until is None or until < span.now - FRESH:
         return {}
@@ -329,6 +333,7 @@ def pool_evidence(span: EvidenceSpan, book: OfferBook) -> Iterator[PoolEvidence]
     empty: dict[Pool, list[_EmptyHour]] = defaultdict(list)
     for pool, one in _empty_hours(rows):
         empty[pool].append(one)
+    # Hours with any node: one that was not collected is no hour without empty nodes.
     collected = list(rows.values_list("hour", flat=True).distinct().order_by("hour"))
     for pool, found in sorted(empty.items()):
         gpus = _gpus_per_node(found)
@@ -359,6 +364,7 @@ def _empty_hours(rows: QuerySet[NodeHour, NodeHour]) -> Iterator[tuple[Pool, _Em
     )
     found = whole.filter(held=0, there__gt=0, sick=0)
     for hour, node, _, there, _, *kinds in found.iterator(_ROWS_AT_A_TIME):
+        # Least and greatest are alike: the node was of one pool for all of the hour.
         if kinds[:3] == kinds[3:]:
             yield Pool(*kinds[:3]), _EmptyHour(hour, node, hours(int(there)))
 
@@ -424,6 +430,7 @@ def layout_evidence(
     held = held_at_once(span, {name for name, *_ in cuts})
     for name, since, labels, cut in cuts:
         model, kind = gpu_model(labels), capacity_type(labels).value
+        # Any of its tiers prices the GPU; the first by name is the same on every run.
         first = cut.tiers[min(cut.tiers)]
         price, currency = book.prices.of(span.cluster.name, Pool(first, model, kind))
         yield LayoutEvidence(
@@ -474,8 +481,10 @@ def _cut_of_node(
         return None
     tiers = {mig_profile(r, labels): tier_of(r, labels, rules) for r in resources}
     counts = {mig_profile(r, labels): capacity[r] for r in resources}
+    # Two profiles in one tier could not be told apart in sums by tier.
     if cards < 1 or len(set(tiers.values())) < len(resources):
         return None
+    # Not the same number on each GPU: their layouts differ.
     if any(count % cards for count in counts.values()):
         return None
     layout = {profile: int(count // cards) for profile, count in counts.items()}

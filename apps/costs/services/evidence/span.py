@@ -57,6 +57,7 @@ class EvidenceSpan:
 
     def days(self, since: date) -> float:
         """Return how many days were collected from the day `since` on."""
+        # Hours and not dates: a day that was half collected counts as half a day.
         return sum(count for day, count in self.hours.items() if day >= since) / 24
 
     def coverage(self, since: date) -> float:
@@ -64,6 +65,7 @@ class EvidenceSpan:
 
         Days before the first collected one are not counted: how many there are says `days`.
         """
+        # A cluster that joined in between did not miss the days before.
         began = max(since, min(self.hours, default=self.first))
         hours = (self.window.end - day_start(began, self.zone)) / timedelta(hours=1)
         return min(1.0, self.days(since) * 24 / hours) if hours > 0 else 0.0
@@ -110,6 +112,7 @@ def span_of(
         last=last,
         zone=zone,
         hours={day: count for day, count in sorted(by_day.items()) if day <= last},
+        # Too old to say that something is idle now.
         newest_hour=newest if newest is not None and newest >= now - FRESH else None,
         now=now,
     )
