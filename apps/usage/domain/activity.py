@@ -96,6 +96,7 @@ def highest(slots: Iterable[str], devices: int) -> str:
     whole = [slot for slot in seen if len(slot) == devices]
     letters = "".join(map(max, zip(*whole, strict=True)))
     known = _active(letters)
+    # A slot that misses a device may hide the only one that worked.
     return "" if any(_active(slot) > known for slot in seen if len(slot) != devices) else letters
 
 

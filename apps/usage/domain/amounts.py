@@ -115,6 +115,7 @@ class Amounts:
             self.memory_peak_mib = peak
         if other.unattributed is not None:
             self.unattributed = (self.unattributed or 0) + other.unattributed
+        # The idle part is told with the split, so that one stays a part of the other.
         if other.energy_split_mwh is not None:
             self.energy_split_mwh = (self.energy_split_mwh or 0) + other.energy_split_mwh
             self.energy_idle_mwh = (self.energy_idle_mwh or 0) + (other.energy_idle_mwh or 0)
@@ -263,8 +264,10 @@ def split(slots: Iterable[HeldSlot], *, idle_below: float) -> Split:
             continue
         measured = slot.measured_gpu_seconds
         unmeasured.append(slot.gpu_seconds - measured)
+        # Without metrics is only what no sample covers; the mean stands for what samples do cover.
         busy.append(measured * slot.activity)
         rest = measured * (1.0 - slot.activity)
+        # A pod that came or went within the slot was not there for long enough to be called idle.
         (idle if slot.whole and slot.activity < idle_below else underused).append(rest)
     return Split(fsum(busy), fsum(idle), fsum(underused), fsum(unmeasured))
 
@@ -285,6 +288,7 @@ def held_amounts(held_gpu_seconds: float, parts: Split) -> Amounts:
     )
     rounded = [round(amount / SECONDS_PER_HOUR * NANO) for amount in seconds]
     allocated = nano(held_gpu_seconds / SECONDS_PER_HOUR)
+    # The largest, so that no amount of 0 becomes -1.
     rounded[seconds.index(max(seconds))] += allocated - sum(rounded)
     # In the order of the fields.
     return Amounts(allocated, *rounded)

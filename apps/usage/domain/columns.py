@@ -47,6 +47,7 @@ def _text(cell: Cell) -> str | int | float | Decimal:
     match cell:
         case None:
             return ""
+        # Before the numbers: a bool is an int to Python, and would be written as True.
         case bool():
             return "true" if cell else "false"
         case date():
@@ -281,6 +282,7 @@ def collected_amounts(row: PodRow, window: Window) -> Amounts | None:
     """
     if row.amounts.allocated or row.bound_at is None or row.bound_at >= window.end:
         return row.amounts
+    # What ended before the window began held nothing in it, and that is known.
     ended = row.end is not None and row.end <= max(row.bound_at, window.start)
     return row.amounts if ended else None
 

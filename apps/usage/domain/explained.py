@@ -115,6 +115,7 @@ def evaluate(one: Explained) -> Number | None:
     Raises ValueError for a formula of anything but names, numbers, operators and FUNCTIONS.
     """
     names: dict[str, Any] = {column.key: _column(one, column.key) for column in one.columns}
+    # After the columns: an input may have the name of one, and is what the formula means.
     names |= {given.name: given.value for given in one.inputs}
     if one.value is None or any(given.value is None for given in one.inputs):
         return None
@@ -145,6 +146,7 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
 
 def _alike(left: Any, right: Any) -> tuple[Any, Any]:
     """Return two numbers that Python can add: money is exact, GPU-hours are not."""
+    # Both become floats: the product with a float cannot be exact anyway.
     if isinstance(left, Decimal) != isinstance(right, Decimal):
         return float(left), float(right)
     return left, right
@@ -152,6 +154,7 @@ def _alike(left: Any, right: Any) -> tuple[Any, Any]:
 
 def _sum(values: Sequence[Any]) -> Number:
     known = [value for value in values if value is not None]
+    # Money is summed as it is; other amounts are floats, which fsum adds without crumbs.
     if any(isinstance(value, Decimal) for value in known):
         return sum((Decimal(value) for value in known), Decimal(0))
     return math.fsum(known)
@@ -167,6 +170,7 @@ def _dot(amounts: Sequence[Any], each: Sequence[Any]) -> Number:
 
 def _nearest(share: float, values: Sequence[float], counts: Sequence[int]) -> float:
     """Return the smallest value that at least this share of all have at most (nearest rank)."""
+    # By nearest rank, as the queue times that it explains: no value between two.
     rank, seen = math.ceil(share * sum(counts)), 0
     for value, count in sorted(zip(values, counts, strict=True)):
         seen += count

@@ -60,6 +60,8 @@ def divided(amount: int, weights: Sequence[float]) -> list[int]:
     bounds, reached = [0], 0.0
     for weight in own:
         reached += weight
+        # Bounds and not parts are rounded, so that what one part loses the next one has.
         bounds.append(round(amount * (reached / sum(own))))
+    # Sums of floats may end just below 1, and the last part would lose a unit.
     bounds[-1] = amount
     return [end - start for start, end in pairwise(bounds)]

@@ -228,6 +228,7 @@ def decode_cursor(kind: str, cursor: str, shape: Sequence[type]) -> list[str | i
         found = json.loads(text)
     except (ValueError, binascii.Error, RecursionError) as error:
         raise CursorRefused(_REFUSAL) from error
+    # Exact types: a bool is an int to Python, and would pass as a number.
     if not isinstance(found, list) or [type(part) for part in found] != [str, *shape]:
         raise CursorRefused(_REFUSAL)
     # A cursor comes from outside: a number beyond the column's would be a database error.
@@ -291,6 +292,7 @@ class Periods:
         if self.interval is TimeStep.HOUR:
             return at.astimezone(UTC) + timedelta(hours=count)
         first = self._first_day(at.astimezone(self.zone).date())
+        # Through the calendar, as above: so many days are not so many times 24 hours.
         return day_start(self._days_on(first, count), self.zone)
 
     def label(self, start: datetime) -> datetime | None:

@@ -286,6 +286,7 @@ def collection_page(
     ordered = found.order_by("-hour", "cluster_id")
     rows = list(ordered.values_list("cluster_id", *_COLUMNS)[: page_size + 1])
     shown = rows[:page_size]
+    # One row more than a page was read: whether there is a next page needs no query of its own.
     last = shown[-1] if len(rows) > page_size else None
     return RowPage(
         rows=tuple(_collection(row[1:], visibility) for row in shown),
@@ -386,6 +387,7 @@ def _requested(window: Window, clusters: tuple[int, ...]) -> set[tuple[int, date
 def _hours(window: Window, first: datetime, last: datetime, zone: ZoneInfo) -> Iterator[datetime]:
     """Yield the starts of the fact hours that lie in the window, from `first` to `last`."""
     start = max(window.start, first)
+    # The grid of hours of the zone: in India hours of facts begin at half past.
     at = hour_floor(start, zone)
     if at < start:
         at += _HOUR

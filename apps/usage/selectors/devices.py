@@ -149,6 +149,7 @@ def node_rows(
             *("capacity", "allocatable", "labels", "devices"),
         )
     )
+    # In ascending order: a later interval takes the place of an earlier one.
     newest = {(row[0], row[1]): NodeRow(*row) for row in intervals}
     return [newest.get(key) or NodeRow(*key) for key in wanted]
 

@@ -125,6 +125,7 @@ def _rules(visibility: Visibility) -> list[TierRule]:
             node_selector=row.node_selector,
         )
         for row in tier_rows(visibility=visibility)
+        # Without a sharing mode it is built in, and no rule of the catalog gives it out.
         if row.sharing
     ]
 
@@ -136,6 +137,7 @@ class _TierFinder:
         self._nodes = nodes
         self._rules = rules
         self._known: dict[tuple[NodeKey, str], tuple[str, ...]] = {}
+        # A node that the watch never showed has no labels to go by: the ledger tells its tiers.
         without = {key for key, node in nodes.items() if node.since is None}
         self._of_ledger = node_tiers(without) if without else {}
 
@@ -146,6 +148,7 @@ class _TierFinder:
             return self._of_ledger.get(key, ())
         if (key, row.profile) not in self._known:
             self._known[key, row.profile] = self._by_resource(node, row.profile)
+        # No resource offers it: devices that only claims give out are found by their class.
         return self._known[key, row.profile] or self._by_class(node, row)
 
     def _by_resource(self, node: NodeRow, profile: str) -> tuple[str, ...]:
@@ -184,12 +187,14 @@ def node_tiers(nodes: Collection[NodeKey]) -> dict[NodeKey, tuple[str, ...]]:
         .values_list("cluster_id")
         .annotate(Max("hour"))
     )
+    # No row, where no cluster has facts: an empty Q would be all of them.
     of_hours = Q(pk__in=())
     for cluster, hour in newest:
         of_hours |= Q(cluster_id=cluster, hour=hour)
     found: dict[NodeKey, list[str]] = defaultdict(list)
     rows = NodeHour.objects.filter(of_hours, capacity__gt=0).order_by("tier__position", "pk")
     for cluster, node, tier in rows.values_list("cluster__name", "node__name", "tier__name"):
+        # All nodes of these clusters were read, and one may have several kinds of a tier.
         if (cluster, node) in nodes and tier not in found[cluster, node]:
             found[cluster, node].append(tier)
     return {key: tuple(tiers) for key, tiers in found.items()}
@@ -201,5 +206,6 @@ def _replicas(row: DeviceRow, node: NodeRow) -> int:
         profile = mig_profile(resource, node.labels)
         if units and profile == row.profile and is_shared(resource, node.labels):
             whole = mig_part(profile, row.model) if profile else 1.0
+            # Shares are fractions such as 1/7, whose quotient is not whole as a float.
             return max(1, round(whole / unit_weight(resource, node.labels)))
     return 1

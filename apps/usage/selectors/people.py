@@ -63,6 +63,7 @@ class PersonPod:
 
     def waited(self, window: Window) -> int:
         """Return the nano-GPU-hours of the window for which it was there and not bound."""
+        # What never was bound and ended was pending until its end.
         ends = [at for at in (self.bound_at, self.ended_at, window.end) if at is not None]
         seconds = (min(ends) - max(self.created_at, window.start)).total_seconds()
         return nano(max(0.0, seconds) / SECONDS_PER_HOUR * self.gpus)
@@ -75,6 +76,7 @@ def person_work(
     facts = PodHour.objects.filter(
         _named("pod__behind__person", people), hour__gte=window.start, hour__lt=window.end
     )
+    # By the team of the fact, which is the one that had the namespace in that hour.
     if not visibility.everything:
         facts = facts.filter(team_id__in=sorted(visibility.team_ids))
     sums = sums_of(capacity=False)

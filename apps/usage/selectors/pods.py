@@ -163,6 +163,7 @@ class PodScope:
     def team_of(self, spans: Sequence[TeamSpan], row: Any) -> str | None:
         """Return the last team of the scope that the pod belonged to; None when none."""
         for span in reversed(spans):
+            # Half-open: a pod that ended as the span began was not of its team.
             in_time = row.created_at < span.end and (
                 row.ended_at is None or row.ended_at > span.start
             )
@@ -315,6 +316,7 @@ def _held(pod: Any, window: Window, now: datetime) -> TimeSpan | None:
     if pod.bound_at is None:
         return None
     start = max(pod.bound_at, window.start).timestamp()
+    # The window may end in the future; nobody has held anything there yet.
     end = min(pod.ended_at or now, window.end, now).timestamp()
     return (start, end) if end > start else None
 
@@ -327,6 +329,7 @@ def _intervals(own: Pod, held: TimeSpan) -> list[NodeInterval]:
         NodeInterval(
             node=own.node_name,
             start=row.start.timestamp(),
+            # An open interval lasts for as long as is looked at.
             end=row.end.timestamp() if row.end else held[1],
             capacity=row.capacity,
             allocatable=row.allocatable,

@@ -114,6 +114,7 @@ def serving_sums(
     for name in _MEANS:
         seconds = Cast(F("measured_seconds"), FloatField())
         there = Q(**{f"{name}__isnull": False})
+        # By time: a pod that was there for a minute counts less than one that was for an hour.
         sums[f"sum_{name}"] = Sum(F(name) * seconds)
         sums[f"seconds_{name}"] = Sum("measured_seconds", filter=there)
     facts = _facts(window, filters, visibility)
@@ -127,6 +128,7 @@ def serving_sums(
         key = ServiceKey(*(table[pk] for table, pk in zip(tables, ids, strict=True)))
         own = named.setdefault(key, {})
         for model, one in models.items():
+            # Added and not set, so that two ids of one name would not hide each other.
             own.setdefault(model, ServingSums()).add(one)
     return named
 
@@ -175,6 +177,7 @@ def last_requests(
     columns = tuple(one.column for one in by)
     rows = (
         _facts(window, filters, visibility)
+        # Hours of which no series tell requests are neither with a request nor without one.
         .filter(requests__isnull=False)
         .order_by()
         .values_list(*columns)
@@ -201,6 +204,7 @@ def serving_states(window: Window, *, filters: Filters) -> dict[str, int]:
         hour__lt=window.end,
     )
     counts = rows.order_by().values_list("serving").annotate(Count("pk"))
+    # Every state is told, also with no hour: a page need not ask which there are.
     return {**dict.fromkeys(["", *ServingState], 0), **dict(counts)}
 
 

@@ -229,6 +229,7 @@ def _of_cluster(cluster: int, hour: datetime) -> list[IdleWorkload]:
     )
     rows = held.order_by("workload_id").values(*columns)
     sums = list(rows.annotate(held=Sum("allocated"), idle_held=Sum("idle")))
+    # In whole numbers: a float share of 0.95 would miss what is exactly at it.
     idle = [row for row in sums if row["idle_held"] * _PARTS >= row["held"] * _IDLE_PARTS]
     pods = held.filter(workload_id__in=[row["workload_id"] for row in idle])
     past = PodHour.objects.filter(
@@ -255,5 +256,6 @@ def _workload(row: Mapping[str, Any], span: Mapping[str, Any], hour: datetime) -
         since=worked or span["first"],
         until=hour + _HOUR,
         worked_at=worked,
+        # Only where pods were there at the other end of the seven days: others began idle.
         since_at_least=worked is None and span["first"] <= hour - _BACK + _HOUR,
     )

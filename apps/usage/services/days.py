@@ -219,6 +219,7 @@ def _join(
         if value is None:
             continue  # not exported, which adds nothing
         if at < amounts:
+            # None and a value make the value: what one row does not export another one may.
             known[at] = (known[at] or 0) + value
         elif known[at] is None or value > known[at]:
             known[at] = value

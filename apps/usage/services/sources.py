@@ -345,6 +345,7 @@ def _unlabelled(
 
     Only where no node has a label: one that lacks them was just made.
     """
+    # No share is known where no node was to have labels: that is no lack of them.
     if evidence.shares.get(NODE_LABELS, 1.0) > 0.0:
         return 0.0, 0
     bare = {interval.node for interval in ledger.intervals if not interval.labels}
@@ -398,6 +399,7 @@ def _used(slots: Iterable[QuotaSlot]) -> dict[_Key, float]:
     used: dict[_Key, float] = {}
     for one in slots:
         resource = one.key.removeprefix(_REQUESTS_PREFIX)
+        # Quotas count extended resources under `requests.` alone.
         if one.used and resource != one.key:
             key = (one.slot, one.namespace, resource)
             used[key] = max(used.get(key, 0.0), one.used)

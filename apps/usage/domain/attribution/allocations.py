@@ -280,6 +280,7 @@ def _held(
 
 
 def _first(intervals: Sequence[NodeInterval], held: Sequence[TimeSpan]) -> NodeInterval:
+    # There is one: what was held was clipped to when the node existed.
     return next(interval for interval in intervals if interval.end > held[0][0])
 
 
@@ -460,6 +461,7 @@ def _distribute(
     held: dict[GpuClass, float] = defaultdict(float)
     for holding in holdings:
         held[holding.card] += holding.units * holding.weight
+    # Of the whole node: a kind may hold more than it has while others have some left to lend.
     share = _share(sum(held.values()), sum(there.values()))
     if share < 1.0:
         held = defaultdict(float, {card: amount * share for card, amount in held.items()})
@@ -518,6 +520,7 @@ def _lend(
                 break
             moved = min(lacking, max(0.0, there[other] - held.get(other, 0.0)))
             if other != card and moved > 0:
+                # What is lent stays as healthy as it was.
                 well = min(moved, allocatable.get(other, 0.0))
                 for cards, amount in ((there, moved), (allocatable, well)):
                     cards[other] = cards.get(other, 0.0) - amount

@@ -86,6 +86,7 @@ def inventories(rows: Iterable[DeviceSlot]) -> dict[str, Inventory]:
             latest[row.node, row.uuid] = row.slot
             node.whole.pop(row.uuid, None)
             node.partitioned.pop(row.uuid, None)
+        # Rows come in any order: an earlier slot does not take a later layout back.
         if row.slot < latest[row.node, row.uuid]:
             continue
         node.models[row.uuid] = model
@@ -250,6 +251,7 @@ class Classifier:
 
     def _model(self, resource: str, interval: NodeInterval) -> str:
         if resource.startswith(_MIG_PREFIX):
+            # Replicas of a MIG device have no label of their own: that of the device tells.
             label = f"{resource.removesuffix('.shared')}.product"
             if label in interval.labels:
                 return gpu_model({PRODUCT_LABEL: interval.labels[label]})
