@@ -86,7 +86,7 @@ def inventories(rows: Iterable[DeviceSlot]) -> dict[str, Inventory]:
             latest[row.node, row.uuid] = row.slot
             node.whole.pop(row.uuid, None)
             node.partitioned.pop(row.uuid, None)
-        # Rows come in any order: an earlier slot does not take a later layout back.
+        # However rows are ordered: an earlier slot does not take a later layout back.
         if row.slot < latest[row.node, row.uuid]:
             continue
         node.models[row.uuid] = model
