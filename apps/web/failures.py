@@ -16,6 +16,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
     Django calls it while it handles the exception.
     """
+    # Only these are of the database itself: a wrong query is a mistake of ours.
     if not isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
         return defaults.server_error(request)
     return HttpResponse(

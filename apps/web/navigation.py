@@ -139,12 +139,14 @@ def _for_reader(pages: Iterable[NavPage], *, is_admin: bool, is_finance: bool) -
 def _links(pages: Iterable[NavPage], query: Query, folder: str) -> Iterable[NavLink]:
     for page in pages:
         current = "" if folder not in page.shown_in else "true"
+        # The first folder is the page's own; the others are of pages below it.
         current = "page" if folder == page.shown_in[0] else current
         yield NavLink(page.label, href(page.name, query) or "", page.name, page.key, current)
 
 
 def _group(label: str, links: tuple[NavLink, ...]) -> NavGroup:
     open_one = next((link for link in links if link.current), None)
+    # A menu of one page would open to say what the group says already.
     if len(links) == 1:
         return NavGroup(links[0], links[0].label, links[0].current, ())
     return NavGroup(links[0], label, "true" if open_one else "", links)

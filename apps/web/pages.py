@@ -79,8 +79,10 @@ def _put_above(response: HttpResponse) -> None:
 
 def page_of(request: HttpRequest, otherwise: str) -> str:
     """Return the page that a form stood on, as the browser tells it: one of this portal's own."""
+    # htmx sends forms to addresses of their own: the page around them is in its header.
     told = request.headers.get("HX-Current-URL") or request.headers.get("Referer") or ""
     host = {request.get_host()}
+    # The browser tells it, so it could lead to another site after the sign-in.
     if not url_has_allowed_host_and_scheme(told, host, require_https=request.is_secure()):
         return otherwise
     parts = urlsplit(told)
@@ -175,6 +177,7 @@ def page(
             raise Http404("No name holds that.")  # PostgreSQL refuses to compare with it
         asked = cast("PageRequest", request)
         try:
+            # What selectors read is kept for this one page, and for nobody else.
             with reading_once():
                 return view(asked, *args, **kwargs)
         except GroupingRefused as refusal:
@@ -227,6 +230,7 @@ def respond(
     drawn, pictures, path = list(charts), list(drawings), _own_path(request, room)
     ordered = arranged(tables, request, path)
     behind = [*(chart.table for chart in drawn), *(one.table for one in pictures if one.table)]
+    # A table of the page itself wins over that of a picture by the same id.
     by_id = {table.id: table for table in (*ordered, *behind)}
     if _wants_file(request):
         return _file(request, reading, room, by_id)
@@ -245,11 +249,13 @@ def respond(
         "computing": lambda: computing_of(reading, room),
         "csv_query": urlencode(remaining_query(request, drop=PLACE_KEYS)),
     }
+    # Going back restores a page of htmx's from nothing: then all of it is needed.
     fragment = request.htmx and not request.htmx.history_restore_request
     response = render(
         request, f"{room}/{'_results' if fragment else 'page'}.html", shown, status=status
     )
     remember_columns(response, ordered, request)
+    # One address has two answers: a browser must not show the fragment as the page.
     patch_vary_headers(response, ["HX-Request", "HX-History-Restore-Request"])
     return response
 
@@ -268,6 +274,7 @@ def _wants_file(request: HttpRequest) -> bool:
 def _file(
     request: PageRequest, reading: QuerySession, room: str, by_id: dict[str, Table]
 ) -> HttpResponseBase:
+    # A page says what it did not understand; a file would go on without a word of it.
     if reading.problems:
         return _no_file(" ".join(reading.problems))
     asked = request.GET.get("table", "")

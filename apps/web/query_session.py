@@ -97,6 +97,7 @@ def quality(
     `amounts` is the sum over what the page shows; None where the page shows no amounts.
     """
     failed = _gap(freshness.failed, zone)
+    # An hour may be missing on one cluster and have failed on another: it is told once.
     missing = _gap(sorted(set(freshness.missing) - set(freshness.failed)), zone)
     partial = _gap(freshness.partial, zone)
     stale = _stale(freshness.last_hour_end, now)
@@ -130,6 +131,7 @@ def quality(
 def hour_ranges(hours: Sequence[datetime], zone: ZoneInfo) -> list[str]:
     """Write hours as ranges of local time: `3 Nov 02:00 – 05:00`."""
     runs: list[tuple[datetime, datetime]] = []
+    # In UTC: local hours of one name, at the end of summer time, would be one.
     for hour in sorted({h.astimezone(UTC) for h in hours}):
         if runs and runs[-1][1] == hour:
             runs[-1] = (runs[-1][0], hour + HOUR)
@@ -173,6 +175,7 @@ def _through(last: datetime | None, stale: str, zone: ZoneInfo, now: datetime) -
 
 
 def _stale(last: datetime | None, now: datetime) -> str:
+    # Hours settle before they are collected: a few hours of age are usual.
     if last is None or now - last <= STALE_AFTER:
         return ""
     return duration((now - last).total_seconds())
@@ -269,7 +272,9 @@ def query_session(
     small = [clusters.REPORT_SETTINGS, clusters.ACTIVE_CLUSTERS, *reads]
     if takes:
         small += [usage.WHOLE_NAMES, clusters.TIERS]
+    # In one query: each of its own costs a page more than what it reads.
     read_batch(*(one.query() for one in small), *_of_frame(request, visibility))
+    # Whole seconds, as addresses and questions have them.
     now = timezone.now().replace(microsecond=0)
     given = request.GET if given is None else given
     choice = page_query.window_from(given, zone=clusters.report().zone, now=now)
@@ -310,6 +315,7 @@ def _of_frame(request: PageRequest, visibility: Visibility) -> list[BoundQuery]:
 
 def on_cluster(reading: QuerySession, cluster: str) -> QuerySession:
     """Return the reading of a page about something on one cluster, with no choice of others."""
+    # A cluster of the address stays in the links, though this page is of its own one.
     asides = [*(("cluster", name) for name in reading.filters.cluster), *reading.asides]
     return replace(
         reading,
@@ -413,6 +419,7 @@ def axis_of(reading: QuerySession, freshness: Freshness) -> Axis:
         zone=choice.zone,
         label=choice.label,
         missing=charts.missing_by_period(choice.periods, lost),
+        # Hours of a window are all over but the running one, which has no facts to draw.
         unfinished=choice.interval is TimeStep.DAY and reading.now < choice.last_day_end,
         until=min(freshness.last_hour_end or reading.window.end, reading.window.end),
     )

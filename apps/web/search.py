@@ -49,6 +49,7 @@ class ResultGroup:
 def search(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request)
     text = request.GET.get("q", "").replace("\0", "").strip()[: 2 * LONGEST_NAME]
+    # htmx asks while somebody types: a few suggestions come sooner.
     limit = SUGGESTED_PER_KIND if request.htmx else PER_KIND
     groups = _groups(text, reading, limit) if len(text) >= LEAST_LETTERS else []
     return respond(
@@ -65,6 +66,7 @@ def search(request: PageRequest) -> HttpResponseBase:
 
 
 def _groups(text: str, reading: QuerySession, limit: int) -> list[ResultGroup]:
+    # One more than is shown tells that there are others.
     found = search_by_name(text, visibility=reading.visibility, now=reading.now, limit=limit + 1)
     by_kind: dict[ResultKind, list[SearchResult]] = {}
     for row in found:
@@ -102,6 +104,7 @@ def _address(row: SearchResult, reading: QuerySession) -> str | None:
         )
     if row.kind is ResultKind.POD:
         return href("pod", reading.query, cluster=row.cluster, uid=row.uid)
+    # Namespaces are shown on the page of their team, which this reader may not see.
     if row.team is None:
         return None
     address = href("team", reading.query, name=row.team)

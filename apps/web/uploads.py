@@ -26,6 +26,7 @@ def at_most(most_bytes: int, reason: Callable[[int], str]) -> Callable[[View], V
         @wraps(view)
         def wrapped(request: HttpRequest) -> HttpResponseBase:
             written = request.META.get("CONTENT_LENGTH") or ""
+            # Without a length the server gives the view an empty form, so nothing is read of it.
             length = int(written) if written.isdigit() else 0
             if request.method == "POST" and length > most_bytes + FORM_BYTES:
                 return HttpResponse(

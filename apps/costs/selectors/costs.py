@@ -42,7 +42,6 @@ from apps.usage.domain.usage_query import (
 from apps.usage.models import CollectionWindow
 from apps.usage.selectors import condition, source_of, with_days
 
-_NO_FILTERS = Filters()
 _FEW_ROWS = 500
 _MOST_PERIODS = 2000
 WORKLOAD_GROUPS = (

@@ -64,6 +64,7 @@ class Chart:
         """The element that holds the figure, safe to stand in a page; empty without one."""
         if self.figure is None:
             return SafeString("")
+        # The script element is data: the page's policy runs no inline code, and charts.js reads it.
         return json_script(self.figure, self.figure_id, encoder=_PlainJSON)
 
 
@@ -134,6 +135,7 @@ def missing_by_period(
     counts: dict[datetime, int] = {}
     position = -1
     for hour in sorted(set(hours)):
+        # Both are in order: one walk finds the period of each hour.
         while position + 1 < len(periods) and periods[position + 1] <= hour:
             position += 1
         if position >= 0:
@@ -190,11 +192,13 @@ def _figure(
 ) -> Figure:
     drawn = [by_period.get(period) for period in axis.periods]
     traces = [_bars(c, drawn) for c in classes]
+    # Only where nothing is drawn: a bar that lacks some of its hours has a note over it instead.
     gaps = runs([i for i, p in enumerate(axis.periods) if p in axis.missing and drawn[i] is None])
     return {
         "data": [trace for trace in traces if any(trace["y"])],
         "layout": {
             "barmode": "stack",
+            # Gaps between many thin bars would be most of the picture.
             "bargap": 0.12 if len(axis.periods) <= 40 else 0,
             "xaxis": time_axis(axis),
             "yaxis": {
@@ -260,6 +264,7 @@ def _period_note(index: int, period: datetime, axis: Axis) -> str:
 def time_axis(axis: Axis) -> Figure:
     """Return an axis of period numbers with labels at midnights or at regular steps."""
     steps = [i for i, p in enumerate(axis.periods) if _is_tick(p, axis, len(axis.periods))]
+    # Ten labels at most, rounded up: more would run into each other.
     step = max(1, -(-len(steps) // 10))
     ticks = steps[::step]
     return {
@@ -368,8 +373,10 @@ def shortened(values: Sequence[float | None], *, digits: int = _DIGITS) -> list[
     """Return values with as many digits as a chart of so many bars can show, `digits` at most."""
     if len(values) > _LONG:
         most = max((abs(value) for value in values if value), default=1.0)
+        # By the highest bar, so that all bars of a chart are rounded alike.
         digits = max(0, min(2, _FIGURES - 1 - floor(log10(most))))
     if digits == 0:
         return [None if value is None else round(value) for value in values]
     short = [None if value is None else round(float(value), digits) for value in values]
+    # A whole number takes two characters less in a page with thousands of them.
     return [int(v) if v is not None and v.is_integer() else v for v in short]

@@ -94,6 +94,7 @@ def exact(value: Value, kind: Format, zone: ZoneInfo) -> str:
     if kind is Format.GPU_HOURS and isinstance(value, int):
         return plain(Decimal(value).scaleb(-9))
     if isinstance(value, float):
+        # A larger one has hardly a digit behind the point, and in full would be mostly zeros.
         return plain(Decimal(repr(value))) if abs(value) < 1e15 else repr(value)
     return str(value)
 
@@ -114,6 +115,7 @@ def plain(number: Decimal) -> str:
 def _short(number: float, digits: int) -> str:
     least = 10.0**-digits
     if 0 < abs(number) < least / 2:
+        # What is there is not written as 0.0.
         return f"{'>' if number < 0 else '<'}{'-' if number < 0 else ''}{least:.{digits}f}"
     return f"{number:,.{digits}f}"
 
@@ -135,6 +137,7 @@ def points(difference: float) -> str:
 
 def _signed(ratio: float, digits: int, unit: str = "%") -> str:
     text = f"{abs(ratio) * 100:,.{digits}f}"
+    # By the text and not by the number: what is printed as 0.0 is no change.
     if not float(text.replace(",", "")):
         return "no change"
     return f"{'+' if ratio > 0 else '−'}{text} {unit}"
@@ -188,6 +191,7 @@ def days_text(first: date, last: date, zone: ZoneInfo) -> str:
     end = day_text(last, zone)
     if first == last:
         return end
+    # The end has the year where one is needed.
     begin = tick_text(first) if first.year == last.year else day_text(first, zone)
     return f"{begin} – {end}"
 

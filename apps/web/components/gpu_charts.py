@@ -108,8 +108,10 @@ def _figure(periods: Sequence[_Period], axis: Axis, classes: Sequence[LedgerClas
     elapsed = axis.elapsed()
     if elapsed < 1:
         for bar in bars:
+            # Aligned at the left: the running day ends where its hours do.
             bar["width"] = [*[_BAR] * (len(periods) - 1), max(0.1, round(_BAR * elapsed, 3))]
             bar["offset"] = -_BAR / 2
+    # A period without rows may also be one of before the first data, which is no gap.
     gaps = runs([n for n, p in enumerate(periods) if p.start in axis.missing and not p.amounts])
     return {
         "data": [*bars, *_capacity_line(periods)],
@@ -159,6 +161,7 @@ def _capacity_line(periods: Sequence[_Period]) -> list[Figure]:
     points = [(-0.5, values[0])]
     for n, (before, value) in enumerate(pairwise(values)):
         if value != before:
+            # A step has two points; from a gap on the line begins anew.
             points += [(n + 0.5, before)] * (before is not None) + [(n + 0.5, value)]
     points.append((len(values) - 0.5, values[-1]))
     return [

@@ -62,6 +62,7 @@ def tiers(cards: Sequence[TierCard], reading: QuerySession) -> Table:
 
 def _tier_line(card: TierCard, query: Query) -> TableRow:
     values = tables.ledger_values(card.amounts) if card.amounts else {}
+    # Pending work of unknown size is no data; a zero would say that none is pending.
     now = card.now if card.now and card.now.is_known else None
     waiting: dict[str, Value] = {
         "waiting_now_pods": now.pods if now else None,

@@ -204,6 +204,7 @@ class WindowChoice:
     @property
     def last(self) -> date:
         """The last local day that the window touches."""
+        # Half-open: a window up to midnight does not touch the day that begins then.
         return (self.window.end - timedelta(microseconds=1)).astimezone(self.zone).date()
 
     @property
@@ -260,6 +261,7 @@ def names_from(
     """
     asked = [name for name in params.getlist(key) if name]
     unknown = [name for name in asked if name not in known]
+    # Each name once, in the order asked for: links of the page repeat it.
     kept = tuple(dict.fromkeys(name for name in asked if name in known))
     if not unknown:
         return kept, ""
@@ -294,12 +296,14 @@ def pages_from(params: QueryDict, *, count: int, usual: int = PER_PAGE, key: str
 
     `per_page` sets another length than the usual one, up to MOST_PER_PAGE.
     """
+    # Whatever an address says there is a page: a list does not refuse a number.
     per_page = min(max(1, _whole(params.get(PER_PAGE_KEY, ""), usual)), MOST_PER_PAGE)
     last = max(1, -(-count // per_page))
     return Pages(min(max(1, _whole(params.get(key, ""), 1)), last), last, per_page, count)
 
 
 def _whole(text: str, otherwise: int) -> int:
+    # Python reads digits of all scripts, and a long row of them as a huge number.
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else otherwise
 
 
@@ -322,6 +326,7 @@ def preset_choice(name: str, zone: ZoneInfo, now: datetime, problem: str = "") -
     """Return the window of one of PRESETS as it is at `now`."""
     today = now.astimezone(zone).date()
     this_month = today.replace(day=1)
+    # The running hour has no facts yet; windows of days end with it all the same.
     closed = hour_floor(now, zone)
     ends = closed + HOUR
     spans: Mapping[str, tuple[datetime, datetime]] = {
@@ -356,6 +361,7 @@ def _between_times(given: Mapping[str, str], zone: ZoneInfo, now: datetime) -> W
     if end <= start:
         raise WindowRefused("The end does not lie after the start.")
     _check_days(start.astimezone(zone).date(), end.astimezone(zone).date())
+    # Facts are kept by the hour: a part of one is widened to all of it.
     whole_start, whole_end = hour_floor(start, zone), hour_floor(end, zone)
     if whole_end < end:
         whole_end += HOUR
@@ -366,6 +372,7 @@ def _between_times(given: Mapping[str, str], zone: ZoneInfo, now: datetime) -> W
 def _until_now(start: datetime, end: datetime, zone: ZoneInfo, now: datetime) -> Window:
     if start >= end:  # a zone that crossed the date line left a day out
         raise WindowRefused(f"That time never was: the calendar of {zone.key} skipped it.")
+    # To the end of the running hour: the hours of a window are whole.
     limit = hour_end(now, zone)
     if start >= limit:
         raise WindowRefused("That lies in the future.")
@@ -389,6 +396,7 @@ def _date(text: str, what: str) -> date:
         day = date.fromisoformat(text)
     except ValueError:
         raise WindowRefused(f"The {what} “{text[:40]}” is not a day such as 2026-10-25.") from None
+    # Before anything is added to it: dates end with the year 9999.
     if day.year >= _NEVER:
         raise WindowRefused("That lies in the future.")
     return day
@@ -465,6 +473,7 @@ def filtering_of(
             in_force[key], problem = names_from(params, key, known[key], LABELS[key])
         problems += [problem] if problem else []
     asides = [(key, name) for key in EVERY if key not in taken for name in asked[key]]
+    # Filters of other pages travel along, so that the next page still has them.
     passed = in_force | ({key: asked[key] for key, _ in asides} if keeps else {})
     return Filtering(
         filters=Filters(**in_force),

@@ -69,6 +69,7 @@ class Scale:
     def up_to(cls, window: Window, highest: float) -> "Scale":
         """Return the scale whose top is a round number not below `highest`."""
         step = nice_step(highest if highest > 0 else 1.0)
+        # The hair: 0.1 + 0.2 is above 0.3 as a float, and would ask for a step more.
         count = max(1, ceil(highest / step - 1e-9))
         return cls(window, count * step, [number * step for number in range(count + 1)])
 
@@ -97,6 +98,7 @@ class Scale:
         for start, end, value in spans:
             if value is not None:
                 first, y = self.x(start), self.y(value)
+                # Neighbours are joined by an upright line; after a gap the pen is set down anew.
                 path.append(f"V{y:g}" if last == first and path else f"M{first:g} {y:g}")
                 last = self.x(end)
                 path.append(f"H{last:g}")
@@ -116,6 +118,7 @@ class Scale:
 
     def upwards(self, kind: Format = Format.NUMBER) -> list[Tick]:
         """Return the labels of the values."""
+        # No tick is a time, so the zone is never asked for.
         texts = [(tick, shown(tick, kind, _UTC).replace(".0 %", " %")) for tick in self.ticks]
         return [Tick(text, round(100 * tick / self.top, 2)) for tick, text in texts]
 
@@ -145,6 +148,7 @@ def _days(window: Window, zone: ZoneInfo) -> list[datetime]:
     last = (window.end - timedelta(microseconds=1)).astimezone(zone).date()
     count = (last - day).days + 1
     starts = [day_start(day + timedelta(days=number), zone) for number in range(count)]
+    # The day that the window begins within has its midnight before it.
     return [at for at in starts if at >= window.start]
 
 

@@ -49,6 +49,7 @@ class _TableAddress:
         return f"{self.prefix}{name}"
 
     def get(self, name: str) -> str:
+        # PostgreSQL refuses NUL in a text.
         return self.request.GET.get(self.key(name), "").replace("\0", "").strip()
 
     def others(self, *names: str) -> list[tuple[str, str]]:
@@ -85,6 +86,7 @@ def in_order(rows: Iterable[TableRow], column: Column, order: TableOrder) -> lis
     some: list[TableRow] = []
     none: list[TableRow] = []
     for row in rows:
+        # Apart from the sort: reversed, what has no value would come first.
         (none if row.values.get(column.key) in {None, ""} else some).append(row)
     some.sort(key=lambda row: _rank(row.values[column.key]), reverse=order.falling)
     return [*some, *none]
@@ -92,6 +94,7 @@ def in_order(rows: Iterable[TableRow], column: Column, order: TableOrder) -> lis
 
 def _rank(value: Value) -> tuple[int, float, str]:
     if isinstance(value, str):
+        # Texts and numbers of one column cannot be compared with each other.
         return (1, 0.0, value.casefold())
     if isinstance(value, datetime):
         return (0, value.timestamp(), "")
@@ -104,6 +107,7 @@ def matching(rows: Iterable[TableRow], columns: Sequence[Column], text: str) -> 
     words = text.casefold().split()
 
     def holds(row: TableRow) -> bool:
+        # Line by line, so that no word is found across two names.
         names = "\n".join(str(row.values.get(key) or "") for key in keys).casefold()
         return all(word in names for word in words)
 
@@ -143,6 +147,7 @@ def _rearranged(
         return table
     rows: Sequence[TableRow] = table.rows
     if text or order:
+        # One more than is sorted tells that there are too many, without reading all of them.
         every = list(islice(table.every() if table.every else rows, MOST_SORTED + 1))
         if len(every) > MOST_SORTED:
             return _noted(
@@ -199,6 +204,7 @@ def _hidden(table: Table, address: _TableAddress) -> frozenset[str]:
     given = address.request.GET.getlist(address.key("columns"))
     if not given and not _is_reset(address):
         given = address.request.COOKIES.get(_cookie(address), "").split(".")
+    # Only keys that are there: a cookie may be of an older version of the page.
     asked = {key for text in given for key in text.split(",")} & set(shown)
     return frozenset(shown[1:]) - asked if asked else frozenset()
 
@@ -211,6 +217,7 @@ def remember_columns(
         address = _TableAddress(request, table.id, "" if len(tables) == 1 else f"{table.id}.")
         if _is_reset(address):
             response.delete_cookie(_cookie(address), samesite="Lax")
+        # Only by the form of columns: a link from somebody must not change what a reader chose.
         elif table.hidden and request.headers.get("HX-Trigger") == _form_id(table.id):
             keys = ".".join(column.key for column in table.shown_columns)
             response.set_cookie(

@@ -88,6 +88,7 @@ def _action(action: RowAction, token: str) -> str:
 
 def _foot_cell(cell: Cell) -> str:
     number = ' class="num"' if cell.is_number else ""
+    # A dash in the total of names would look like a name that lacks.
     absent = cell.text == NOTHING and not cell.is_number
     return f"{number}{_title(cell)}>{'' if absent else _content(cell)}</td>"
 
@@ -173,6 +174,7 @@ def csv_parts(table: Table) -> Iterator[str]:
     """
     numeric = [column.is_number for column in table.columns]
     records = table.records()
+    # Some hundred rows at a time: one line each would be as many writes to the network.
     while part := list(islice(records, _ROWS_AT_A_TIME)):
         out = io.StringIO()
         csv.writer(out).writerows(
@@ -186,4 +188,5 @@ def csv_parts(table: Table) -> Iterator[str]:
 
 
 def _plain(name: str) -> str:
+    # The name stands in a header: a quote or a line break would end it.
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)

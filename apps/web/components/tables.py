@@ -155,12 +155,15 @@ def declared_values(row: Any) -> dict[str, Value]:
 
 
 def _value(value: Any, column: Declared) -> Value:
+    # Pages write GPU-hours from whole nano-GPU-hours; some rows declare them as floats.
     if column.unit == "GPU-h" and isinstance(value, float):
         return nano(value)
+    # Before numbers: a bool is one to Python.
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Decimal):
         return f"{value:f}"
+    # A datetime is a date to Python, too, and is written by its column.
     if isinstance(value, date) and not isinstance(value, datetime):
         return value.isoformat()
     return " ".join(value) if isinstance(value, tuple) else value
@@ -192,6 +195,7 @@ def _format(column: Declared) -> Format:
     """Return how a column is written: as declared, by its unit, or by its type."""
     if column.shown_as:
         return Format(column.shown_as)
+    # A text may have a unit in its head, and is still a text.
     by_unit = None if column.type is str else _FORMATS.get(column.unit)
     if by_unit is None and column.digits:
         return Format.DECIMAL
@@ -213,6 +217,7 @@ class Explained:
 
     def address_of(self, figure: str) -> str:
         """Return the address that explains the figure of this key."""
+        # Encoded once for all figures of a row: a table has hundreds of them.
         if not self._address:
             self._address = explain_href("", self._query, **self._scope)
         joint = "&" if "?" in self._address else "?"
@@ -369,6 +374,7 @@ class Table:
         shown = [column.key for column in self.shown_columns]
         first = list(self.on_phone or shown[:_PHONE_COLUMNS])
         if (by := self.sorted_by.removeprefix("-")) and by not in first:
+            # In place of the last one: a phone has room for no more.
             first[-1] = by
         return frozenset(shown) - {shown[self.leading], *first}
 
@@ -399,6 +405,7 @@ class Table:
         if column.kind is not Format.RATIO:
             return 1.0
         values = (row.values.get(column.key) for row in self.rows)
+        # Ratios above 1, such as over an entitlement, would all end at the edge of the bar.
         return max(1.0, *(float(v) for v in values if isinstance(v, int | float)), 1.0)
 
     def records(self) -> Iterator[list[str]]:
@@ -534,6 +541,7 @@ def total_row(
     **extra: Value,
 ) -> TableRow | None:
     """Return the line `Total`; None for fewer than two rows."""
+    # The total of one row is that row.
     if len(rows) < 2:
         return None
     values = {**ledger_values(summed(rows)), label_key: "Total", **extra}

@@ -84,6 +84,7 @@ def tab_bar(
     links = []
     for tab in tabs:
         is_chosen = tab.key == chosen
+        # The usual tab has no key in its address, so that one page has one address.
         is_plain = is_chosen if closed else tab.key == usual
         address = with_query(path, query if is_plain else [*query, (TAB_KEY, tab.key)])
         links.append(TabLink(tab, address, is_chosen))

@@ -123,6 +123,7 @@ def _days(choice: WindowChoice) -> int:
 def _moved(at: datetime, back: timedelta, zone: ZoneInfo) -> datetime:
     """Return the same time of day some local days earlier, on the hours of that day."""
     day = at.astimezone(zone).date()
+    # By the time since midnight: on the day of a clock change the same clock may be missing.
     return day_start(day - back, zone) + (at - day_start(day, zone))
 
 
@@ -131,6 +132,7 @@ def _month_before(choice: WindowChoice) -> Window:
     start, end = day_start(first, choice.zone), choice.window.start
     if choice.window.end == choice.last_day_end and choice.last.day == _days_of_month(choice.last):
         return Window(start, end)
+    # A running month of 31 days may be longer than the whole month before it.
     return Window(start, min(end, start + (choice.window.end - choice.window.start)))
 
 
@@ -156,6 +158,7 @@ def _days_query(first: date, last: date, zone: ZoneInfo, now: datetime) -> Query
     today = now.astimezone(zone).date()
     for name in _OF_DAYS:
         preset = preset_choice(name, zone, now)
+        # A preset moves on with time; days that are written out stay what they were.
         if preset.first == first and preset.last == min(last, today):
             return (("window", name),)
     return (("first", str(first)), ("last", str(last)))

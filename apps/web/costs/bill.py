@@ -50,6 +50,7 @@ def bill(request: PageRequest) -> HttpResponseBase:
 
 def _check(request: PageRequest) -> None:
     if not can_see_bills(request.user):
+        # Not found rather than forbidden: the page is in nobody else's menu either.
         raise Http404(_NOT_THERE)
 
 
@@ -74,6 +75,7 @@ def _page(
     month = month or _usual_month(months, reading)
     tabs = tab_bar(request, TABS, name="Bill")
     shown: dict[str, Any] = {}
+    # Only with a bill: reading the portal's cost for nothing takes a dozen queries.
     if month in months:
         shown = _reconciled(reading, month, tabs.chosen)
     bills = costs.bill_rows(visibility=reading.visibility, month=month)
@@ -154,6 +156,7 @@ def upload(request: PageRequest) -> HttpResponseBase:
         cost_column=request.POST.get("cost_column", COST_COLUMNS[0]),
     )
     try:
+        # Again, by the file itself: the form's length was what the browser said.
         check_size(file.size or 0)
         import_bill(cast("BinaryIO", file.file), given, by=_by(request), now=timezone.now())
     except BillRefused as refusal:

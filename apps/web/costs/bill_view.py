@@ -45,6 +45,7 @@ def signed_percent(ratio: float) -> str:
     """Write a difference: `+2.1 %`, `−0.4 %`, `0 %`."""
     if abs(ratio) < _NONE:
         return "0 %"
+    # From what is printed as 10.0 % on, the decimal says nothing that matters.
     digits = 0 if abs(ratio) >= 0.0995 else 1
     return f"{'+' if ratio > 0 else '−'}{abs(100 * ratio):,.{digits}f} %"
 
@@ -112,6 +113,7 @@ def difference_map(found: Reconciliation) -> HeatMap:
     by_model: dict[str, dict[date, Compared]] = defaultdict(dict)
     for row in found.days:
         by_model[row.gpu_model][row.day] = Compared(row.billed_cost, row.portal_cost)
+    # Summed before it is divided: a mean of ratios would weigh a cheap model like a dear one.
     every = {
         day: Compared(
             sum(own[day].billed for own in by_model.values() if day in own),
@@ -280,6 +282,7 @@ def _sku_field(row: SkuRow, found: Reconciliation) -> SkuField:
         description="" if row.description == row.sku else row.description,
         billed_cost=row.amount,
         currency=found.currency,
+        # The file says in words what the form says by its values.
         gpu_model={NOT_MAPPED: "not mapped", NOT_GPU: "not GPU"}.get(stored, stored),
         capacity_type=capacity_type or "any",
     )
@@ -303,6 +306,7 @@ def targets_in(form: QueryDict) -> dict[str, SkuTarget | None]:
     kinds, before = form.getlist("capacity_type"), form.getlist("before")
     found: dict[str, SkuTarget | None] = {}
     for sku, model, kind, was in zip(skus, chosen, kinds, before, strict=True):
+        # A field left alone changes nothing, though its SKU was mapped by somebody else meanwhile.
         if f"{model}/{kind}" == was:
             continue
         if model == NOT_MAPPED:

@@ -67,6 +67,7 @@ def charts_of(
     rows = _rows(asked, reading, group)
     drawn = [currency for currency in costs.by_currency if _of(rows, currency)]
     classes = _classes(_of(rows, drawn[0] if drawn else costs.currency), group)
+    # Groups have their colours by cost, which differs by currency: causes are alike in all charts.
     if len(drawn) > 1:
         classes, group = _causes(rows), None
     query = [*reading.query, *without(asked.query, "by")]
@@ -118,6 +119,7 @@ def _causes(rows: Sequence[CostRow]) -> Sequence[LedgerClass]:
 def _key_of(row: CostRow, classes: Sequence[LedgerClass], group: Grouping | None) -> str:
     if group is None:
         return CAUSES[row.cause].key
+    # A group of no name is paid by the platform.
     name = row.groups[group] or PLATFORM
     return next((cls.key for cls in classes if cls.label == name), _OTHER)
 
@@ -132,6 +134,7 @@ def _chart(
 ) -> Chart:
     sums: _Sums = defaultdict(lambda: dict.fromkeys((cls.key for cls in classes), 0))
     for row in rows:
+        # In UTC as the axis has them: the two 02:00 of a clock change are different hours there.
         if row.period is not None:
             own = sums[row.period.astimezone(UTC)]
             own[_key_of(row, classes, group)] += row.cost or 0
@@ -165,6 +168,7 @@ class _Links:
     waste: bool = False
 
     def of(self, period: datetime, classes: Sequence[LedgerClass], currency: str) -> dict[str, str]:
+        # The next period starts where this one ends; the last one ends with the window.
         end = next((at for at in self.axis.periods if at > period), self.end)
         query = during(period, min(end, self.end), self.query)
         if self.waste:
@@ -287,6 +291,7 @@ def waste(request: PageRequest) -> HttpResponseBase:
 def _platform_tables(request: PageRequest, reading: QuerySession) -> list[Table]:
     """Return the platform's part by tier, or by what the reader chose that capacity has."""
     asked = query_of(request.GET, waste=True, usual=(Grouping.TIER,))
+    # Unallocated capacity has no team, namespace or workload to be grouped by.
     asked = asked if set(asked.by) & _OF_CAPACITY else replace(asked, by=_TIER, groups=_TIER)
     found = explorer.costs_of(reading, asked)
     return waste_waterfall.platform_tables(found, asked, reading)
@@ -379,6 +384,7 @@ def _window_file(
     names, unknown = page_query.names_from(request.GET, "format", [f.value for f in FileFormat])
     lengths, no_length = page_query.names_from(request.GET, "interval", [i.value for i in TimeStep])
     problems = [*reading.problems, unknown, no_length, asked.problem]
+    # A file with other rows than those asked for would mislead whoever opens it later.
     if any(problems):
         return refused(" ".join(text for text in problems if text))
     format_ = FileFormat(names[0]) if names else FileFormat.CSV

@@ -82,6 +82,7 @@ class Sum:
             self.unused += row.cost or 0
         elif row.cause is Cause.BUSY:
             self.used += row.cost or 0
+            # Only hours with a price: the cost per active GPU-hour is divided by them.
             self.active += 0 if row.lacks_price else row.gpu_hours
         if row.lacks_price:
             self.unpriced += row.gpu_hours
@@ -121,6 +122,7 @@ class Costs:
 def costs_of(reading: QuerySession, asked: CostPageQuery) -> Costs:
     """Read the window and, unless the reader said no, the one before it. 22 queries at most."""
     rows = _rows(reading, asked, reading.window)
+    # Nothing to compare needs no reading of another window.
     before = _before(reading, asked) if rows else Before()
     usual = report().currency
     split: dict[str, list[CostRow]] = {usual: []}
@@ -184,9 +186,11 @@ def comparison_problem(window: Window, words: str, reading: QuerySession, filter
     known = {name: count - unpriced.get(name, 0) for name, count in there.items()}
     every = round((window.end - window.start) / HOUR)
     name = min(known, key=lambda one: (known[one], one), default="")
+    # The cluster that lacks most decides: sums of all would hide that one was away.
     least = known.get(name, 0)
     if least >= _ENOUGH * every:
         return ""
+    # Named only where clusters differ.
     of = f" on {name}" if len(set(known.values())) > 1 else ""
     what = "facts and were priced" if unpriced.get(name) else "facts"
     said = f"No comparison: only {least} of {every} hours of {words}{of} have {what}."
@@ -372,6 +376,7 @@ def summed(
     for row in costs.by_currency[currency]:
         found[key_of(row)].add(row)
     if costs.before.rows is not None:
+        # 0 and not None: a group that is new had no cost before.
         for own in found.values():
             own.before = 0
         for row in costs.before.rows:
@@ -450,6 +455,7 @@ def _query(asked: CostPageQuery, reading: QuerySession) -> Query:
 
 def _cost_of(own: Sum) -> int | None:
     """Return the cost; None where nothing of it has a price."""
+    # A correction may have money without hours: then something has a price.
     return None if own.unpriced and own.unpriced == own.gpu_hours and not own.cost else own.cost
 
 

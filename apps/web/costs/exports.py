@@ -106,6 +106,7 @@ def _shown(row: ExportRow, zone: ZoneInfo) -> ExportLine:
     state, css = _STATES[row.state]
     asked = row.scope
     label = LABELS[row.format]
+    # Rounded down: 100 % is said of what is done.
     percent = None if row.progress is None else int(100 * row.progress)
     return ExportLine(
         row=row,
@@ -141,6 +142,7 @@ def _period(asked: ExportScope, zone: ZoneInfo) -> str:
     if asked.window is None:
         return f"{asked.month:%Y-%m}"
     first = asked.window.start.astimezone(zone).date()
+    # The end is the midnight after the last day.
     last = (asked.window.end.astimezone(zone) - timedelta(seconds=1)).date()
     return f"{first}" if first == last else f"{first} to {last}"
 
@@ -221,6 +223,7 @@ def background_of(asked: PageAsked, reading: QuerySession) -> Background:
             ("first", str(choice.first)),
             ("last", str(choice.last)),
             *(("by", group.value) for group in asked.by),
+            # Without a group the form would mean the columns of a month's file.
             *(() if asked.by else (("by", NOTHING),)),
             ("basis", asked.basis.value),
             ("policy", asked.policy.value),
@@ -240,6 +243,7 @@ def new_export_in(form: QueryDict, zone: ZoneInfo, now: datetime) -> tuple[Expor
         given: dict[str, Any] = {
             "basis": Basis(form.get("basis") or basis),
             "policy": Policy(form.get("policy") or policy),
+            # The mark is for Excel, which reads a CSV by it; other formats need none.
             "bom": bool(form.get("bom")) and format_.suffix == "csv",
         }
     except ValueError as error:
@@ -280,6 +284,7 @@ def month_of(text: str) -> date | None:
         found = date.fromisoformat(f"{text}-01")
     except ValueError:
         return None
+    # Python reads 2026-W10-01, too.
     return found if len(text) == len("2026-10") and 2000 <= found.year < 2100 else None
 
 
@@ -464,6 +469,7 @@ def month_file(request: PageRequest) -> HttpResponseBase:
     )
     bom = bool(request.GET.get("bom"))
     kept = None
+    # What is kept has all teams and no mark: with either the rows are read.
     if not bom and not teams:
         kept = copy_of_month(month, format_, visibility=reading.visibility, now=reading.now)
     if kept is not None:

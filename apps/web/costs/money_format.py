@@ -142,6 +142,7 @@ def cells(
 
 def _sum(row: Sequence[int | None]) -> int | None:
     known = [amount for amount in row if amount is not None]
+    # A row of nothing but unpriced cells, and zeros for what it has none of, has no sum.
     return sum(known) if any(known) or len(known) == len(row) else None
 
 
@@ -156,6 +157,7 @@ def _adding_up(whole: str, amounts: Sequence[int | None], digits: int) -> list[i
     coins = [None if amount is None else amount // coin for amount in amounts]
     left = int(number(whole).scaleb(digits)) - sum(count or 0 for count in coins)
     known = [place for place, amount in enumerate(amounts) if amount is not None]
+    # Largest remainders first, as `cents` does: each cell is off by less than a coin.
     known.sort(key=lambda place: (-((amounts[place] or 0) % coin), place))
     for place in known[: max(0, left)]:
         coins[place] = (coins[place] or 0) + 1

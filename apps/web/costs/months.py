@@ -88,6 +88,7 @@ def _streamed(
 
 
 def _sent(whole: BinaryIO, file: CostFile, format_: FileFormat, name: str) -> FileResponse:
+    # Told, so that a browser shows how much is left: a file object has no length of its own.
     length = whole.seek(0, SEEK_END)
     whole.seek(0)
     response = FileResponse(whole, content_type=format_.content_type)
@@ -197,6 +198,3 @@ def adjustments_table(found: Sequence[AdjustmentRow], reading: QuerySession) -> 
         empty="No adjustments of closed months.",
         note="Late facts and corrected prices of closed months, booked in the month that was open.",
     )
-
-
-_CURRENCY = Column("currency", "Currency")

@@ -58,6 +58,7 @@ def prices(request: PageRequest) -> HttpResponseBase:
     """Show the prices that hold now, or all of all times. Prices are for everybody to see."""
     reading = query_session(request, takes=TAKES)
     book = costs.price_book()
+    # The whole book is read for the count of its history anyway.
     current = [entry for entry in book.entries if entry.holds(reading.now)]
     tabs = tab_bar(request, TABS, name="Prices")
     history = tabs.chosen == "history"
@@ -153,6 +154,7 @@ def _columns(rows: Sequence[TableRow]) -> list[Column]:
     the price.
     """
     alike = {key for key in _OPTIONAL if len({row.values[key] for row in rows}) < 2}
+    # One discount for all still makes both prices worth a column.
     if "discount_ratio" in alike and all(not row.values["discount_ratio"] for row in rows):
         alike.add("list_price_per_gpu_hour")
     unit = _PRICE.unit

@@ -139,6 +139,7 @@ def cost_session(request: PageRequest) -> QuerySession:
     month = last_closed_month(visibility=reading.visibility)
     if month is None:
         return reading
+    # As the preset where it is that month: its link goes on with time.
     choice = preset_choice("last-month", reading.choice.zone, reading.now)
     if choice.first != month:
         window = month_window(month, reading.choice.zone)
@@ -164,6 +165,7 @@ def query_of(
     return CostPageQuery(
         by=by,
         groups=with_places(by),
+        # Waste is the holder's on any basis: nobody is charged for it twice.
         basis=Basis.ALLOCATED if waste else Basis(bases[0]) if bases else basis,
         policy=Policy.PLATFORM if waste else Policy(policies[0]) if policies else policy,
         query=(
@@ -215,6 +217,7 @@ def cost_href(figure: str, groups: Mapping[str, str], query: Query, **names: str
     Empty for a row without a name to be found by: unallocated capacity has no namespace.
     """
     of = dict(groups)
+    # An empty filter would mean all of them, and explain another figure.
     if any(not name for key, name in of.items() if key != "team"):
         return ""
     if of.get("team") == PLATFORM_NAME:

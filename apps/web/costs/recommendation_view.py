@@ -160,6 +160,7 @@ def line_of(
     reader who may decide can also request the change: `ask` opens the form.
     """
     state, css = STATES[RecommendationState(row.state)]
+    # None: an administrator, who also decides on what is of no team.
     may = led is None or (row.team_id is not None and row.team_id in led)
     lowered = _lowered(row)
     return RecommendationLine(

@@ -133,6 +133,7 @@ def covered_of(found: WasteCovered, zone: ZoneInfo) -> Covered | None:
     if found.ratio is None:
         return None
     amounts = [found.covered, *(cost for _, cost in found.rest)]
+    # Rounded together, so that the parts add up to the waste as they are printed.
     texts = money_format.texts(amounts, found.currency, digits=money_format.WHOLE)
     covered, *rest = (formats.money(money_format.number(one), found.currency) for one in texts)
     return Covered(
@@ -338,6 +339,7 @@ def _row(line: RecommendationLine) -> MoneyRow:
 
 
 def _tab(state: str) -> Query:
+    # The first tab has no key in its address.
     return () if state == RecommendationState.OPEN else ((TAB_KEY, state),)
 
 
@@ -493,4 +495,5 @@ def _decided(request: PageRequest, pk: int, decide: Callable[..., None]) -> Http
 
 def _back_of(request: PageRequest) -> Query:
     """Return the query of the list that the reader came from."""
+    # It comes from the form, and only ever leads back to the list of this portal.
     return parse_qsl(request.POST.get("back", "")[:_LONGEST_QUERY])

@@ -103,6 +103,7 @@ def _of_month(request: PageRequest, first: date) -> QuerySession:
     reading = query_session(request, given=given, reads=_READS)
     window, earlier = reading.window, costs.month_window(previous_month(first), reading.choice.zone)
     everywhere = NameLookup({Grouping.CLUSTER}).clusters(Filters())
+    # For the month and the one before, which the report is compared with, in one query.
     read_batch(
         *(DAYS.query(one, everywhere) for one in (window, earlier)),
         *(FAIRNESS_DAYS.query(one) for one in (window, earlier)),

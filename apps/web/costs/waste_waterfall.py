@@ -156,6 +156,7 @@ def _bar(step: WaterfallStep, total: int, currency: str, href: str) -> Waterfall
         exact=f"{money_format.in_full(cost)} {currency}" if cost else "",
         href=href,
         left=round(100 * (total - step.above) / total, 3) if total > 0 else 0.0,
+        # A step cannot be drawn backwards; corrections, which may be negative, are not among them.
         width=round(100 * max(0, step.cost) / total, 3) if total > 0 else 0.0,
         change="" if grown is None else formats.growth(grown),
     )
@@ -255,6 +256,7 @@ def _by_cause(
             if row.cost is None:
                 lacking.add((key, row.cause))
     for key, own in found.items():
+        # None is not known, 0 is known to be nothing: see the docstring.
         nothing = {cause for cause in causes if key not in priced or (key, cause) in lacking}
         own.cost = {c: own.cost.get(c, None if c in nothing else 0) for c in causes}
     for row in costs.before.rows or ():
@@ -285,6 +287,7 @@ def _cause_table(
     order = [cause for cause in WATERFALL_CAUSES if cause in causes]
     found = _by_cause(costs, currency, asked, order)
     names = sorted(found, key=lambda key: (-(found[key].whole or 0), key))
+    # Only of what teams held is there something that they are charged for it.
     paid = summed(_of_teams(costs), currency, asked.key_of) if causes is UNUSED else None
     compares = costs.before.rows is not None
     lines = [
@@ -426,6 +429,7 @@ def _cause_total(
         whole.gpu_hours += own.gpu_hours
         whole.before += own.before
         for cause, amount in own.cost.items():
+            # None stays None only where no group has a price of this cause.
             known = whole.cost.get(cause)
             whole.cost[cause] = known if amount is None else (known or 0) + amount
     kind = "platform" if paid is None else "unused"

@@ -88,6 +88,7 @@ def _running(reading: QuerySession) -> budgets.LaterBudgets:
 
 def _gaps(since: datetime | None, reading: QuerySession) -> list[CoverageGap]:
     """Return what budgets lack since the start of the oldest period: devices of claims."""
+    # A period that has yet to begin lacks nothing.
     if since is None or since >= reading.now:
         return []
     return gap_tiers(Window(since.astimezone(UTC), reading.now), visibility=reading.visibility)

@@ -76,6 +76,7 @@ def _missing(row: AnyBudget, zone: ZoneInfo) -> str:
 
 
 def _lacking(row: AnyBudget) -> str:
+    # Rounded down: 99.96 % is not 100 %, of which nothing would lack.
     known = f"{math.floor(1000 * (row.coverage_ratio or 0.0)) / 10:g} %"
     return f"Use may be higher: {known} of the hours so far have data"
 
@@ -152,6 +153,7 @@ def hasty_first(rows: Sequence[BudgetT]) -> list[BudgetT]:
     """Return budgets, those first that are used up or will be soonest; then the fastest."""
 
     def rank(row: AnyBudget) -> tuple[float, float, str, str]:
+        # What lasts comes last.
         over = row.exhausted_at.timestamp() if row.exhausted_at else float("inf")
         return (over, -(row.burn_rate or 0.0), row.team, row.period)
 
@@ -389,6 +391,7 @@ def _plot(row: BudgetRow, plot_id: str, reading: QuerySession) -> Plot:
     window = Window(row.period_start, row.period_end)
     scale = Scale.up_to(window, max(row.allowance, row.used))
     title = f"{row.team}: budget of the {row.period}"
+    # The period ends with the midnight after its last day.
     until = (row.period_end - timedelta(microseconds=1)).astimezone(zone)
     start = row.period_start.astimezone(zone)
     span = f"{days_text(start.date(), until.date(), zone)} ({zone.key})"
@@ -421,6 +424,7 @@ def _areas(row: BudgetRow, scale: Scale) -> list[PlotLine]:
     last = row.points[-1]
     if early is None or row.used >= row.allowance:
         return []
+    # At the slowest pace it may last: then the range goes on to the end of the period.
     late = row.exhausted_at_late or row.period_end
     corners = [(last.at, last.used), (early, row.allowance), (late, row.allowance)]
     return [PlotLine("when it may be used up", "plot-range", scale.area(corners))]

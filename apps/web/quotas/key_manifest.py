@@ -32,6 +32,7 @@ def manifest_of(row: QuotaRow) -> str:
             ),
         )
     if row.source == QuotaSource.CLUSTER_QUEUE:
+        # A key of a ClusterQueue reads flavor/resource, and a resource has slashes of its own.
         flavor, _, resource = row.key.partition("/")
         limits = {
             "nominalQuota": row.hard,
@@ -73,6 +74,7 @@ def manifest_of(row: QuotaRow) -> str:
 
 
 def _amount(value: float) -> str:
+    # In full and without an exponent, which Kubernetes would read as another suffix.
     return exact(value, Format.NUMBER, _UTC)
 
 

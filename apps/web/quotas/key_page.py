@@ -62,6 +62,7 @@ def quota_key(
         # Before the watch a queue is of no team that is known: who sees it now sees these hours.
         teamless=row is not None and not row.namespace,
     )
+    # A key that is gone still has a page for the windows in which it was there.
     if row is None and not hours:
         raise Http404("There is no such quota, or you may not see it, or not in this window.")
     steps = quotas.key_steps(ref, hours)
@@ -285,6 +286,7 @@ def _consumer(
             "age": (reading.now - one.since).total_seconds(),
         },
         {"workload": workload_href(row.cluster, one.namespace, workload, reading.query)}
+        # Pods without facts have no page of their workload over this window.
         if (one.namespace, workload) in ratios
         else {},
     )
@@ -313,6 +315,7 @@ def _blocked(row: QuotaRow, reading: QuerySession) -> Table:
 
 def _blocked_workload(items: Sequence[PendingRow], reading: QuerySession) -> TableRow:
     """Return the row of a workload's items; why it is blocked is that of the oldest."""
+    # Rows come oldest first: what waits longest is blocked by the limit itself.
     oldest = items[0]
     return TableRow(
         {
@@ -375,6 +378,7 @@ def _limit(
     changes: Sequence[KeyChange],
     reading: QuerySession,
 ) -> TableRow:
+    # By amount and time: Kubernetes does not tell which request an object was changed by.
     change = _change_at(run.start, run.hard, changes)
     changed = before is not None and before.hard != run.hard
     return TableRow(

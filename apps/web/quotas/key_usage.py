@@ -22,6 +22,7 @@ _TABLE_ROWS = 25
 def usage_plot(steps: Sequence[UsageStep], reading: QuerySession, unit: str) -> Plot:
     """Return use and blocked work, one on the other, against the limit."""
     choice = reading.choice
+    # The limit is a part of the picture even where far less is used.
     highest = max((max(s.hard, (s.used or 0.0) + (s.blocked or 0.0)) for s in steps), default=0.0)
     scale = Scale.up_to(Window(choice.window.start, choice.window.end), highest)
     title = "Used and blocked against the limit"
@@ -66,6 +67,7 @@ def _unknown(steps: Sequence[UsageStep], window: Window) -> list[tuple[datetime,
     """Return the stretches of the window without a step, or in which use is not known."""
     gaps, at = [], window.start
     for step in steps:
+        # A step whose use is not known leaves the gap open, though its limit is drawn.
         if step.used is None:
             continue
         if step.start > at:

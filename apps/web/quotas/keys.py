@@ -111,6 +111,7 @@ def ref_text(ref: QuotaRef) -> str:
 
 def ref_in(text: str) -> QuotaRef | None:
     """Return the key that `ref_text` wrote; None for any other text."""
+    # Split before it is unescaped: a name may hold an escaped slash.
     parts = [unquote(part) for part in text[:2000].split("/", 4)]
     if len(parts) < 5 or not all(parts) or any("\0" in part for part in parts):
         return None
@@ -146,6 +147,7 @@ def saturation(row: QuotaRow) -> Saturation | None:
         return None
     held, pending, suppressed = row.held or 0.0, row.pending or 0.0, row.suppressed or 0.0
     whole = max(row.hard, held + pending + suppressed)
+    # A limit of 0 that nobody wants anything of: the bar is its frame alone.
     if whole <= 0:
         return Saturation(0.0, 0.0, 0.0, 100.0)
 
@@ -322,6 +324,7 @@ _UNUSED_EXPLAINS = {
 
 def _unused_explains(row: UnusedRow, query: Query) -> dict[str, str]:
     found = _explains(_UNUSED_EXPLAINS, row, query, team=row.team or "")
+    # Idle time is known by tier: of a key of several nothing says which part is its own.
     if len(row.tiers) == 1 and row.team:
         scope = {"cluster": row.cluster, "namespace": row.namespace, "team": row.team}
         found["idle_gpu_hours"] = explain_href("idle_gpu_hours", query, tier=row.tiers[0], **scope)

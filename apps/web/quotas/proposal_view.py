@@ -86,6 +86,7 @@ def proposal_views(
 ) -> list[ProposalView]:
     """Return proposals as they are shown, open ones with impact and dry run of now."""
     changes = [row.change for row in rows if row.is_open]
+    # For all at once: one by one, each would read its tier and its team again.
     impacts = proposal_impacts(changes, now=reading.now, visibility=reading.visibility)
     found = zip(impacts, dry_runs(changes, now=reading.now), strict=True)
     return [_view(row, reading, user, next(found) if row.is_open else None) for row in rows]
@@ -102,6 +103,7 @@ def _view(
     if found is None:
         return ProposalView(row, address, before, after)
     impact, run = found
+    # Nobody decides on a proposal of their own, an administrator neither.
     own = row.author == user.username
     is_admin = can_administer(user)
     return ProposalView(

@@ -98,6 +98,7 @@ def new(request: PageRequest) -> HttpResponseBase:
 def create(request: PageRequest) -> HttpResponseBase:
     """Preview a proposal, or submit it."""
     target = target_from(request.POST)
+    # The form offers only these teams; a request of another kind is answered with it.
     if target is None or target.team not in _teams(request):
         return _form(request, request.POST, status=HTTPStatus.BAD_REQUEST)
     value = value_from(target, request.POST)
@@ -155,6 +156,7 @@ def target_from(given: QueryDict) -> ProposalTarget | None:
     if kind not in KINDS or not team:
         return None
     subject = given.get(f"subject_{kind}", "") or given.get("subject", "")
+    # Namespaces are all of the team: they alone need no subject.
     if kind != ProposalKind.NAMESPACES and not subject:
         return None
     return ProposalTarget(
@@ -212,6 +214,7 @@ def _form(
             before = proposal_value(target, now=reading.now)
         except ProposalRefused as refusal:
             target, problem = None, str(refusal)
+    # What was typed stays; at first the form shows what the catalog says now.
     typed: Mapping[str, Any] = given if request.method == "POST" else before
     return respond(
         request,
@@ -237,6 +240,7 @@ def _impact(preview: ProposalPreview, reading: QuerySession) -> FigureRow:
     (impact,) = selectors.proposal_impacts(
         [preview.change], now=reading.now, visibility=reading.visibility
     )
+    # A preview is there only where the dry run passed.
     passed = ProposalDryRun(tuple(preview.difference.texts()))
     return facts_of(preview.change, impact, passed, reading)
 
@@ -284,6 +288,7 @@ def _neighbors(row: ProposalRow, reading: QuerySession) -> dict[str, Any]:
     if not row.is_open:
         return {}
     ids = [one.id for one in selectors.open_proposals(visibility=reading.visibility, at_most=200)]
+    # Decided by somebody else meanwhile, or beyond the first two hundred.
     at = ids.index(row.id) if row.id in ids else 0
     beside = {"previous_href": ids[max(at - 1, 0) : at], "next_href": ids[at + 1 : at + 2]}
     return {

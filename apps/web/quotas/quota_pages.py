@@ -126,6 +126,7 @@ def _unused_by_key(reading: QuerySession, asked: QuotaPageQuery) -> dict[QuotaRe
 
 
 def _figures(found: QuotasNow, reading: QuerySession, asked: QuotaPageQuery) -> FigureRow:
+    # In the order of _BANDS.
     tight, count, inert = (found.counts[band] for band in _BANDS)
     query = [*reading.query, *without(asked.query, "show")]
     return figure_row(

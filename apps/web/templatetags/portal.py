@@ -36,6 +36,7 @@ from apps.web.quota_requests.turns import turns_for
 register = template.Library()
 register.filter(mebibytes)
 register.simple_tag(turns_for)
+# Numbers are written alike in every zone; the formatter asks for one all the same.
 _UTC = ZoneInfo("UTC")
 _WHOLE_HOURS_FROM = 100
 
@@ -122,6 +123,7 @@ def _month_text(value: FigureValue, figure: MonthFigure) -> str:
     if figure.unit is FigureUnit.RATIO:
         return percent(value)
     format_ = Format.NUMBER if figure.unit in _ENERGY_UNITS else Format.GPU_HOURS
+    # A space that does not break keeps the unit with its number.
     return f"{shown(value, format_, _UTC)}\u00a0{figure.unit.value}"
 
 
@@ -174,6 +176,7 @@ def with_code(text: str) -> SafeString:
 @register.simple_tag(takes_context=True)
 def body_rows(context: template.Context, table: Table) -> SafeString:
     """Write the rows of a table, with the buttons of those that have some."""
+    # Asking for a token sets a cookie and a header; most tables have no buttons.
     token = get_token(context["request"]) if table.has_actions else ""
     return table_rendering.body(table, token)
 

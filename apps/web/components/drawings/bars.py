@@ -103,6 +103,7 @@ def bullet_bars(
     """
     top = top_of(v for r in rows for v in (r.allocated, r.entitlement, r.demand, r.capacity))
     bullets = [_bullet(row, top) for row in rows[:MOST]]
+    # A column that no row has a value of would only be dashes.
     used = {name for name in _COLUMNS if any(getattr(row, name) is not None for row in rows)} | {
         "allocated"
     }
@@ -213,6 +214,7 @@ def stacked_bar(
     """
     some = [part for part in parts if part.amount > 0]
     total = max(sum(part.amount for part in some), whole or 0.0)
+    # Of the larger of both: parts may come to more than the whole that was given.
     widths = _widths([100 * part.amount / total for part in some])
     slices, x = [], 0.0
     for part, width in zip(some, widths, strict=True):
@@ -262,5 +264,6 @@ def _widths(widths: Sequence[float]) -> list[float]:
     raised = [max(width, _LEAST) for width in widths]
     if raised:
         largest = raised.index(max(raised))
+        # The bar stays as long as it is: what small parts gain the largest gives.
         raised[largest] = max(_LEAST, raised[largest] - (sum(raised) - sum(widths)))
     return [round(width, 2) for width in raised]

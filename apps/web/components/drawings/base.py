@@ -54,6 +54,7 @@ def top_of(values: Iterable[float | None]) -> float:
     if highest < LEAST:
         return 1.0
     step = nice_step(highest)
+    # The hair keeps a value that is exactly a round number from asking for a step more.
     return step * -(-highest * (1 - 1e-9) // step)
 
 
@@ -66,6 +67,7 @@ def percent_text(ratio: float | None) -> str:
     """Write a ratio in whole percent: `96 %`; less than half a percent is not zero."""
     if ratio is None:
         return shown(None, Format.RATIO, _UTC)
+    # What is there is not written as 0 %.
     return "<1 %" if 0 < ratio < 0.005 else f"{100 * ratio:,.0f} %"
 
 

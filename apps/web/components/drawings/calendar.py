@@ -75,6 +75,7 @@ def calendar(
 ) -> Calendar:
     """Return the calendar of the window's hours, days local to `zone`."""
     hours = _hours_of(window)
+    # Later ones win: an hour that failed is not merely missing.
     marked = {
         **dict.fromkeys(partial, "partial"),
         **dict.fromkeys(missing, "missing"),
@@ -83,7 +84,9 @@ def calendar(
     by_day: dict[date, dict[Slot, datetime]] = {}
     for hour in hours:
         local = hour.astimezone(zone)
+        # With its fold: at the end of summer time two hours have one name.
         by_day.setdefault(local.date(), {})[local.hour, local.fold] = hour
+    # All days have the same columns; only a window with that night gets the second 02:00.
     slots = sorted({(n, 0) for n in range(24)} | {s for day in by_day.values() for s in day})
     days = [
         CalendarDay(
@@ -128,6 +131,7 @@ def _table(
 
 
 def _hours_of(window: Window) -> list[datetime]:
+    # Rounded up: a window may end within an hour.
     count = -(-(window.end - window.start) // _HOUR)
     return [window.start.astimezone(UTC) + n * _HOUR for n in range(count)]
 

@@ -165,6 +165,7 @@ def fleet(
 ) -> Fleet:
     """Return the map; `legend` stands in place of the counted states for other colours."""
     nodes = [node for group in groups for node in group.nodes]
+    # Folded groups draw no nodes of their own.
     dense = sum(len(group.nodes) for group in groups if not group.open_href) >= DENSE
     counts = _counts(nodes)
     return Fleet(
@@ -262,6 +263,7 @@ def _cells(gpu: FleetGpu, x: float, y: float, size: float) -> Iterator[FleetCell
     if not gpu.parts:
         yield FleetCell(x, y, size, size, gpu.css or STATES[gpu.state].css, gpu.text)
         return
+    # Without a `whole` the parts fill the GPU; of one, what they lack stays free.
     whole = max(gpu.whole, sum(part.share for part in gpu.parts))
     at = 0.0
     for part in gpu.parts:

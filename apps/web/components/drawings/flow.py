@@ -121,6 +121,7 @@ def capacity_flow(
     if total < LEAST:
         why = empty or "No capacity in this window."
         return Flow(id=drawing_id, title=title, nodes=(), ribbons=(), text="", empty=why)
+    # One scale for all columns, or a ribbon would change its thickness on the way.
     scale = min(_scale(parts) for parts in ([capacity], middle, states) if parts)
     columns = [
         _column(parts, x, scale, total, links or {})
@@ -150,6 +151,7 @@ def _scale(parts: Sequence[_Amount]) -> float:
         if part.amount * scale >= _SLOT:
             return scale
         small.append(part)
+    # Every node takes its slot: the largest sets the scale.
     return _SLOT / max(p.amount for p in parts)
 
 

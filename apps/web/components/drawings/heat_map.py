@@ -121,6 +121,7 @@ def heat_css(ratio: float | None, *, hue: str = "of-allocated", over: str = "of-
         return "heat-no-data"
     if over and ratio >= _OVER:
         return f"{over} heat-{4 + 2 * sum(ratio > step for step in _STEPS_OVER)}"
+    # Rounded before: 0.1 + 0.2 is above 0.3 as a float, and would be a level more.
     return f"{hue} heat-{min(LEVELS, max(0, ceil(round(ratio * LEVELS, 9))))}"
 
 

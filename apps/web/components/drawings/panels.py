@@ -69,6 +69,7 @@ class TimeAxis:
         count = len(self.periods)
         whole = [round(WIDTH * n / count, 1) for n in range(count + 1)] if count else [0.0]
         if count and self.elapsed < 1:
+            # The running period is drawn as wide as it has lasted.
             whole[-1] = round(whole[-2] + (WIDTH - whole[-2]) * max(0.0, self.elapsed), 1)
         return whole
 
@@ -166,6 +167,7 @@ def small_multiples(
 
     `every` has those that are not drawn too: the file has all of them.
     """
+    # What is active is a part of what is allocated, and never the highest.
     top = top_of(v for p in panels for line in (p.allocated, p.entitlement, p.demand) for v in line)
     drawn = [_drawn(panel, axis, top) for panel in panels]
     known = any(v is not None for p in panels for v in (*p.allocated, *p.demand))
@@ -228,6 +230,7 @@ def _span(edges: Sequence[float], first: int, end: int) -> tuple[float, float]:
 def _runs(values: Values) -> Iterator[tuple[int, int]]:
     """Yield (first, end) of each run of known values."""
     start: int | None = None
+    # The None at the end closes a run that lasts until there.
     for index, value in enumerate([*values, None]):
         if value is not None and start is None:
             start = index
@@ -237,6 +240,7 @@ def _runs(values: Values) -> Iterator[tuple[int, int]]:
 
 
 def _gaps(values: Values) -> Iterator[tuple[int, int]]:
+    # Gaps lie between the end of a run and the start of the next, and at both ends.
     ends = [0, *(edge for run in _runs(values) for edge in run), len(values)]
     return ((a, b) for a, b in zip(ends[::2], ends[1::2], strict=True) if b > a)
 

@@ -135,6 +135,7 @@ def _ranked(row: RankedRow, parts: Sequence[RankPart], top: float) -> Ranked:
     said = ", ".join(
         f"{part.label.lower()} {gpus_text(amount)} {part.unit}".strip()
         for part, amount in zip(parts, row.amounts, strict=True)
+        # A part without a unit would be a bare number to who hears it.
         if part.unit and amount is not None
     )
     return Ranked(row, slices, value, f"{row.label}: {said or value}")
@@ -149,5 +150,6 @@ def _table_row(row: RankedRow, parts: Sequence[RankPart], label: str) -> TableRo
     values: dict[str, Value] = {label.lower(): row.label}
     for part, amount in zip(parts, row.amounts, strict=True):
         is_gpu_hours = part.kind is Format.GPU_HOURS and amount is not None
+        # Tables hold GPU-hours as whole nano-GPU-hours.
         values[part.key] = nano(amount or 0.0) if is_gpu_hours else amount
     return TableRow(values)

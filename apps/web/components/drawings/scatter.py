@@ -96,6 +96,7 @@ def scatter(
     empty: str = "",
 ) -> Scatter:
     """Return the circles of `points`; `money` heads their amounts in table and legend."""
+    # The largest first: the smaller ones are drawn over them, and stay seen.
     ordered = sorted(points, key=lambda p: (-p.money, p.label))
     axis = _DoublingAxis.of([p.gpus for p in points])
     most = max((p.money for p in points), default=0.0)
@@ -148,6 +149,7 @@ class _DoublingAxis:
     @classmethod
     def of(cls, gpus: Sequence[float]) -> "_DoublingAxis":
         low = floor(log2(max(_FEWEST, min(gpus, default=1.0))))
+        # The hair: the logarithm of a power of two may end just above a whole number.
         high = ceil(log2(max(_FEWEST, max(gpus, default=1.0))) - 1e-9)
         return cls(2.0**low, max(_LEAST_OCTAVES, high - low))
 
@@ -163,6 +165,7 @@ class _DoublingAxis:
 def _circle(point: ScatterPoint, axis: _DoublingAxis, most: float, *, is_named: bool) -> Circle:
     used = point.utilization
     y = HEIGHT + _BAND / 2 if used is None else HEIGHT * (1 - min(1.0, max(0.0, used)))
+    # By area: a radius in proportion would show twice the money as four times the circle.
     share = sqrt(max(0.0, point.money) / most) if most > 0 else 0.0
     words = "no metrics" if used is None else f"{percent_text(used)} utilization"
     title = f"{point.label}: {gpus_words(point.gpus)}, {words}, {point.text}"

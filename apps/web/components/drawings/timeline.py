@@ -147,6 +147,7 @@ def _life(row: TimelineRow, window: Window) -> Life:
         key = STATES[segment.state]
         spent[segment.state] += seconds
         width = max(_LEAST, percent_of(seconds, length))
+        # A state that is drawn wider than it lasted must not stand out of the picture.
         x = min(percent_of((start - window.start).total_seconds(), length), 100 - width)
         title = f"{key.label} {duration(seconds)}"
         drawn.append(DrawnSegment(round(x, 2), width, key.css, key.shape, title))
