@@ -16,7 +16,7 @@ from apps.costs.selectors import AdjustmentRow, MonthState, PeriodState
 from apps.costs.services import ClosedCopy
 from apps.usage.selectors import GroupingRefused
 from apps.web.components.page_query import figure_href, with_query, without
-from apps.web.components.tables import Column, Table, declared_columns
+from apps.web.components.tables import Table, declared_columns
 from apps.web.costs.money_format import MoneyTable, money_row
 from apps.web.costs.query import BASES, POLICIES, CostPageQuery
 from apps.web.query_session import QuerySession
