@@ -73,9 +73,10 @@ def diagnose_cluster(state: ClusterState) -> list[PendingItem]:
 
 
 def _pods_by_owner(index: ClusterIndex) -> dict[Owner, list[PodSnapshot]]:
-    """Return the pods that wait by their top controller, and by their group as kind ""."""
+    """Return all pods but failed ones by top controller, and by group as kind ""."""
     found: dict[Owner, list[PodSnapshot]] = {}
     for seen, pod in index.pods:
+        # Failed pods stay behind and make nothing up for pods that are missing.
         if pod.phase == "Failed":
             continue
         found.setdefault((seen.namespace, pod.owner_kind, pod.owner), []).append(pod)
@@ -127,6 +128,7 @@ def _workload(
     if not requests and not one.of_gpus:
         return None
     seen, body = one.seen, one.body
+    # A group of plain pods has a Workload of its name; that of a controller names the controller.
     pods = by_owner.get((seen.namespace, "", seen.name)) or by_owner.get(
         (seen.namespace, body.owner_kind, body.owner), []
     )
@@ -146,7 +148,10 @@ def _workload(
 
 
 def _selectors(index: ClusterIndex) -> dict[Owner, Mapping[str, str]]:
-    """Return the node selectors of top controllers and of groups, of one with several any one's."""
+    """Return the node selectors of top controllers and of groups.
+
+    One of each: where its pods have several, any of them.
+    """
     found: dict[Owner, Mapping[str, str]] = {}
     for seen, pod in index.pods:
         found[seen.namespace, pod.owner_kind, pod.owner] = selector(pod.placement)
@@ -171,6 +176,7 @@ def _gang(gangs: Gangs, one: Gang, why: Diagnosis, stood_for: set[Owner]) -> Pen
     seen, body = one.seen, one.body
     requests = gangs.total(one)
     there: list[PodSnapshot | BoundPod] = [pod for _, pod in one.pods]
+    # Bound members are in the ledger, not among the pending pods.
     there += gangs.held(one)
     counts, share = _counted(gangs.index, requests, there)
     first = one.pods[0][1] if one.pods else None
@@ -178,7 +184,9 @@ def _gang(gangs: Gangs, one: Gang, why: Diagnosis, stood_for: set[Owner]) -> Pen
     if not owner:
         kind = "PodGroup"
         owner_kind, owner = (first.owner_kind, first.owner) if first else (kind, seen.name)
+        # Plain pods own themselves: then the group stands for all of them.
         owner_kind, owner = (owner_kind, owner) if owner_kind != "Pod" else (kind, seen.name)
+    # A Workload of Kueue for the same controller counts its GPUs already.
     if (seen.namespace, owner_kind, owner) in stood_for:
         counts, share = _NOTHING, 0.0
     return _item(seen, owner_kind, owner)(
@@ -206,6 +214,7 @@ def _refused(
         missing = body.wanted - body.pods
         owner = _owner(seen, body)
         if body.suspended:
+            # Its Workload is pending as well, and says why its queue does not admit it.
             if owner in stood_for or body.wanted <= 0:
                 continue
             why = _queued_job(body) if body.queue else blocked.suspended(seen, body)

@@ -12,13 +12,14 @@ from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
 from apps.pending.domain import wording
 
 BLOCKING_QUOTA = "resource_quota:"
+# As JSON writes it: PostgreSQL refuses it in text and in jsonb.
 _NUL = rb"\u0000"
 DIAGNOSED = ("cause", "detail", "message", "findings")
 """The columns of an episode that a diagnosis fills."""
 
 
 class Cause(StrEnum):
-    """The causes that the portal tells apart; what exactly is the matter is said beside."""
+    """The causes that the portal distinguishes; `Diagnosis.detail` has the particulars."""
 
     CAPACITY = "capacity"
     QUOTA = "quota"
@@ -234,9 +235,9 @@ def columns_of(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def findings_of(stored: Any) -> Findings:
-    """Return what an episode has stored; nothing of what another version of the portal wrote.
+    """Return the findings that an episode has stored; empty where it is not of this version.
 
-    Its cause and the scheduler's message are columns of their own and are there all the same.
+    The cause and the scheduler's message are columns of their own, so they are never lost.
     """
     try:
         return msgspec.convert(stored, Findings)
@@ -245,7 +246,7 @@ def findings_of(stored: Any) -> Findings:
 
 
 def _storable(found: Findings) -> Any:
-    # By way of JSON, ten times as fast as to walk through it: each refresh does so for each item.
+    # Through JSON, which is ten times as fast as a walk in Python: a refresh does it for each item.
     try:
         text = msgspec.json.encode(found, enc_hook=dict)
     except UnicodeEncodeError:
@@ -261,6 +262,7 @@ def _plain(value: Any) -> Any:
         return {clean(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
+    # No JSON has infinite numbers; some come from amounts without a limit.
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return clean(value) if isinstance(value, str) else value

@@ -71,6 +71,7 @@ class KnownActivity:
             ("tier", work.tier),
         ):
             found = self._sums.get(key)
+            # A kind that ran without metrics tells nothing: the next wider one is asked.
             if found is not None and found.measured > 0:
                 return found.busy / found.measured
         return None
@@ -87,8 +88,10 @@ def effective_utilization(
     busy, demand = float(amounts.busy), amounts.allocated
     for work, gpu_hours in pending:
         own = activity.of(work)
+        # One unknown activity would make the whole ratio a guess.
         if own is None:
             return None
+        # Both in nano-GPU-hours: what the pending work would do if it ran.
         busy += gpu_hours * own
         demand += gpu_hours
     return busy / demand if demand else None
@@ -105,6 +108,7 @@ class DemandOfGroups:
 
     def of(self, groups: Mapping[str, str]) -> Sequence[tuple[PendingWork, int]] | None:
         """Return the demand of a group; None where some of it may be of another GPU model."""
+        # Work of a tier with several models may belong to any of them.
         unknown = {**groups, "gpu_model": UNKNOWN_MODEL}
         if "gpu_model" in self._names and self._key(unknown) in self._found:
             return None

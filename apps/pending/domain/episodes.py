@@ -109,6 +109,7 @@ def pod_times(life: PodLife) -> tuple[float | None, float | None, Outcome | None
     """
     until, outcome = _pod_end(life)
     bound = None if life.bound is None else max(life.created, life.bound)
+    # A binding noted only at its end: it held no GPU for any time.
     if bound is not None and until is not None and bound >= until and life.started is None:
         bound = None
     return bound, until, outcome
@@ -150,11 +151,14 @@ def _chain(marks: Sequence[CauseSpan], start: float, end: float | None) -> list[
     chain: list[CauseSpan] = []
     for mark in kept:
         at = max(start, mark.start) if chain else start
+        # Of two marks at one time the later is known better; an empty interval tells nothing.
         if chain and chain[-1].start >= at:
             chain.pop()
+        # The newest text is kept, while the interval goes on.
         if chain and chain[-1].is_same(mark):
             chain[-1] = replace(chain[-1], message=mark.message)
             continue
+        # The first mark holds from the beginning, whenever it was seen.
         at = at if chain else start
         chain.append(mark if mark.start == at else replace(mark, start=at))
     ends = [interval.start for interval in chain[1:]]
@@ -173,6 +177,7 @@ def rescaled(marks: Sequence[CauseSpan], before: float, now: float) -> list[Caus
         return list(marks)
 
     def counted(mark: CauseSpan) -> float:
+        # Whole items get the new weight itself; a product could differ in the last digit.
         if mark.counted == before or before <= 0:
             return now
         return mark.counted * now / before
@@ -206,6 +211,7 @@ def interval_changes(known: Sequence[CauseSpan], wanted: Sequence[CauseSpan]) ->
         before = old.get(interval.start)
         if before is None or not before.is_same(interval):
             times.append(interval.start)
+        # Amounts change between the old and the new end alone.
         elif before.end != interval.end:
             times += [end for end in (before.end, interval.end) if end is not None]
         else:
@@ -241,6 +247,7 @@ class Recording:
         """
         if self.spans and at < self.spans[0][0]:
             return BEFORE_RECORDING
+        # The last span may still grow, so it counts as open at its end.
         watched = any(start <= at <= end for start, end in self.spans[:-1])
         if not inferred and self.spans and (watched or at >= self.spans[-1][0]):
             return NOT_SEEN

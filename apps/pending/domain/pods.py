@@ -114,6 +114,7 @@ def _starting_suggestion(pod: PodSnapshot, event: EventSnapshot, detail: str) ->
     change = {"node": pod.node, "what": detail}
     if volume is not None:
         change["volume"] = volume["name"]
+    # Errors of gRPC end in their own text; what stands before it repeats the call.
     why = text.rpartition("desc = ")[2] or text
     if driver is not None:
         change["driver"] = driver["name"]
@@ -180,9 +181,9 @@ def _rejected_controller(
     body: ControllerSnapshot,
     pods: list[tuple[ObservedObject, PodSnapshot]],
 ) -> PendingItem | None:
-    """Return what of a controller does not run; None when the pods it made since then do.
+    """Return a controller as pending; None when the pods that it made since then run.
 
-    Only those of the last row of tries tell: an old one that is left over explains nothing.
+    Only its last series of tries counts: older pods that are left over explain nothing.
     """
     waiting = index.waiting_of.get(seen.uid, 0)
     missing = max(0, body.wanted - body.pods)
@@ -203,8 +204,10 @@ def _rejected_controller(
         owner=body.owner or seen.name,
         since=min(_tried_at(one) for _, one in pods),
         requests={r: units * idle for r, units in each.items()},
+        # Pods that are there count themselves; only those not made yet are added.
         counts=Counts.SUPPRESSED if missing else Counts.NOTHING,
         diagnosis=_rejection_diagnosis(last, pod, len(pods)),
+        # Requests are those of all pods that do not run, the missing ones and the others.
         share=missing / idle,
         node=pod.node,
         node_selector=body.placement.node_selector,
@@ -215,7 +218,7 @@ def _rejected_controller(
 def _rejected_alone(
     index: ClusterIndex, pods: list[tuple[ObservedObject, PodSnapshot]]
 ) -> PendingItem:
-    """Return a pod without a controller that would create it again: it adds to nothing."""
+    """Return a pod that no controller creates again: it counts in no sum."""
     seen, pod = _last_try(pods)
     owned = bool(pod.controller)
     return PendingItem(
@@ -244,7 +247,8 @@ def _tried_at(pod: PodSnapshot) -> float:
 def _recent_tries(
     pods: list[tuple[ObservedObject, PodSnapshot]], now: float
 ) -> list[tuple[ObservedObject, PodSnapshot]]:
-    """Return the last tries that followed close upon each other; none when that is long ago."""
+    """Return the latest tries, each soon after the one before; none when the last is long ago."""
+    # From the latest back: the first long pause ends the series.
     found, after = [], now
     for one in sorted(pods, key=lambda one: -_tried_at(one[1])):
         if after - _tried_at(one[1]) > _RECENT_SECONDS:
@@ -273,6 +277,8 @@ def _rejection_diagnosis(seen: ObservedObject, pod: PodSnapshot, times: int) -> 
 def _rejection_suggestion(pod: PodSnapshot, cause: Cause) -> Suggestion:
     if shortage := _OUT_OF.search(pod.message[:LONGEST]):
         short = float(shortage["requested"]) + float(shortage["used"]) - float(shortage["capacity"])
+        # Kubelet says what it had used when it refused; with room for the pod it was something
+        # else.
         if short > 0:
             return free_some(shortage["resource"], short, [pod.node])
     look = says("look_at_numa" if cause is Cause.TOPOLOGY else "look_at_devices")
@@ -299,6 +305,7 @@ class PodDiagnoser:
         self._flavors: dict[Owner, Mapping[str, str]] = {}
         for one, why in queued:
             namespace, body = one.seen.namespace, one.body
+            # Pods name their Workload either by their group or by their controller.
             for key in ((namespace, "", one.seen.name), (namespace, body.owner_kind, body.owner)):
                 self._queued[key] = why
                 self._flavors[key] = flavors[one.seen.uid]
@@ -319,6 +326,7 @@ class PodDiagnoser:
         missing = unmade(seen.namespace, pod, self._claims, [])
         if missing is not None:
             return missing
+        # The default scheduler is taken to exist, even where it was not seen at work yet.
         known = (_DEFAULT_SCHEDULER, *self._index.schedulers)
         if pod.scheduler not in known:
             return self._unseen(pod)
@@ -381,6 +389,7 @@ class PodDiagnoser:
 
     def _workload_of(self, seen: ObservedObject, pod: PodSnapshot) -> Owner | None:
         """Return by what the Workload is found that holds a pod back; None where none does."""
+        # Gates of others do not open when Kueue admits the Workload.
         if not any(gate.startswith(_KUEUE) for gate in pod.gates):
             return None
         keys = [(seen.namespace, "", pod.group)] if pod.group else []
@@ -421,6 +430,7 @@ class PodDiagnoser:
 def selector(placement: Placement) -> dict[str, str]:
     """Return the labels that a node must have, including those that only affinity demands."""
     found = dict(placement.node_selector)
+    # Terms are alternatives: with several of them no single label is a must.
     if len(placement.affinity) == 1:
         for expression in placement.affinity[0]:
             if expression.operator == "In" and len(expression.values) == 1 and not expression.field:

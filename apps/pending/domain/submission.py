@@ -95,6 +95,7 @@ class SubmissionDiagnoser:
 
     def starts(self, work: PlannedWork) -> list[PlannedStart]:
         """Return for all pods of a work, in their order, whether they would start."""
+        # A queue comes first, as in the cluster: it decides before any pod is created.
         queued, flavor, work, position = self._queued(work)
         index, found = self.index, []
         for part in work.pods:
@@ -107,8 +108,10 @@ class SubmissionDiagnoser:
                 found.append(PlannedStart(why, part.count or 1, could, flavor, place))
                 continue
             count, could, why, filled = self._placed(index, work, part)
+            # Only pods that wait for others to end have a place in a line.
             place = _among_pending(self.index.state, part.pod) if _queues(why) else None
             found.append(PlannedStart(why, count, could, flavor, place))
+            # Parts that start together share the nodes and quotas; others come one after another.
             if work.parallel and len(work.pods) > 1:
                 index = _charged(filled, work.namespace, part, count)
         return found
@@ -123,6 +126,7 @@ class SubmissionDiagnoser:
         volcano = {one.name for one in state.of(ObservedKind.VOLCANO_QUEUE)}
         by_volcano = any(part.pod.scheduler == _VOLCANO for part in work.pods)
         local = {(q.namespace, q.name) for q in state.of(ObservedKind.LOCAL_QUEUE)}
+        # Work for Volcano names a queue of Volcano, unless a LocalQueue is called so.
         of_kueue = bool(local or state.of(ObservedKind.CLUSTER_QUEUE))
         if work.queue and of_kueue and ((work.namespace, work.queue) in local or not by_volcano):
             return self._by_kueue(work)
@@ -140,19 +144,16 @@ class SubmissionDiagnoser:
             created=self.index.state.at,
             queue=work.queue,
             priority=max(part.pod.priority for part in work.pods),
-            owner_kind=work.kind,
+            owner_kind=ObservedKind.JOB.short,
             owner=work.name,
             pod_sets=sets,
         )
-        seen = self._seen(ObservedKind.KUEUE_WORKLOAD, work, body)
-        # The flavors that suit it are told by its pods' selector, as a controller has it.
+        # Which flavors suit it is read from the selector of its controller, so it is given one.
         stand_in = self._seen(ObservedKind.JOB, work, _controller(work, work.pods[0], 1))
-        seen = replace(seen, name=work.name)
-        body = replace(body, owner_kind=ObservedKind.JOB.short, owner=work.name)
-        seen = replace(seen, body=body)
-        index = self._with(seen)
+        index = self._with(self._seen(ObservedKind.KUEUE_WORKLOAD, work, body))
         index.controllers = {**index.controllers, stand_in.uid: _of_controller(stand_in)}
         kueue = KueueQueues(index, self.placer)
+        # It has no conditions yet, so it always is among the pending Workloads.
         one = next(one for one in kueue.waiting if one.seen.uid == _UID)
         why, flavor = kueue.before_submission(one)
         given = kueue.flavor(flavor)
@@ -184,6 +185,7 @@ class SubmissionDiagnoser:
         seen = self._seen(ObservedKind.VOLCANO_POD_GROUP, work, body)
         gangs = Gangs(self.index, self.placer)
         why = gangs.why(Gang(seen, body, ((seen, work.pods[0].pod),)))
+        # The others only say that Volcano has not admitted it yet, which is no obstacle.
         return why if why.detail in (CLOSED, OVER_CAPABILITY) else None
 
     # ------------------------------------------------------------ quotas
@@ -201,7 +203,8 @@ class SubmissionDiagnoser:
         self, index: ClusterIndex, work: PlannedWork, part: PlannedPods
     ) -> Diagnosis | None:
         """Return which quota would refuse pods, or the claims made for them."""
-        if not part.count and part.count is not None:
+        # Not None, which is one pod on each node: a part without pods needs no quota.
+        if part.count == 0:
             return None
         body = _controller(work, part, part.count or 1)
         seen = self._seen(ObservedKind.JOB, work, body)
@@ -216,6 +219,7 @@ class SubmissionDiagnoser:
         Pods are made one after the other until a quota is full; a gang needs all of them.
         """
         allowed = _allowed(index, work.namespace, part)
+        # A gang starts whole or not at all, and of a DaemonSet the number is not known.
         if part.count is None or part.gang > 1 or not allowed:
             return why, 0
         body = replace(_controller(work, part, part.count), pods=allowed)
@@ -253,6 +257,7 @@ class SubmissionDiagnoser:
         self, index: ClusterIndex, work: PlannedWork, part: PlannedPods
     ) -> tuple[int, int, Diagnosis | None, ClusterIndex]:
         """Return how many pods there are, how many start, why not all, and the nodes with them."""
+        # Claims of templates do not exist before the pod, so their lack is no cause.
         claims = tuple(use for use in part.pod.claims if use.claim)
         pod = replace(part.pod, claims=claims)
         seen = self._seen(ObservedKind.POD, work, pod)
@@ -269,6 +274,7 @@ class SubmissionDiagnoser:
         could = sum(room.values())
         if could >= part.count:
             return part.count, part.count, None, filled
+        # A gang of all its pods: none of those that fit would start without the others.
         if part.gang == part.count:
             return part.count, 0, self._gang(index, placer, seen, part), index
         placer = PlacementDiagnoser(filled, self.claims)
@@ -373,6 +379,7 @@ def _with_pods(seen: ObservedObject, pod: PodSnapshot, pods: int) -> ObservedObj
         return seen
     used, devices = dict(node.used), dict(node.free_devices)
     for resource, units in {**pod.requests, "pods": 1.0}.items():
+        # Devices of DRA are counted down; `used` is held against allocatable amounts alone.
         if resource in devices and resource not in node.allocatable:
             devices[resource] -= int(units) * pods
         else:
@@ -387,12 +394,14 @@ def _allowed(index: ClusterIndex, namespace: str, part: PlannedPods) -> int:
         quota = seen.body
         if seen.namespace != namespace or not isinstance(quota, QuotaSnapshot):
             continue
+        # A quota with other scopes may not count these pods at all.
         if not counts_all(quota.scopes):
             continue
         for key, limit in quota.hard.items():
             each = each_pod(key, part.pod.requests)
             if key.endswith(DEVICES):
                 each = (part.templated or {}).get(key.removesuffix(DEVICES), 0.0)
+            # A key without `used` is not counted by the cluster, so it limits nothing.
             if each > 0 and key in quota.used:
                 count = min(count, int((limit - quota.used[key] + EPSILON) / each))
     return max(0, count)

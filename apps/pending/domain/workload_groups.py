@@ -138,6 +138,7 @@ def grouped(
 def _ordered(workloads: list[WorkloadSummary], *, most_first: bool) -> list[WorkloadSummary]:
     if most_first:
         return sorted(workloads, key=lambda one: -one.gpus)
+    # Without a line all places are 0, and the sort leaves the longest pending first.
     return sorted(workloads, key=lambda one: one.lead.place)
 
 
@@ -165,6 +166,7 @@ def _holder(lead: PendingItemSummary) -> GroupKey | None:
         kind, name = LOCAL_QUEUE, lead.queue
     if not kind:
         return None
+    # ClusterQueues and queues of Volcano belong to no namespace.
     namespace = lead.namespace if kind in (RESOURCE_QUOTA, LOCAL_QUEUE) else ""
     return GroupKey(kind, lead.cluster, namespace, name)
 

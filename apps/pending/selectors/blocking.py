@@ -110,6 +110,7 @@ def _condition(waiting: PendingRow) -> Q | None:
     if not nodes and not holders:
         return None
     where = Q(node_name__in=nodes[:MOST_NODES]) if nodes else Q()
+    # Pods of another resource on the node hold nothing that it needs.
     if waiting.resource and nodes:
         where &= Q(resource=waiting.resource)
     for own in holders:
@@ -132,6 +133,7 @@ def _admitted(cluster: str, named: Iterable[str]) -> list[Q]:
         )
         for space, body in rows.order_by("pk").values_list("namespace", "body")[:_MOST_IN_QUEUE]:
             kind_of, owner = body.get("owner_kind", ""), body.get("owner", "")
+            # Workloads of plain pods list them; a Workload of one pod has that as its owner.
             pods = body.get("pods") or ([owner] if kind_of == "Pod" else [])
             own = Q(workload__kind=kind_of, workload__name=owner) if not pods else Q(name__in=pods)
             found.append(Q(workload__namespace__name=space) & own)

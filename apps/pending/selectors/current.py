@@ -90,6 +90,7 @@ def pending_now(
     if page.cursor is not None:
         rows = rows.filter(_after(kind, page.cursor, order))
     first = "since" if order is PendingOrder.LONGEST else "-gpu_equivalents"
+    # One more than a page, to know whether another follows.
     found = list(rows.order_by(first, "pk").values_list(*COLUMNS, named=True)[: page.size + 1])
     shown = found[: page.size]
     last = shown[-1] if len(found) > page.size else None
@@ -130,7 +131,8 @@ def place_columns(row: Any, scope: PendingScope) -> dict[str, Any]:
 
 def pending_row(row: Any, at: datetime, scope: PendingScope) -> PendingRow:
     """Return an episode's columns (COLUMNS) as a row at `at`."""
-    known = scope.freshness().get(row.cluster_id) or Freshness(None, stale=True)
+    # A cluster may have left the catalog since its row was read.
+    known = scope.freshness.get(row.cluster_id) or Freshness(None, stale=True)
     found = findings_of(row.findings)
     suggestions = tuple(_suggestion(one, row.cluster__name, scope) for one in found.suggestions)
     is_open = row.until is None or row.until > at
@@ -173,6 +175,7 @@ def _suggestion(given: Suggestion, cluster: str, scope: PendingScope) -> Suggest
 def _is_seen(holder: str, cluster: str, scope: PendingScope) -> bool:
     if scope.visibility.everything:
         return True
+    # Holders are stored as namespace/name, of the cluster of the item.
     return (cluster, holder.partition("/")[0]) in scope.seen_names
 
 
@@ -193,6 +196,7 @@ def pending_sums(
     if by not in _GROUPS:
         raise ValueError(f"work pending at one moment cannot be summed by {by}")
     scope = PendingScope(at, filters, visibility, context)
+    # Only sums by tier, team and cluster are open to every user.
     details = by in (PendingGrouping.CAUSE, PendingGrouping.NAMESPACE) or bool(filters.namespace)
     rows = pending_at(at).filter(scope.condition(details=details), one_row_each(at, filters))
     column = _GROUPS[by]
@@ -220,6 +224,7 @@ def _joined(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[PendingSum]:
 
 def _sum(name: str, rows: Sequence[Mapping[str, Any]]) -> PendingSum:
     gpus = {
+        # Exact, whatever the order in which a database returns its groups.
         counts: math.fsum(row["gpus"] for row in rows if row["counts"] == counts)
         for counts in _SUMMED
     }

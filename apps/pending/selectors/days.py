@@ -98,6 +98,7 @@ def _add_intervals(
     now: datetime,
 ) -> None:
     until = now.timestamp()
+    # Beyond what is known, open intervals may be over already.
     known = {cluster: min(until, at.timestamp()) for cluster, at in known_until().items()}
     in_time = Q(end__isnull=True) | Q(end__gt=window.start)
     rows = CauseInterval.objects.filter(
@@ -182,6 +183,7 @@ def _window_plan(window: Window, zone: ZoneInfo) -> _WindowPlan:
     # A cluster that was never summed makes every sum of a day too small.
     if not known or len(known) < len(rolled):
         return _WindowPlan((), (window,))
+    # The day of the mark itself may have more to come.
     edge = day_start(day_of(min(known), zone), zone)
     days = [
         day
@@ -234,6 +236,7 @@ class _SumNames:
         visibility: Visibility,
     ) -> bool:
         """Say whether filters and visibility let a sum through."""
+        # Sums of teams are open to all; those of a namespace only to who sees its team.
         if (PendingGrouping.NAMESPACE in by or filters.namespace) and not visibility.sees(
             key.team_id
         ):

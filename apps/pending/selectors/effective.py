@@ -89,6 +89,7 @@ def effective_ratios(
 
 def _can_have(asked: UsageQuery) -> bool:
     filters = asked.filters
+    # These filters would take activity away and leave all pending demand.
     narrowed = filters.gpu_model or filters.capacity_type or filters.node
     return set(asked.group_by) <= _GROUPS and not narrowed
 
@@ -153,6 +154,7 @@ def _pending(
             tier = tier or UNDETERMINED
             model = models.get(tier, UNKNOWN_MODEL)
             work = PendingWork(place.cluster, tier, team, place.name, f"{kind}/{name}", model)
+            # After naming: whose a namespace was differs from part to part.
             if _matches(work, filters):
                 found[part.day][work] += amount(counted, seconds)
     return found
@@ -179,6 +181,7 @@ def _day_parts(
     found = []
     start = window.start
     while start < window.end:
+        # A period may begin before the window or end after it; only the part within counts.
         end = min(periods.after(start, 1) or window.end, window.end)
         period = periods.start_of(start)
         for span in context.spans[namespace]:
@@ -212,6 +215,7 @@ def _activity(window: Window, works: set[PendingWork], zone: ZoneInfo) -> KnownA
         cluster=tuple(sorted({work.cluster for work in works})),
         namespace=tuple(sorted({work.namespace for work in works})),
     )
+    # Not kept by workload for this window: teams and tiers below stand in.
     with suppress(GroupingRefused):
         asked = UsageQuery(window, group_by=_WORKLOADS, filters=of_works)
         for row in usage_rows(asked, visibility=EVERYTHING, zone=zone):

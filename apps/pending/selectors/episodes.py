@@ -38,6 +38,7 @@ from apps.pending.selectors.scope import (
 
 _MOST = 50
 _MONTH = timedelta(days=30)
+# Percentiles of fewer would be chance.
 _FEWEST = 5
 _POD = "Pod"
 _STARTED_COLUMNS = {
@@ -193,6 +194,7 @@ def time_to_start(
     column = _STARTED_COLUMNS.get(by)
     if column is None:
         raise ValueError(f"times to start cannot be had by {by}")
+    # Windows are half-open: the last moment within says whose a namespace is at the end.
     scope = PendingScope(window.end - INSTANT, filters, visibility, context)
     rows = _started(window).filter(scope.condition(details=bool(filters.namespace)))
     groups: dict[str, Counter[float]] = defaultdict(Counter)
@@ -231,6 +233,7 @@ def queue_times_by_day(
     scope = PendingScope(window.end - INSTANT, filters, visibility, context)
     rows = _started(window).filter(scope.condition(details=own or bool(filters.namespace)))
     days: dict[date, Counter[float]] = defaultdict(Counter)
+    # By the local day of the start, not of the creation: its queue time is known only then.
     dated = _with_wait(rows).annotate(day=TruncDate("until", tzinfo=zone))
     for day, wait, count in dated.values_list("day", "wait").annotate(Count("pk")):
         days[day][float(wait)] += count

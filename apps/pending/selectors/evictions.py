@@ -46,6 +46,7 @@ def eviction_sums(
     for value, reclaimed, pods, held in found:
         name = scope.team_of(value) if by is PendingGrouping.TEAM else value or UNDETERMINED
         sums[name][0] += pods
+        # Pods, then what was preempted, then what was reclaimed.
         sums[name][2 if reclaimed else 1] += held
     allocated = _allocated(window, by, filters)
     return [

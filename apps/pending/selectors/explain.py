@@ -125,6 +125,7 @@ def explain_pending(
     GPU sums and queue times of all teams, which everybody may see, as the page of pending work
     has them; what pends now by cause is of teams that the reader sees.
     """
+    # One context for the window and for now, which may lie outside of it.
     context = NamespaceContext.over(window, now=now)
     if figure in _SUMS:
         return _gpu_hours(figure, window, now, visibility, filters, context)
@@ -158,6 +159,7 @@ def _gpu_hours(
     ]
     grades: Counter[str] = Counter()
     for row in rows:
+        # Causes from series mark the time before the watch; all others were recorded.
         grades["estimated" if row["cause"] in FROM_SERIES else "recorded"] += row["gpu_hours"]
     return Explained(
         figure=figure,
@@ -240,6 +242,7 @@ def queue_time(
 
     `waits` says how often each queue time (seconds) occurs.
     """
+    # Figures of other rooms have their own beginnings and end alike.
     name = figure[-3:]
     share = _PERCENTILES[name]
     return Explained(
@@ -271,6 +274,7 @@ def explain_eviction(
     if figure not in _EVICTIONS:
         return None
     found = eviction_sums(window, by=PendingGrouping.TEAM, visibility=visibility, filters=filters)
+    # By tier too: teams without an eviction are in no row, but their allocation counts.
     tiers = eviction_sums(window, by=PendingGrouping.TIER, visibility=visibility, filters=filters)
     allocated = sum(one.allocated for one in tiers)
     preempted, reclaimed = (
@@ -349,6 +353,7 @@ def explain_partial(
         "partial_utilization": job.utilization,
     }
     units = {"partial_gpus": FigureUnit.GPUS, "partial_utilization": FigureUnit.RATIO}
+    # A holder loses time only while others pend, and only while it is bound.
     begins = [max(job.since.timestamp(), pod.bound) for pod in job.holders]
     return _of_table(
         _GANGS,

@@ -50,6 +50,7 @@ def known_until(cluster_id: int | None = None) -> Mapping[int, datetime]:
 @read_once
 def _active_until() -> Sequence[tuple[str, datetime | None]]:
     """Return until when pending work is known on active clusters, by name. One query, or two."""
+    # A page has read these already; watched clusters need no further query.
     found = active_clusters()
     by_metrics = [one.pk for one in found if one.watched_until is None or one.kubernetes is None]
     ends = {one.pk: one.until for one in _known_clusters()} if by_metrics else {}
@@ -101,6 +102,7 @@ class PendingKnown:
         """
         own = _offered((self.at - _RECENT).date(), tuple(self.until)).get(tier, ())
         times = [at for name, at in self.until.items() if name in own or not own]
+        # One cluster of which nothing is known makes the tier unknown.
         known = [at for at in times if at is not None]
         return min(known) if known and len(known) == len(times) else None
 
@@ -231,6 +233,7 @@ def has_history_until(at: datetime) -> bool:
     hundreds of thousands before a first refresh.
     """
     clusters = _known_clusters()
+    # Hours of Kueue's series that are due come into the history later.
     if any(one.due is not None and one.due < at for one in clusters):
         return False
     return not _pods_without_history(clusters).filter(created_at__lt=at).exists()
@@ -306,6 +309,7 @@ def _freshness(at: datetime, row: Any) -> Freshness:
     else:
         proven, most = row.watched, STALE
     refreshed = row.refreshstate__at
+    # A live watch is not enough: what it sees must be diagnosed too.
     late = refreshed is None or at - refreshed > _LATE
     return Freshness(
         as_of=None if refreshed is None or proven is None else min(refreshed, proven),

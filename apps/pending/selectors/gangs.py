@@ -92,6 +92,7 @@ def partial_gangs(
         now=at.timestamp(),
         idle_below=settings.IDLE_BELOW,
     )
+    # The cause of a job is that of its oldest pending pod.
     oldest = pending.filter(since__in=set(first.values()))
     return _gang_rows(found, rests, oldest, scope)
 
@@ -113,6 +114,7 @@ def _pending_members(pods: QuerySet[Pod], at: datetime) -> dict[int, _PendingMem
     return {
         job: _PendingMembers(waiting, holding, missing, since, tier or UNDETERMINED)
         for job, waiting, missing, since, holding, tier in sums
+        # A job of which all pods pend holds nothing, and one that is whole lacks nothing.
         if waiting and holding
     }
 
@@ -239,6 +241,7 @@ def run_together(holding: Mapping[int, int], waiting: Any) -> set[int]:
     ]
     groups = {(s.cluster, s.namespace, s.name): s.min_member or 0 for s in seen if _is_group(s)}
     needs = {of: groups.get(group) for of, group in _groups(seen) if of in jobs}
+    # Some kinds always run together; Jobs and Workloads may say so themselves.
     declared = {jobs[of] for one in seen if (of := _bound_together(one)) in jobs}
     found = {pk for of, pk in jobs.items() if of[2] in GANG_KINDS or pk in declared or of in needs}
     # A PodGroup that has as many as it needs runs, whatever its work could take beside.
@@ -273,6 +276,7 @@ def _bound_together(one: _GroupedObject) -> Controller | None:
     """
     if one.kind == ObservedKind.JOB and one.together and not one.owner:
         return (one.cluster, one.namespace, ObservedKind.JOB.value, one.name)
+    # Several pod sets, as a leader and its workers, are admitted as a whole.
     if one.kind == ObservedKind.KUEUE_WORKLOAD and len(one.pod_sets or ()) > 1:
         return one.of
     return None

@@ -101,6 +101,7 @@ def queue_settings(
 
 def _flavors(seen: Sequence[ObservedObject]) -> dict[tuple[str, str], list[Labels]]:
     """Return the labels of flavors by queue and resource, as they were set last."""
+    # Of equal names the later one wins: a flavor may have been deleted and made anew.
     newest = sorted(seen, key=lambda one: one.first)
     labels = {
         one.name: one.body.node_labels for one in newest if isinstance(one.body, FlavorSnapshot)
@@ -167,6 +168,7 @@ def queues_unwatched(
     found = []
     for (cluster, name), row in shown.items():
         team_id, team = teams[cluster].get(name, (0, NO_TEAM))
+        # No resources: Kueue exports how many Workloads pend, but not what they request.
         tiers = demand.get((cluster, name), {}) if row["resources"] else None
         if not visibility.sees(team_id) or (filters.team and team not in filters.team):
             continue
@@ -218,6 +220,7 @@ def _teams(cluster_id: int, window: Window) -> Mapping[str, tuple[int, str]]:
     """Return the id and name of the one team that uses each queue, by the end of a window."""
     rows = WatchCoverage.objects.filter(cluster=cluster_id).order_by("start", "pk")
     watched = [(row.start.timestamp(), row.end.timestamp()) for row in rows]
+    # Only the links are needed, and rules of tiers have no part in them.
     settings = queue_settings(cluster_id, watched, TierHistory(()))
     at = window.end - INSTANT
     local = QueuePending.objects.filter(

@@ -83,12 +83,14 @@ class NamespaceContext:
 
     def _owned_at(self, at: datetime) -> dict[int, OwnedNamespace]:
         holding = {
+            # Spans of a name cover the whole window, so there always is one.
             name: next(span for span in spans if span.start <= at < span.end)
             for name, spans in self.spans.items()
         }
         return {
             pk: _owned_spans(space, holding[space.name])
             for pk, space in self.spaces.items()
+            # Namespaces of retired clusters stay in the history, but belong to no view of now.
             if space.active
         }
 
@@ -129,14 +131,9 @@ class PendingScope:
     def namespaces(self) -> Mapping[int, OwnedNamespace]:
         return self.context.owned(self.at)
 
-    def freshness(self) -> Mapping[int, Freshness]:
-        """Return the freshness of pending data, by id of active clusters. One query, or the
-        context's.
-        """
-        return self._fresh
-
     @cached_property
-    def _fresh(self) -> Mapping[int, Freshness]:
+    def freshness(self) -> Mapping[int, Freshness]:
+        """The freshness of pending data by id of active clusters. One query, or the context's."""
         # Without a context none is made: whose the namespaces are says nothing of it.
         return self._given.freshness(self.at) if self._given else freshness(self.at)
 
@@ -185,6 +182,7 @@ class PendingScope:
     def _spaces(self, *, details: bool) -> list[int] | None:
         """Return the namespaces that may be read; None where nothing narrows them."""
         narrowed = details and not self.visibility.everything
+        # No condition at all is faster than one that names every namespace.
         if not (narrowed or self.filters.team or self.filters.namespace):
             return None
         return [

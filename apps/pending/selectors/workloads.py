@@ -143,6 +143,7 @@ def pending_workloads(
     causes asked for, with those items alone. Four queries at most, one with a context.
     """
     scope = PendingScope(at, filters, visibility, context)
+    # Read without the filter on causes: their numbers are shown of all.
     every = _items(at, filters, scope)
     items = [one for one in every if not filters.cause or one.cause in filters.cause]
     workloads = workloads_of(items)

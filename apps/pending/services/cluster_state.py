@@ -38,6 +38,7 @@ _LEDGER_TIMES = {
     f"{name}_seconds": UnixSeconds(f"{name}_at")
     for name in ("created", "bound", "started", "ended")
 }
+# Read as text: many pods have equal requests, and `amounts` decodes each text once.
 _TEXTS = {
     "requests_text": Cast("requests", TextField()),
     "claims_text": Cast("claims", TextField()),
@@ -150,6 +151,7 @@ def holders(pods: Sequence[LedgerPod]) -> list[BoundPod]:
         row_from(
             BoundPod,
             pod,
+            # The ledger does not know groups of pods; `Gangs` then finds them by their owner.
             group="",
             running=pod.started is not None,
         )
@@ -201,6 +203,7 @@ def read_state(
 
 def current_state(cluster_id: int, *, now: datetime, catalog: TierHistory) -> ClusterState:
     """Return what was seen of a cluster last. Two queries."""
+    # Gone objects explain what has ended, and nobody asks for that here.
     state = read_state(cluster_id, (), now=now, gone_since=now, catalog=catalog)
     return replace(state, holders=_bound_pods(cluster_id))
 

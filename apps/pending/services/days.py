@@ -22,7 +22,7 @@ from apps.pending.selectors.freshness import facts_until, known_until
 logger = logging.getLogger(__name__)
 
 _MARGIN = timedelta(minutes=10)
-"""What a refresh writes while days are rolled is no older than that, or moves the mark back."""
+"""A refresh that runs at the same time writes nothing older than this, or moves the mark back."""
 _AT_ONCE = 2000
 _COLUMNS = (
     *("namespace_id", "team_id", "tier_id", "cause"),
@@ -58,9 +58,11 @@ def _roll(pk: int, now: datetime, zone: ZoneInfo) -> int:
     row = RefreshState.objects.get(pk=pk)
     if row.rolled_to is None:
         first = Episode.objects.filter(cluster_id=row.cluster_id).aggregate(Min("since"))
+        # Clocks differ: an episode may begin a little in the future.
         row.rolled_to = min(first["since__min"] or now, now)
         # From now on a refresh that writes something older moves the mark back.
         RefreshState.objects.filter(pk=pk, rolled_to__isnull=True).update(rolled_to=row.rolled_to)
+    # A mark at `now` itself would leave an empty window.
     start = max(min(row.rolled_to, now - timedelta(seconds=1)), first_summed(now, zone))
     final = _final(row.cluster_id, now)
     count = 0
@@ -91,8 +93,10 @@ def _roll_next(
     A refresh may have moved the mark back meanwhile: then it stays, False comes back, and the
     days from there on are summed the next time.
     """
+    # A refresh that writes now waits until the sums and the mark are both written.
     RefreshState.objects.select_for_update().filter(pk=row.pk).first()
     roll_day(row.cluster_id, day, now=now, zone=zone)
+    # By its old value: a mark that was moved back meanwhile does not match any more.
     mine = RefreshState.objects.filter(pk=row.pk, rolled_to=row.rolled_to)
     end = min(day_window(day, zone).end, final)
     row.rolled_to = end if row.rolled_to is None else max(row.rolled_to, end)
@@ -117,6 +121,7 @@ def roll_day(cluster_id: int, day: date, *, now: datetime, zone: ZoneInfo) -> in
             team_id=key.team_id or None,
             tier_id=key.tier_id,
             cause=key.cause,
+            # Columns are signed 64-bit: one absurd request must not stop the sums of its cluster.
             waited=min(own.waited, MOST),
             suppressed=min(own.suppressed, MOST),
             starting=min(own.starting, MOST),
@@ -187,6 +192,7 @@ def _try_to_end(cluster_id: int, at: datetime, now: datetime) -> int:
 
 @transaction.atomic
 def _end_cluster(cluster_id: int, at: datetime, now: datetime) -> int:
+    # The cluster is back in the catalog: its pending work goes on.
     if not lock_retired(cluster_id):
         return 0
     # Who refreshes the cluster just now keeps this lock while writing.
@@ -200,6 +206,7 @@ def _end_cluster(cluster_id: int, at: datetime, now: datetime) -> int:
     if row is not None:
         row.waiting = 0
         if row.rolled_to is not None:
+            # Days that lost their episodes to the retention keep the sums that they have.
             summed = max(at, first_summed(now, report().zone))
             row.rolled_to = min(row.rolled_to, summed)
         row.save(update_fields=["waiting", "rolled_to"])

@@ -12,7 +12,6 @@ from apps.clusters.domain.observed.objects import (
     ControllerSnapshot,
     NodeSnapshot,
     ObservedObject,
-    PodGroupSnapshot,
     WorkloadSnapshot,
 )
 from apps.clusters.domain.resources import main_resource
@@ -59,18 +58,18 @@ from apps.pending.services.cluster_state import LedgerPod
 
 _REFUSALS = frozenset({Cause.TOPOLOGY, Cause.ADMISSION})
 _LAG_SECONDS = 60.0
-"""An object is seen to change so much later than it did, at most; longer ago is another change."""
+"""A change is seen at most this long after it happened; an older one is another change."""
 POD = "Pod"
 ItemKey = tuple[str, str]
 """Kind and uid of an item."""
 ControllerName = tuple[str, str, str]
 """Namespace, kind and name of a top controller."""
 _AGAIN_SECONDS = 900.0
-"""A pod that is made so soon after one of its workload lost its GPUs takes that one's place."""
+"""A pod created this soon after another of its workload lost its GPUs takes its place."""
 _YOUNG_SECONDS = 60.0
-"""So long a pod may be there before it counts as one whose pending time is not seen."""
+"""A pod this young may still be diagnosed; later its pending time counts as not seen."""
 _UNSEEN_SECONDS = 600.0
-"""A pod that pends so long without being seen tells that nothing looked, though the watch ran."""
+"""A pod that pended for longer without a diagnosis: nothing was diagnosed, though the watch ran."""
 
 
 def ending(
@@ -107,8 +106,6 @@ def _ending(
         return (None if reserved is None else reserved.since), Outcome.SETTLED
     if isinstance(body, ClaimSnapshot):
         return body.allocated or seen.changed, Outcome.SETTLED
-    if isinstance(body, PodGroupSnapshot):
-        return seen.changed, Outcome.SETTLED
     return seen.changed, Outcome.SETTLED
 
 
@@ -119,8 +116,10 @@ def _controller_ending(
     if failed is not None:
         outcome = Outcome.REFUSED if cause in _REFUSALS else Outcome.GAVE_UP
         return failed.since, outcome
+    # It wants no pods any more: given up by whoever scaled it down or suspended it.
     if not body.wanted or body.suspended:
         return changed, Outcome.GAVE_UP
+    # What it lacked were pods: it is settled when the last of them was created.
     return (changed if newest_pod is None else newest_pod), Outcome.SETTLED
 
 
@@ -338,7 +337,9 @@ def _object_plan(
         # It waits again: since it says so, unless that was said before the last end too.
         ended = row.until.timestamp()
         if since <= ended:
+            # At the last diagnosis it was not pending, so it came back after that.
             since = max(ended, context.now if context.before is None else context.before)
+        # A new episode: the old one stays as it ended.
         record.row, known = None, ()
     elif row is not None:
         since = row.since.timestamp()
@@ -416,6 +417,7 @@ def _unseen(record: PendingRecord, context: RefreshContext, since: float) -> Dia
     detail = context.recording.unseen(since, inferred=pod is not None and pod.inferred)
     if pod is not None and detail == NOT_SEEN:
         ends = (at for at in (pod.bound, pod.ended, context.now) if at is not None)
+        # The first of these that is known: bound, over, or still pending.
         detail = NOT_WATCHED if next(ends) - since > _UNSEEN_SECONDS else detail
     cause = unseen_cause(detail, unschedulable=pod is not None and pod.unschedulable)
     return Diagnosis(cause, detail)
@@ -477,6 +479,7 @@ def _plan(
     fields["kind"], fields["uid"] = record.key
     changes = interval_changes(known, course.intervals)
     touched = changes.touched
+    # A new episode, or another tier, changes all amounts from its beginning on.
     if row is None or row.tier_id != demand.tier_id:
         touched = course.since
     elif row.until != until:
@@ -486,6 +489,7 @@ def _plan(
     if "workload_id" not in fields and item is not None:
         owned = _owner_of(item)
     ends = [interval.end for interval in (*known, *course.intervals)]
+    # An interval without an end changes every hour from there on.
     last = inf if None in ends else max((end for end in ends if end is not None), default=inf)
     changed = None if touched is None else (touched, max(touched, last))
     return EpisodePlan(fields, changes, owned, changed)
@@ -500,6 +504,7 @@ def _identity(record: PendingRecord, context: RefreshContext) -> dict[str, Any]:
         found |= {"name": pod.name, "workload_id": pod.workload_id}
         lost = context.evicted.get(pod.workload_id)
         if row is None and lost is not None:
+            # Only for a new episode: evictions are known of the last hour alone.
             found["again"] = 0.0 <= pod.created - lost <= _AGAIN_SECONDS
     if item is not None:
         found.setdefault("name", named(item.name))
@@ -530,6 +535,7 @@ def _diagnosed(
     if last is not None:
         counts, counted = last.counts.value, last.counted
     unseen = item is None and (never_seen or course.until is None)
+    # The episode shows the cause of its last interval, so that both name the same.
     if last is not None and unseen and last.cause.value != found["cause"]:
         found = columns_of(Diagnosis(last.cause, last.detail))
     elif last is not None and never_seen:

@@ -31,16 +31,14 @@ from apps.pending.services.episode_writer import lock_lease
 from apps.usage.models import QueueHour, QueuePending
 
 _HOURS_AT_ONCE = 240
-"""So many hours are taken in by one refresh; the next goes on."""
+"""Hours that one refresh takes in; the next goes on."""
 _GAP_SECONDS = 90.0
 _HOUR = timedelta(hours=1)
 _DAY_SECONDS = 86400
 
 
 class _Demand(NamedTuple):
-    """What one interval says: its holder's queue, namespace, resource and tier; GPUs over a
-    span.
-    """
+    """An interval of demand: GPU-equivalents from `start` to `end`, and the episode it is of."""
 
     queue: str
     namespace: str
@@ -88,6 +86,7 @@ def take_in_queues(held: RefreshState, spans: Sequence[TimeSpan], catalog: TierH
         QueueHour.objects.filter(cluster=held.cluster_id).update(due=True)
         due = _due(held.cluster_id)
     places = seen_places(held.cluster_id) if due and settings.flavors else NodeOffers()
+    # Each day is a transaction of its own, as its episodes are of one day.
     for hours in _by_day(due):
         _take_in(held, hours, _QueueHistory(settings, spans, catalog, places))
     return settings.mark
@@ -129,6 +128,7 @@ def _take_in(held: RefreshState, hours: Sequence[datetime], known: _QueueHistory
     if taken:
         wanted = set(_demand(held.cluster_id, sorted(taken), known))
         there = _there(held.cluster_id, taken)
+        # Mostly the same again: days are summed anew only where something differs.
         if wanted != set(there):
             changed = {one.start for one in wanted ^ set(there)}
             lock_lease(held, min(changed))
@@ -190,6 +190,7 @@ def _slots(cluster_id: int, hours: Sequence[datetime]) -> dict[float, _Slot]:
     for row in rows.order_by("slot", "namespace", "queue", "resource"):
         slot = found[row.slot.timestamp()]
         if row.namespace:
+            # Rows with a namespace are of LocalQueues, those without of ClusterQueues.
             slot.local[row.namespace, row.queue] = row.workloads or 0.0
         elif row.units is not None:
             slot.units.setdefault(row.resource, {})[row.queue] = row
@@ -218,6 +219,7 @@ def _pending_intervals(
     for resource, space, queue, counted, units, whole, since, until in timed.order_by(
         "pk"
     ).values_list(*columns, *amounts, "since", "until"):
+        # Without GPU-equivalents there is no weight to undo.
         demand = counted * units / whole if whole else counted
         end = window.end_seconds if until is None else until
         found.append(_PendingInterval(resource, space, queue, demand, since, end))
@@ -245,6 +247,7 @@ def _of_part(
         shown = {queue: row.units or 0.0 for queue, row in rows.items()}
         for queue, units in beyond_history(shown, counted, links).items():
             tier, weight = _weighed(rows[queue], rules, known)
+            # To nano-GPUs, so that sums in another order compare equal to what is stored.
             gpus = round(units * weight, 9)
             if gpus > 0:
                 users = links.users_now(queue, slot.local)
@@ -297,6 +300,7 @@ def _replace(cluster_id: int, wanted: set[_Demand], there: Mapping[_Demand, int]
 def _episodes(cluster_id: int, new: Sequence[_Demand]) -> dict[tuple[str, float], int]:
     """Return the ids of the episodes that hold what is new; those that lack are made."""
     owned = {(one.namespace, CLUSTER_QUEUE, one.queue) for one in new}
+    # An episode has a workload: the queue stands for those that are not known.
     workloads = NameRegistry(cluster_id).workloads(owned) if owned else {}
     rows = {
         (one.uid, one.day): Episode(

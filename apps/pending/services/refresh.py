@@ -50,7 +50,7 @@ from apps.pending.services.queue_demand import take_in_queues
 
 _LATE = timedelta(hours=1)
 _EVICTED_WITHIN_SECONDS = 900.0
-"""So long after its Workload was evicted a pod may take to go."""
+"""The longest that a pod takes to go after its Workload was evicted."""
 # The scheduler names the preemptor by its uid alone.
 _BY_POD = re.compile(r"^Preempted by (?:pod|podgroup) (\S+)")
 _VOLCANO_REASON = "Evict"
@@ -98,6 +98,7 @@ def _preempted(cluster_id: int, where: Q, seen: Sequence[ObservedObject]) -> Ite
         for one in seen
         if isinstance(one.body, EventSnapshot) and one.body.reason in {"Preempted", _VOLCANO_REASON}
     }
+    # Volcano deletes its victims: by their end they look like any deleted pod.
     evicted = sorted(uid for uid, event in events.items() if event.reason == _VOLCANO_REASON)
     pods = ledger_pods(cluster_id, where & Q(end_reason=PREEMPTED))
     for part in chunks(evicted):
@@ -167,15 +168,15 @@ def _row(cluster_id: int, loss: _Loss) -> Eviction:
 Diagnose = Callable[[ClusterState], Sequence[PendingItem]]
 
 _GONE_FOR = timedelta(minutes=10)
-"""What went so long before the last refresh is seen again: it may be written later than it went."""
+"""Objects that went this long before the last refresh are read again: some are written late."""
 _REVISED = timedelta(hours=3)
-"""A pod that seemed to be over may turn out to live: its later hours, or a new list, tell."""
+"""A pod that ended this recently may turn out to live: by later hours, or by a new list."""
 _LATE_REVISION = timedelta(minutes=10)
-"""A revised row of the ledger may be seen so much later than it says: its transaction lasted."""
+"""A revised row may become visible this long after its time: its transaction lasted."""
 _LATE_ROWS = 5000
-"""Rows of the ledger are read again for those with lower ids that were written later."""
+"""So many of the last ids are read again: a lower id may be committed after a higher one."""
 _MOST_NEW = 5000
-"""So many pods without an episode are taken in at a time; the next refresh goes on."""
+"""Pods without an episode that one refresh takes in; the next goes on."""
 _TASK = "pending.refresh_cluster"
 _EXPIRES_SECONDS = 14
 """A refresh that was queued for longer is not worth its work: the next one is on its way."""
@@ -208,6 +209,7 @@ def _refresh(held: RefreshState, now: datetime, diagnose: Diagnose) -> int:
     since = min(now, held.at or now) - _GONE_FOR
     pods = ledger_pods(cluster.pk, Q(ended_at__isnull=True) | Q(ended_at__gte=since))
     rows = _open_rows(cluster.pk, now)
+    # Before the plans: whether a pod is pending again is told by the evictions.
     note_evictions(cluster.pk, now=now, since=held.at)
     spans = _watched(cluster)
     state: ClusterState | None = None
@@ -291,6 +293,7 @@ def _diagnose(
     known = {uid for kind, uid in rows if kind == POD}
     gone = came_and_went(state, known)
     if gone:
+        # Pods whose episode has ended are mostly not among `rows`.
         kept = {row.uid for row in _rows_of(cluster_id, [one.uid for one in gone])}
         gone = [one for one in gone if one.uid not in kept]
     past = {one.uid for one in gone}
@@ -330,7 +333,9 @@ def _records(
         record = records.setdefault(key, PendingRecord(key))
         record.item, record.past = one, past
     for row in _rows_of(cluster_id, new):
+        # Rows are found by uid alone: one of another kind is put into no record.
         record = records.get((row.kind, row.uid), PendingRecord((row.kind, row.uid)))
+        # The latest episode is the one that may go on.
         if record.row is None or row.since > record.row.since:
             record.row = row
     return records
@@ -353,6 +358,7 @@ def _add_pods(
     """Give items their ledger rows; return up to which id the ledger was read."""
     new, to = _without_episode(cluster_id, held.pods_to)
     for pod in new:
+        # Claims are rows of the ledger, but their pods are what is pending.
         if not pod.is_claim:
             records.setdefault((POD, pod.uid), PendingRecord((POD, pod.uid)))
     known = {pod.uid: pod for pod in [*pods, *new] if not pod.is_claim}
@@ -392,6 +398,7 @@ def _without_episode(cluster_id: int, pods_to: int) -> tuple[list[LedgerPod], in
     most = _LATE_ROWS + _MOST_NEW
     rows = Pod.objects.filter(cluster_id=cluster_id, pk__gt=pods_to - _LATE_ROWS).order_by("pk")
     there = {uid: pk for pk, uid in rows.values_list("pk", "uid")[:most]}
+    # A full page: there may be more behind it.
     to = max(there.values()) if len(there) == most else None
     for part in chunks(sorted(there)):
         kept = Episode.objects.filter(cluster_id=cluster_id, kind=POD, uid__in=list(part))
@@ -455,6 +462,7 @@ def take_in_pods(
     cluster that another process refreshes.
     """
     count, before = 0, None
+    # Without progress it ends: the rest waits for a lease or for rows that are still young.
     while (left := _left_of(clusters)) and left != before:
         for cluster in sorted(left):
             refresh(cluster, now=now, diagnose=diagnose)

@@ -69,6 +69,7 @@ class PendingRefresher:
             while not self.stop.wait(self.seconds):
                 self._diagnose_all()
         finally:
+            # Each thread has a database connection of its own, which nobody else closes.
             connection.close()
 
     def _diagnose_all(self) -> None:
@@ -77,6 +78,7 @@ class PendingRefresher:
                 self._diagnose_one(pk)
         except (DatabaseError, InterfaceError) as error:
             logger.warning("the catalog cannot be read now: %s", error)
+            # Where the connection was lost, the next round makes a new one.
             connection.close_if_unusable_or_obsolete()
 
     def _diagnose_one(self, pk: int) -> None:

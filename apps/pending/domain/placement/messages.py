@@ -18,7 +18,7 @@ from apps.clusters.domain.observed.objects import (
     QuotaScope,
     QuotaSnapshot,
 )
-from apps.pending.domain.cluster_index import ClusterIndex, bodies, plain
+from apps.pending.domain.cluster_index import SIMILAR, ClusterIndex, bodies, plain
 from apps.pending.domain.diagnosis import BLOCKING_QUOTA, Action, Cause, Diagnosis, Suggestion, says
 from apps.pending.domain.placement.fits import EPSILON, all_needed
 from apps.pending.domain.wording import listed
@@ -35,7 +35,6 @@ _TAIL = re.compile(
 _SENTENCE_END = re.compile(r"\. ")
 # From Kubernetes 1.35 on the text names no key: then only the nodes' taints tell which one.
 _TAINT = re.compile(r"taint \{([^{}:]+)(?:: ?([^{}]*))?\}")
-_SIMILAR = "(combined from similar events): "
 
 # The first word that is found in a reason decides; in the order of how much each one tells.
 _SIGNS: tuple[tuple[str, Cause], ...] = (
@@ -119,7 +118,7 @@ class SchedulerMessage:
 def parse(message: str) -> SchedulerMessage:
     """Return the parts of a scheduler's message; never raises."""
     # The recorder of events puts this in front after ten similar ones.
-    text = message.replace(_SIMILAR, "", 1).strip()
+    text = message.replace(SIMILAR, "", 1).strip()
     head = _HEAD.match(text)
     if head is None:
         return SchedulerMessage(sentence=text)

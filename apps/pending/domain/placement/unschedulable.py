@@ -124,6 +124,7 @@ def unallocated(
 
     `texts` are its reasons about claims, `free_devices` how many of the classes are free.
     """
+    # Without its class, no other reason about a claim matters.
     missing = next((t for t in texts if _NO_CLASS in t and "not exist" in t), "")
     if missing:
         name = missing.partition(_NO_CLASS)[2].partition(" ")[0]
@@ -131,6 +132,7 @@ def unallocated(
         no_class = says("class_missing", device_class=name)
         return Diagnosis(Cause.CLAIM, NO_CLASS, sentences=(no_class,), suggestions=(step,))
     there = claims.of(namespace, pod)
+    # Allocated claims can be the cause too: another pod may be using one.
     waiting = [(s, c) for s, c in there if c.allocated is None] or there
     return Diagnosis(
         Cause.CLAIM,
@@ -196,6 +198,7 @@ class PlacementDiagnoser:
 
         `mine` are those whose holdings are the pod's own, see `ClusterIndex.mine`.
         """
+        # Who owns the pod matters too: its own pods are nobody to make room.
         key = (*shape_key(requests, placement), mine)
         if key not in self._by_state:
             known = len(self._index.nodes) > 0
@@ -230,11 +233,12 @@ class PlacementDiagnoser:
     def _by_nodes(
         self, seen: ObservedObject, pod: PodSnapshot, verdict: SchedulerMessage
     ) -> Diagnosis | None:
-        """Return what the nodes tell, unless the scheduler found room and turned it down later."""
+        """Return what the nodes tell; None where the scheduler found room and refused it later."""
         # These filters run last, on nodes that had room: capacity is not what they lacked.
         late = [c for c in LATE if verdict.caused_by(c)]
         if late and not insufficient(verdict.reasons) and Cause.CLAIM not in late:
             return None
+        # Claims are told apart: too few devices is capacity, a request that none meets is not.
         if Cause.CLAIM in late and self._picky(pod, verdict):
             return None
         mine = self._index.mine(seen.namespace, pod)
@@ -351,6 +355,7 @@ def _likeliest(verdict: SchedulerMessage) -> Cause | None:
         cause: sum(verdict.reasons.get(text, 0) for text in verdict.caused_by(cause))
         for cause in _BY_COUNT
     }
+    # Of equal counts the first wins: affinity, then taints, then cordons.
     best = max(_BY_COUNT, key=lambda cause: counts[cause])
     return best if counts[best] or verdict.caused_by(best) else None
 
@@ -381,6 +386,7 @@ def _volume(namespace: str, pod: PodSnapshot, text: str) -> Diagnosis:
         step = Suggestion(Action.CREATE_VOLUME, {"namespace": namespace, "name": name})
         gone = says("volume_missing", name=name)
         return Diagnosis(Cause.VOLUME, "claim missing", sentences=(gone,), suggestions=(step,))
+    # The scheduler often names no claim; then those of the pod are meant.
     names = [name] if name else list(pod.placement.volumes)
     steps = tuple(
         Suggestion(

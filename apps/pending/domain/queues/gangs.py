@@ -123,6 +123,7 @@ class Gangs:
         if gang.seen.kind is ObservedKind.VOLCANO_POD_GROUP and gang.body.phase in ("", "Pending"):
             return self._not_enqueued(gang, message)
         there = len(gang.pods) + self._bound_pods(gang)
+        # Once enqueued, Volcano lets the pods be made: some may be on their way.
         if there < gang.body.min_member and gang.body.phase != "Inqueue":
             return self._too_few(gang, there, message)
         return self._not_all(gang, message)
@@ -164,6 +165,7 @@ class Gangs:
     def _over(self, gang: Gang, name: str, queue: VolcanoQueueSnapshot) -> tuple[Suggestion, ...]:
         """Return the capabilities to raise: of the queue, and of those above it."""
         steps, known = self._over_one(gang, name, queue), {name}
+        # A circle of parents would never end.
         while queue.parent in self._queues and queue.parent not in known:
             name, queue = queue.parent, self._queues[queue.parent]
             known.add(name)
@@ -195,6 +197,7 @@ class Gangs:
 
     def _not_all(self, gang: Gang, message: str) -> Diagnosis:
         """Return how many of a gang could start now, and what the others lack."""
+        # A gang without `minMember` still lacks at least one pod, or it would not be pending.
         wanted = max(gang.body.min_member - self._bound_pods(gang), 1)
         could, blocked = self._startable(gang)
         missing = max(1, wanted - could)
@@ -269,7 +272,7 @@ def _has_run(body: PodGroupSnapshot) -> bool:
 
 
 def _blocks(one: Condition) -> bool:
-    if one.type in ("Unschedulable",):
+    if one.type == "Unschedulable":
         return one.status == "True"
     return one.type in ("PodGroupScheduled", "Scheduled") and one.status == "False"
 

@@ -48,6 +48,7 @@ class QueueLinks:
         known = {one.local: one.cluster_queue for one in links if one.start <= at < one.end}
         if len(queues) == 1:
             (only,) = queues
+            # Links that were watched go first: a LocalQueue may have led to a queue that is gone.
             known = dict.fromkeys(shown, only) | known
         return cls(known)
 
@@ -59,6 +60,7 @@ class QueueLinks:
         """Return those of them whose LocalQueues have pending Workloads, where that is shown."""
         own = {local: n for local, n in pending.items() if self.by_local.get(local) == queue}
         having = frozenset(space for (space, _), number in own.items() if number > 0)
+        # Series of LocalQueues need a feature gate of Kueue; without them any user may be it.
         return having or self.users(queue)
 
 
@@ -92,6 +94,7 @@ def beyond_history(
         for queue in sorted(queues, key=lambda name: (-left[name], name)):
             taken = min(units, max(0.0, left[queue]))
             left[queue] -= taken
+            # What no queue has room for is dropped: it was counted elsewhere.
             units -= taken
     return {queue: max(0.0, units) for queue, units in left.items()}
 
@@ -103,6 +106,7 @@ def _queues_of(
     if named is not None:
         return (named,) if named in users else ()
     using = tuple(queue for queue, spaces in users.items() if one.namespace in spaces)
+    # Its LocalQueue was not seen: any queue whose users are unknown may be its own.
     return using or tuple(queue for queue, spaces in users.items() if not spaces)
 
 
