@@ -196,7 +196,11 @@ class Mute(models.Model):
 
 
 class IdleAnswer(models.Model):
-    """What a person answered to an idle alert; of several about one subject the last counts."""
+    """What a person answered to an idle alert; of several about one subject the last counts.
+
+    `of_person`: it was about the person's own work, so their name tells whose that is. It is
+    emptied when what is kept of persons goes.
+    """
 
     subject = models.CharField(max_length=600)
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE)
@@ -205,6 +209,7 @@ class IdleAnswer(models.Model):
     at = models.DateTimeField()
     reason = models.CharField(max_length=LONGEST_REASON, blank=True)
     until = models.DateTimeField(null=True, blank=True)
+    of_person = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         ordering = ["-at", "-pk"]

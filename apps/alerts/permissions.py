@@ -4,16 +4,20 @@ from collections.abc import Callable
 
 from django.db.models import Q
 
-from apps.accounts.models import Membership, User
+from apps.accounts.models import User
 from apps.accounts.permissions import (
     NotAllowed,
     Visibility,
     can_administer,
+    places_of,
     teams_led_by,
     visibility_of,
 )
 from apps.alerts.domain.channels import ChannelKind
-from apps.alerts.models import Alert, Channel
+from apps.alerts.models import Alert, Channel, IdleAnswer
+
+Accounts = frozenset[str] | None
+"""User names of whom the pods of a workload name; None: they name nobody."""
 
 
 def seen_alerts(visibility: Visibility) -> Q:
@@ -70,21 +74,54 @@ def check_channel(user: User, *, team_id: int | None, owner_id: int | None) -> N
     raise NotAllowed("Only a team's leads and administrators say where its alerts go.")
 
 
-def teams_answered_for(user: User) -> frozenset[int] | None:
-    """Return the teams whose idle GPUs a person answers for; None: of all. One query at most."""
-    if can_administer(user):
-        return None
+def may_answer(user: User, team_id: int, accounts: Accounts = None) -> bool:
+    """Say whether a person answers for idle GPUs of a team. One query at most.
+
+    Of work that names nobody (`accounts` None): people of the team. Of a person's: that person, by
+    one of these accounts, and the leads of the team; so none but leads where it has no account.
+    Administrators answer for all: the alert tells them of the work, and not whose it is.
+    """
+    return can_administer(user) or _answers_for(user, team_id, accounts)
+
+
+def may_answer_person(user: User, team_id: int, accounts: Accounts) -> bool:
+    """Say whether an idle workload is the person's own, or of a person whose team they lead.
+
+    Administrators have no part in it: their role shows them no person's work. One query at most.
+    """
+    return accounts is not None and _answers_for(user, team_id, accounts)
+
+
+def _answers_for(user: User, team_id: int, accounts: Accounts) -> bool:
     if not user.is_active:
-        return frozenset()
-    own = Membership.objects.filter(username=user.username).values_list("team_id", flat=True)
-    return frozenset(own.order_by("team_id"))
+        return False
+    if accounts is not None and user.username in accounts:
+        return True
+    places = places_of(user.username)
+    return any(one.team_id == team_id and (accounts is None or one.lead) for one in places)
 
 
-def check_answer(user: User, team_id: int) -> None:
-    """Saying what becomes of idle GPUs: people of the team, and administrators. One query."""
-    teams = teams_answered_for(user)
-    if teams is not None and team_id not in teams:
-        raise NotAllowed("Only people of this team say whether its work is kept.")
+def check_answer(user: User, team_id: int, accounts: Accounts = None) -> None:
+    """Raise NotAllowed for who does not answer for idle GPUs, see `may_answer`."""
+    if not may_answer(user, team_id, accounts):
+        whose = "people" if accounts is None else "its user and the leads"
+        raise NotAllowed(f"Only {whose} of this team say whether its work is kept.")
+
+
+def naming(reader: User | None) -> Callable[[IdleAnswer], str]:
+    """Return what tells who gave an answer; empty where that would tell whose work it is.
+
+    Who answered for their own work is named to themselves and to leads of the team, as in
+    *My workloads*. None reads no such name. One query at most.
+    """
+
+    def name(row: IdleAnswer) -> str:
+        if not row.of_person or (reader is not None and row.person == reader.username):
+            return row.person
+        led = frozenset[int]() if reader is None else teams_led_by(reader)
+        return row.person if row.team_id in led else ""
+
+    return name
 
 
 def check_kind(user: User, kind: ChannelKind, *, host_allowed: bool) -> None:

@@ -1,6 +1,6 @@
 """Reads of alerts: what was said, where it goes, what became of it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 
@@ -10,7 +10,14 @@ from django.db.models.functions import Coalesce
 from apps.accounts.domain.rows import row_from
 from apps.accounts.models import Team, User
 from apps.accounts.permissions import Visibility, can_administer, teams_led_by
-from apps.alerts.domain.alerts import LASTING_KINDS, AlertKind, IdleChoice, IdleDecision
+from apps.alerts.domain.alerts import (
+    LASTING_KINDS,
+    AlertKind,
+    IdleChoice,
+    IdleDecision,
+    WorkloadPlace,
+    workload_subject,
+)
 from apps.alerts.models import (
     Alert,
     AlertState,
@@ -21,13 +28,16 @@ from apps.alerts.models import (
     ReadMarker,
     SourceCursor,
 )
-from apps.alerts.permissions import seen_alerts, seen_channels
+from apps.alerts.permissions import naming, seen_alerts, seen_channels
 from gpuportal.queries import BatchQuery
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """What was answered to an idle alert last; `until` None: it can go, or `silences`."""
+    """What was answered to an idle alert last; `until` None: it can go, or `silences`.
+
+    `person` is empty where it is not for the reader, see `naming`.
+    """
 
     person: str
     at: datetime
@@ -195,7 +205,7 @@ def alert_groups(
     start = (page - 1) * page_size
     shown = groups[start : start + page_size]
     alerts = Alert.objects.select_related("team").in_bulk([pk for _, pk, _ in shown])
-    rows = {row.id: row for row in _rows(list(alerts.values()))}
+    rows = {row.id: row for row in _rows(list(alerts.values()), user)}
     found = [AlertGroup(rows[pk], count, unread) for unread, pk, count in shown if pk in rows]
     return found, len(groups) > start + page_size
 
@@ -206,6 +216,7 @@ def _narrowing(kinds: Collection[AlertKind], team: str) -> Q:
 
 
 def alert_page(
+    reader: User | None = None,
     *,
     visibility: Visibility,
     kinds: Collection[AlertKind] = (),
@@ -216,7 +227,8 @@ def alert_page(
 ) -> tuple[list[AlertRow], int | None]:
     """Return what was said, the latest first, and the id to go on `before` (None: no more).
 
-    Only of teams that the reader sees; what is about the platform is for who runs it. Two queries.
+    Only of teams that the reader sees; what is about the platform is for who runs it. Without a
+    `reader` nobody is named who answered for their own work. Three queries at most.
     """
     asked = _narrowing(kinds, team)
     if subject:
@@ -226,7 +238,7 @@ def alert_page(
     rows = Alert.objects.filter(seen_alerts(visibility), asked).select_related("team")
     found = list(rows.order_by("-pk")[: page_size + 1])
     more = found[page_size - 1].pk if len(found) > page_size else None
-    return _rows(found[:page_size]), more
+    return _rows(found[:page_size], reader), more
 
 
 def alert_of(pk: int, *, visibility: Visibility) -> Alert | None:
@@ -234,10 +246,19 @@ def alert_of(pk: int, *, visibility: Visibility) -> Alert | None:
     return Alert.objects.filter(seen_alerts(visibility), pk=pk).first()
 
 
-def answers_to(subjects: Collection[str]) -> dict[str, IdleDecision]:
-    """Return the last answer to each subject that has one. One query."""
+def answers_to(subjects: Collection[str], *, reader: User | None = None) -> dict[str, IdleDecision]:
+    """Return the last answer to each subject that has one. Two queries at most.
+
+    Who answered for their own work is named as `naming` says: without a `reader` not at all.
+    """
+    return _decisions(subjects, naming(reader))
+
+
+def _decisions(
+    subjects: Collection[str], name: Callable[[IdleAnswer], str]
+) -> dict[str, IdleDecision]:
     return {
-        row.subject: IdleDecision(IdleChoice(row.choice), row.person, row.at, row.reason, row.until)
+        row.subject: IdleDecision(IdleChoice(row.choice), name(row), row.at, row.reason, row.until)
         for row in _last_answers(subjects)
     }
 
@@ -270,13 +291,14 @@ class IdleFinding:
 
 
 def idle_findings(
-    workloads: Collection[tuple[str, str, str]], *, visibility: Visibility, now: datetime
+    workloads: Collection[WorkloadPlace], *, visibility: Visibility, now: datetime
 ) -> list[IdleFinding]:
     """Return those of these workloads (cluster, namespace, `Kind/name`) that are idle, by name.
 
-    Of teams that the reader sees. Three queries; none without workloads.
+    Of teams that the reader sees. Ask only for work of the reader, or of persons whose teams they
+    lead: who answered is named. Three queries; none without workloads.
     """
-    subjects = {f"workload:{'/'.join(one)}": one for one in sorted(workloads)}
+    subjects = {workload_subject(one): one for one in sorted(workloads)}
     if not subjects:
         return []
     kind = AlertKind.IDLE.value
@@ -284,7 +306,7 @@ def idle_findings(
     latest = {row.subject: row for row in rows.order_by("pk")}
     states = AlertState.objects.filter(kind=kind, subject__in=latest, level__isnull=False)
     standing = set(states.order_by("subject").values_list("subject", flat=True))
-    answers = answers_to(latest)
+    answers = _decisions(latest, lambda row: row.person)
     found = []
     for subject, row in latest.items():
         answer = answers.get(subject)
@@ -296,22 +318,20 @@ def idle_findings(
     return found
 
 
-def _idle_finding(
-    row: Alert, place: tuple[str, str, str], answer: IdleDecision | None
-) -> IdleFinding:
+def _idle_finding(row: Alert, place: WorkloadPlace, answer: IdleDecision | None) -> IdleFinding:
     return IdleFinding(row.pk, *place, row.team_id, row.title, row.at, answer)
 
 
-def _rows(alerts: list[Alert]) -> list[AlertRow]:
+def _rows(alerts: list[Alert], reader: User | None) -> list[AlertRow]:
     idle = {alert.subject for alert in alerts if alert.kind == AlertKind.IDLE.value}
-    answers = {row.subject: row for row in _last_answers(idle)}
+    answers = answers_to(idle, reader=reader) if idle else {}
     return [_alert_row(alert, answers.get(alert.subject)) for alert in alerts]
 
 
-def _alert_row(alert: Alert, answer: IdleAnswer | None) -> AlertRow:
+def _alert_row(alert: Alert, answer: IdleDecision | None) -> AlertRow:
     told = None
     if answer is not None and alert.kind == AlertKind.IDLE.value:
-        silences = answer.choice == IdleChoice.SILENCE.value
+        silences = answer.choice is IdleChoice.SILENCE
         told = AnswerRow(answer.person, answer.at, answer.reason, answer.until, silences)
     return row_from(
         AlertRow,

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.db.models import Max, Q, QuerySet, Subquery
+from django.db.models import Count, Max, Q, QuerySet, Subquery
 from django.db.models.functions import Lower
 
 from apps.accounts.domain.identity import AccountNames, account_of
@@ -411,6 +411,46 @@ def accounts_of(people: Iterable[str]) -> dict[str, str]:
     accounts = [AccountNames(*row) for row in rows]
     found = {person: account_of(person, accounts) for person in people}
     return {person: username for person, username in found.items() if username is not None}
+
+
+def accounts_behind(
+    workloads: Mapping[tuple[str, str, str], datetime],
+) -> dict[tuple[str, str, str], frozenset[str]]:
+    """Return the accounts of whom pods of workloads (cluster, namespace, `Kind/name`) name.
+
+    Of pods that were there at or after a time of each. A workload whose pods name nobody is left
+    out; one that names persons without an account has none. Two queries; none where the portal
+    does not keep who is behind pods.
+    """
+    if settings.PEOPLE is None or not workloads:
+        return {}
+    places = list(workloads)
+    rows = PodPerson.objects.filter(
+        Q(pod__ended_at__isnull=True) | Q(pod__ended_at__gte=min(workloads.values())),
+        pod__cluster__name__in={place[0] for place in places},
+        pod__workload__namespace__name__in={place[1] for place in places},
+        pod__workload__name__in={place[2].partition("/")[2] for place in places},
+    )
+    named: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    columns = (
+        *("pod__cluster__name", "pod__workload__namespace__name"),
+        *("pod__workload__kind", "pod__workload__name", "person"),
+    )
+    # A Job has thousands of pods of one person: those that last are counted, of others the last.
+    present = Count("pk", filter=Q(pod__ended_at__isnull=True))
+    last = Max("pod__ended_at")
+    grouped = rows.order_by().values(*columns).annotate(present=present, last=last)
+    for cluster, namespace, kind, name, person, there, ended in grouped.values_list(
+        *columns, "present", "last"
+    ):
+        place = (cluster, namespace, f"{kind}/{name}")
+        if place in workloads and (there or ended >= workloads[place]):
+            named[place].add(person)
+    accounts = accounts_of({one for people in named.values() for one in people}) if named else {}
+    return {
+        place: frozenset(accounts[one] for one in people if one in accounts)
+        for place, people in named.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,7 @@ urlpatterns: list[URLPattern] = [
     path("tokens/create", account.create_token, name="create-token"),
     path("tokens/<int:pk>/revoke", account.end_token, name="revoke-token"),
     path("my/workloads/", my_workloads.my_workloads, name="my-workloads"),
+    path("my/workloads/<int:pk>/", my_workloads.finding, name="my-finding"),
     path("my/workloads/<int:pk>/answer", my_workloads.answer, name="answer-my-workload"),
     path("alerts/", alert_list.alert_page, name="alerts"),
     path("alerts/read", alert_list.read_all, name="mark-alerts-read"),

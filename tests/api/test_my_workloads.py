@@ -1,12 +1,17 @@
 """`my/workloads`: the caller's own, those of persons of teams that they lead, and no others."""
 
+from datetime import timedelta
+
 import pytest
+from django.utils import timezone
 from pytest_django import Settings
 
+from apps.alerts.models import IdleAnswer
 from apps.clusters.domain.pods.people import person_sources
 from apps.clusters.models import Pod, PodPerson
 from gpuportal.people import People
 from tests.api.conftest import client_of
+from tests.api.test_access import TABLE
 from tests.factories import Portal
 
 PATH = "/api/v1/my/workloads"
@@ -57,6 +62,26 @@ def test_leads_get_persons_of_their_teams_alone(on: Portal) -> None:
     assert got(on, "&person=dan") == {
         "ada": [], "ben": 404, "dan": ["StatefulSet/notes"], "cleo": 404, "finn": 404,
     }  # fmt: skip
+
+
+def test_no_other_answer_names_a_person(on: Portal) -> None:
+    """What the command-line client and the MCP server read is this API."""
+    PodPerson.objects.update(person="zoe.unknown")
+    now = timezone.now()
+    IdleAnswer.objects.create(
+        subject="workload:west/vision/Job/train", team=on.vision, choice="keep", at=now,
+        person="zoe.unknown", of_person=True, reason="wanted", until=now + timedelta(days=1),
+    )  # fmt: skip
+    paths = [path for path in TABLE if path.startswith("/api/v1/") and not path.endswith("/")]
+    read = 0
+    for name in PEOPLE:
+        client = client_of(getattr(on, name))
+        for path in paths:
+            response = client.get(path)
+            body = response.getvalue() if response.streaming else response.content
+            read += response.status_code == 200
+            assert b"zoe.unknown" not in body, (name, path)
+    assert read > 100
 
 
 def test_a_row_and_its_file(on: Portal) -> None:

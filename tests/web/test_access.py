@@ -125,6 +125,7 @@ ADDRESSES = {
     "disable-user": "/admin/users/0/disable",
     "enable-user": "/admin/users/0/enable",
     "my-workloads": "/my/workloads/",
+    "my-finding": "/my/workloads/0/",
     "answer-my-workload": "/my/workloads/0/answer",
     "alerts": "/alerts/",
     "mark-alerts-read": "/alerts/read",
@@ -202,7 +203,7 @@ NOBODYS = {
     "layout-file",
 }
 # Where nobody keeps who is behind pods; where that is kept: test_my_workloads.
-OF_PERSONS = {"my-workloads"}
+OF_PERSONS = {"my-workloads", "my-finding"}
 # Files, parts of pages, and addresses that lead on.
 NO_PAGES = {
     *("costs-file", "waste-file", "month-file", "export-file", "report-file", "request-file"),

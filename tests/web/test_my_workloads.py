@@ -1,5 +1,6 @@
 """My workloads: whose work it shows to whom, what it counts, and answers by one click."""
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,10 +29,10 @@ from apps.pending.models import Episode
 from apps.planning.models import QueueForecast
 from apps.usage.models import PodHour
 from gpuportal.people import People
-from tests.factories import Portal
+from tests.factories import Portal, make_user
 from tests.web.axe import violations
 from tests.web.conftest import HOURLY, Screen
-from tests.web.pages import records_of, text_of
+from tests.web.pages import PAGES, STANDING, records_of, text_of
 from tests.web.test_browser import sign_in
 
 pytestmark = pytest.mark.django_db
@@ -283,12 +284,126 @@ def test_a_finding_is_answered_by_one_click(
     assert "train is idle now" in page
     assert "idle" not in text_of(clients["lead"], ADDRESS).partition("</main>")[0]
     answer = f"{ADDRESS}{alert.pk}/answer"
-    sent = {role: client.post(answer, {"choice": choice}) for role, client in clients.items()}
-    got = {role: response.status_code for role, response in sent.items()}
-    # Of vision are its lead and its member; administrators may answer all alerts.
-    assert got == {"lead": 302, "member": 302, "outsider": 404, "admin": 302, "finance": 404}
-    assert IdleAnswer.objects.filter(person="ben", choice=choice).count() == 1
+    assert clients["member"].post(answer, {"choice": choice}).status_code == 302
+    (found,) = IdleAnswer.objects.all()
+    assert (found.person, found.choice, found.of_person) == ("ben", choice, True)
     assert said in text_of(clients["member"], ADDRESS)
+
+
+def everybody(on: Portal, signed_in: SignIn, clients: Mapping[str, Client]) -> dict[str, Client]:
+    """Return the readers, with another member of the team whose work it is not."""
+    return {**clients, "colleague": signed_in(make_user("eve", teams=[on.vision]))}
+
+
+PERSON_AND_LEAD = {
+    "lead": 302,
+    "member": 302,
+    "colleague": 404,
+    "outsider": 404,
+    "admin": 404,
+    "finance": 404,
+}
+"""Who answers for the work of a person: the person and the leads of the team."""
+
+
+def test_a_finding_belongs_to_its_person_and_the_leads(
+    on: Portal, signed_in: SignIn, clients: dict[str, Client]
+) -> None:
+    readers, alert = everybody(on, signed_in, clients), idle(on)
+    page, answer = f"{ADDRESS}{alert.pk}/", f"{ADDRESS}{alert.pk}/answer"
+    shown = {role: 200 if status == 302 else 404 for role, status in PERSON_AND_LEAD.items()}
+    assert statuses(readers, f"{page}?choice=release") == shown
+    assert not IdleAnswer.objects.exists(), "opening a link answers nothing"
+    sent = {role: one.post(answer, {"choice": "keep"}) for role, one in readers.items()}
+    assert {role: response.status_code for role, response in sent.items()} == PERSON_AND_LEAD
+    # In Alerts administrators answer as ever: that page does not say whose work it is.
+    form = {"choice": "release", "because": "done"}
+    in_alerts = {**PERSON_AND_LEAD, "admin": 302}
+    for role, client in readers.items():
+        assert client.post(f"/alerts/{alert.pk}/answer", form).status_code == in_alerts[role]
+        offered = f'action="/alerts/{alert.pk}/answer' in client.get("/alerts/").content.decode()
+        assert offered == (in_alerts[role] == 302)
+
+
+def test_work_that_names_nobody_is_answered_by_its_team(
+    on: Portal, signed_in: SignIn, clients: dict[str, Client]
+) -> None:
+    PodPerson.objects.filter(pod__workload__name="train").delete()
+    readers, alert = everybody(on, signed_in, clients), idle(on)
+    assert set(statuses(readers, f"{ADDRESS}{alert.pk}/").values()) == {404}
+    for role, client in readers.items():
+        sent = client.post(f"/alerts/{alert.pk}/answer", {"choice": "release"})
+        own = role in {"lead", "member", "colleague", "admin"}
+        assert sent.status_code == (302 if own else 404), role
+
+
+def test_a_person_without_an_account_is_answered_for_by_leads(
+    on: Portal, signed_in: SignIn, clients: dict[str, Client]
+) -> None:
+    PodPerson.objects.filter(pod__workload__name="train").update(person="ghost")
+    readers, alert = everybody(on, signed_in, clients), idle(on)
+    assert statuses(readers, f"{ADDRESS}{alert.pk}/") == {
+        **dict.fromkeys(readers, 404), "lead": 200,
+    }  # fmt: skip
+
+
+def test_who_ran_it_before_has_no_part_in_what_is_idle_now(
+    on: Portal, clients: dict[str, Client]
+) -> None:
+    alert = idle(on)
+    before = alert.at - timedelta(hours=1)
+    Pod.objects.filter(uid__in=["uid-train-0", "uid-train-1"]).update(ended_at=before)
+    PodPerson.objects.filter(pod__uid="uid-train-2").update(person="ada")
+    found = statuses(clients, f"{ADDRESS}{alert.pk}/")
+    assert (found["lead"], found["member"]) == (200, 404)
+
+
+def test_the_name_of_who_answered_for_their_own_work_is_theirs_and_the_leads(
+    on: Portal, signed_in: SignIn, clients: dict[str, Client], settings: Settings
+) -> None:
+    readers, alert = everybody(on, signed_in, clients), idle(on)
+    readers["member"].post(f"{ADDRESS}{alert.pk}/answer", {"choice": "keep"})
+    path = f"/workloads/west/vision/Job/train/?{HOURLY}"
+
+    def named() -> dict[str, tuple[bool, bool]]:
+        return {
+            role: (
+                "ben, " in text_of(client, "/alerts/?kind=idle").partition("<main")[2],
+                "(ben)" in text_of(client, path),
+            )
+            for role, client in readers.items()
+            if role != "outsider"
+        }
+
+    hidden = (False, False)
+    assert named() == {
+        **dict.fromkeys(("colleague", "admin", "finance"), hidden),
+        **dict.fromkeys(("lead", "member"), (True, True)),
+    }
+    # It goes with what is kept of persons; the answer holds.
+    later = timezone.now() + timedelta(days=1)
+    prune(now=later)
+    assert IdleAnswer.objects.get().person == "ben"
+    settings.PEOPLE = None
+    prune(now=later)
+    (kept,) = IdleAnswer.objects.all()
+    assert (kept.person, kept.choice) == ("", "keep")
+    assert set(named().values()) == {hidden}
+
+
+def test_no_page_names_a_person_to_others(
+    on: Portal, signed_in: SignIn, clients: dict[str, Client]
+) -> None:
+    PodPerson.objects.filter(person="ben").update(person="zoe.unknown")
+    idle(on)
+    for role, client in everybody(on, signed_in, clients).items():
+        for address in (*PAGES, *STANDING, "/search/?q=zoe", "/alerts/?kind=idle"):
+            response = client.get(address)
+            if response.status_code == 200 and not response.streaming:
+                text = response.content.decode().replace("?q=zoe", "")
+                assert "zoe.unknown" not in text, (role, address)
+    seen = text_of(clients["lead"], f"{ADDRESS}?tab=team&{HOURLY}")
+    assert "zoe.unknown" in seen, "the lead's own tab has the name"
 
 
 def test_an_answer_of_something_else_changes_nothing(
@@ -341,6 +456,32 @@ def test_a_digest_goes_to_the_person_alone_and_once_a_week(
         assert "GPU-hours were allocated to you" not in text_of(client, "/alerts/deliveries/")
     assert "first=2025-10-20&last=2025-10-26" in alert.path
     assert set(statuses(clients, alert.path).values()) == {200}
+
+
+def test_a_digest_has_a_link_for_each_answer(
+    on: Portal, clients: dict[str, Client], settings: Settings
+) -> None:
+    """The link opens a page with that answer on top, for its reader alone; its button answers."""
+    channel(on.ben, "ben's mail", own=True)
+    idled = idle(on)
+    settings.PORTAL_URL = "https://gpu.example.org"
+    gather_person_digests(MONDAY, on.zone)
+    text = Alert.objects.get(person=on.ben).text
+    links = re.findall(r"https://gpu.example.org(/my/workloads/\d+/\?choice=(\w+))", text)
+    assert [choice for _, choice in links] == ["keep", "silence", "release"]
+    for path, choice in links:
+        page = text_of(clients["member"], path)
+        assert f"/my/workloads/{idled.pk}/answer" in page
+        assert re.search(r'btn-primary"[^>]*value="(\w+)"', page)[1] == choice  # type: ignore[index]
+        assert Client().get(path).status_code == 302, "only after signing in"
+    assert not IdleAnswer.objects.exists()
+    answer = f"/my/workloads/{idled.pk}/answer"
+    clients["member"].post(answer, {"choice": "silence"})
+    assert IdleAnswer.objects.get().choice == "silence"
+    # What works again has nothing to answer: an old link leads to the page of today.
+    AlertState.objects.all().delete()
+    IdleAnswer.objects.update(at=timezone.now() - timedelta(days=3))
+    assert clients["member"].get(links[0][0]).headers["Location"] == "/my/workloads/#findings"
 
 
 def test_digests_go_with_what_is_kept_of_persons(on: Portal, settings: Settings) -> None:

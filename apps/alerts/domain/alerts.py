@@ -44,6 +44,22 @@ LASTING_KINDS = (
 """Kinds about a state that may have begun before the portal first looked."""
 
 
+WorkloadPlace = tuple[str, str, str]
+"""Cluster, namespace and `Kind/name`."""
+_WORKLOAD = "workload:"
+
+
+def workload_subject(place: WorkloadPlace) -> str:
+    """Return the subject of alerts about a workload."""
+    return f"{_WORKLOAD}{'/'.join(place)}"
+
+
+def workload_place(subject: str) -> WorkloadPlace | None:
+    """Return the workload that a subject is about; None where it is about something else."""
+    parts = subject.removeprefix(_WORKLOAD).split("/", 2)
+    return (parts[0], parts[1], parts[2]) if subject.startswith(_WORKLOAD) and parts[2:] else None
+
+
 @dataclass(frozen=True, slots=True)
 class Threshold:
     """Levels of a kind, ascending, in the unit of its value.

@@ -18,6 +18,7 @@ from apps.alerts.services.channels import (
 from apps.alerts.services.delivery import (
     TriedTooSoon,
     deliver,
+    page_address,
     pause_tries,
     send_again,
     try_channel,

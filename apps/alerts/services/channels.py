@@ -29,7 +29,7 @@ from apps.alerts.domain.channels import (
 from apps.alerts.domain.digests import Cadence
 from apps.alerts.gateways import seal
 from apps.alerts.models import Alert, Channel, IdleAnswer, Mute
-from apps.alerts.permissions import check_answer, check_channel, check_kind
+from apps.alerts.permissions import Accounts, check_answer, check_channel, check_kind
 
 LONGEST_MUTE = timedelta(days=90)
 MOST_CHANNELS = 20
@@ -267,38 +267,52 @@ def unmute(user: User, muted: Mute, *, now: datetime, origin: str = "") -> None:
 
 
 def answer_idle(
-    user: User, alert: Alert, *, until: str, reason: str, now: datetime, zone: ZoneInfo
+    user: User,
+    alert: Alert,
+    *,
+    until: str = "",
+    reason: str = "",
+    now: datetime,
+    zone: ZoneInfo,
+    accounts: Accounts = None,
 ) -> IdleDecision:
     """Answer an idle alert: keep it until a day, or (`until` empty) say that it can go.
 
-    Raises NotAllowed, ChannelRefused, AnswerRefused.
+    `accounts` are whose work it is, see `check_answer`. Raises NotAllowed, ChannelRefused,
+    AnswerRefused.
     """
-    if alert.kind != AlertKind.IDLE.value or alert.team_id is None:
-        raise ChannelRefused("Only alerts of idle GPUs are answered.")
-    check_answer(user, alert.team_id)
+    team_id = _team_asked(user, alert, accounts)
     if until.strip():
         most = settings.ALERTS_KEEP_DAYS
         found = keep_idle(until, reason, person=user.username, now=now, zone=zone, most_days=most)
     else:
         found = release_idle(reason, person=user.username, now=now)
-    _keep_answer(alert, alert.team_id, found)
+    _keep_answer(alert, team_id, found, accounts)
     return found
 
 
-def silence_alert(user: User, alert: Alert, *, now: datetime) -> IdleDecision:
+def silence_alert(
+    user: User, alert: Alert, *, now: datetime, accounts: Accounts = None
+) -> IdleDecision:
     """Answer an idle alert: do not ask again about this idle time.
 
     Raises NotAllowed, ChannelRefused.
     """
-    if alert.kind != AlertKind.IDLE.value or alert.team_id is None:
-        raise ChannelRefused("Only alerts of idle GPUs are answered.")
-    check_answer(user, alert.team_id)
+    team_id = _team_asked(user, alert, accounts)
     found = silence_idle(person=user.username, now=now)
-    _keep_answer(alert, alert.team_id, found)
+    _keep_answer(alert, team_id, found, accounts)
     return found
 
 
-def _keep_answer(alert: Alert, team_id: int, found: IdleDecision) -> None:
+def _team_asked(user: User, alert: Alert, accounts: Accounts) -> int:
+    """Return the team that an alert asks, where this person may answer for it."""
+    if alert.kind != AlertKind.IDLE.value or alert.team_id is None:
+        raise ChannelRefused("Only alerts of idle GPUs are answered.")
+    check_answer(user, alert.team_id, accounts)
+    return alert.team_id
+
+
+def _keep_answer(alert: Alert, team_id: int, found: IdleDecision, accounts: Accounts) -> None:
     IdleAnswer.objects.create(
         subject=alert.subject,
         team_id=team_id,
@@ -307,4 +321,5 @@ def _keep_answer(alert: Alert, team_id: int, found: IdleDecision) -> None:
         at=found.at,
         reason=found.reason,
         until=found.until,
+        of_person=accounts is not None and found.person in accounts,
     )

@@ -20,10 +20,7 @@ def prune(*, now: datetime) -> int:
     when what is kept of persons does.
     """
     old = now - RETENTION
-    own = Alert.objects.filter(person__isnull=False)
-    if settings.PEOPLE is not None:
-        own = own.filter(at__lt=now - timedelta(days=settings.PEOPLE.days))
-    own.delete()
+    _forget_people(now)
     waiting = Delivery.objects.filter(state=Delivery.State.QUEUED).values("alert")
     rows, _ = Alert.objects.filter(at__lt=old).exclude(pk__in=waiting).delete()
     mutes, _ = Mute.objects.filter(end__lt=old).delete()
@@ -32,6 +29,18 @@ def prune(*, now: datetime) -> int:
     kept = Alert.objects.order_by("pk").values("pk")[:1]
     markers, _ = ReadMarker.objects.exclude(kind="").filter(up_to__lt=kept).delete()
     return rows + mutes + answers + markers
+
+
+def _forget_people(now: datetime) -> None:
+    """Delete digests of persons, and the names of who answered for their own work, as set."""
+    own = Alert.objects.filter(person__isnull=False)
+    answers = IdleAnswer.objects.filter(of_person=True).exclude(person="")
+    if settings.PEOPLE is not None:
+        before = now - timedelta(days=settings.PEOPLE.days)
+        own, answers = own.filter(at__lt=before), answers.filter(at__lt=before)
+    own.delete()
+    # The answer itself may hold still: without it the same work would be asked about anew.
+    answers.update(person="")
 
 
 def renew_seals() -> int:

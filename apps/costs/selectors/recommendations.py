@@ -9,8 +9,9 @@ from typing import Annotated, Any, ClassVar
 
 from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 
+from apps.accounts.models import User
 from apps.accounts.permissions import Visibility
-from apps.alerts.domain.alerts import IdleChoice
+from apps.alerts.domain.alerts import IdleChoice, workload_subject
 from apps.alerts.selectors import answers_to
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
@@ -73,7 +74,10 @@ _NotCovered = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class RetainedWorkload:
-    """Who keeps a workload though it is idle, before which instant, and why."""
+    """Who keeps a workload though it is idle, before which instant, and why.
+
+    `person` is empty where it is not for the reader: it would tell whose work it is.
+    """
 
     until: datetime
     reason: str
@@ -81,18 +85,19 @@ class RetainedWorkload:
 
 
 def retained_workloads(
-    workloads: Iterable[Workload], *, now: datetime
+    workloads: Iterable[Workload], *, now: datetime, reader: User | None = None
 ) -> dict[Workload, RetainedWorkload]:
-    """Return those whose last answer keeps them at `now`. One query, none without workloads.
+    """Return those whose last answer keeps them at `now`. Two queries, none without workloads.
 
-    Ask only for workloads that the reader sees: what was answered is as they are.
+    Ask only for workloads that the reader sees: what was answered is as they are. Without a
+    `reader` nobody is named who keeps their own work.
     """
-    subjects = {f"workload:{'/'.join(one)}": one for one in workloads}
+    subjects = {workload_subject(one): one for one in workloads}
     if not subjects:
         return {}
     return {
         subjects[subject]: RetainedWorkload(answer.until, answer.reason, answer.person)
-        for subject, answer in answers_to(subjects).items()
+        for subject, answer in answers_to(subjects, reader=reader).items()
         if answer.choice is IdleChoice.KEEP and answer.until is not None and now < answer.until
     }
 
@@ -334,15 +339,15 @@ def _add(
 
 
 def retained_of(
-    rows: Iterable[RecommendationRow], *, now: datetime
+    rows: Iterable[RecommendationRow], *, now: datetime, reader: User | None = None
 ) -> Mapping[int, RetainedWorkload]:
-    """Return by pk the rows to stop something idle that somebody keeps. One query at most."""
+    """Return by pk the rows to stop something idle that somebody keeps. Two queries at most."""
     asked = {
         row.pk: (row.cluster, row.namespace, row.workload)
         for row in rows
         if row.kind == RecommendationKind.STOP_IDLE_NOTEBOOK
     }
-    kept = retained_workloads(asked.values(), now=now)
+    kept = retained_workloads(asked.values(), now=now, reader=reader)
     return {pk: kept[workload] for pk, workload in asked.items() if workload in kept}
 
 

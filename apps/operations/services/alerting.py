@@ -12,7 +12,7 @@ from django.db.models import Max
 from apps.accounts.domain.formats import day_words, money, percent, utc_words, whole_duration
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.selectors import team_names
-from apps.alerts.domain.alerts import AlertKind, Threshold, is_idle_due
+from apps.alerts.domain.alerts import AlertKind, Threshold, is_idle_due, workload_subject
 from apps.alerts.selectors import answers_to
 from apps.alerts.services import (
     Measurement,
@@ -210,7 +210,7 @@ def gather_idle(now: datetime, zone: ZoneInfo) -> int:
 
 
 def _workload_subject(one: IdleWorkload) -> str:
-    return f"workload:{one.cluster}/{one.namespace}/{one.kind}/{one.name}"
+    return workload_subject((one.cluster, one.namespace, f"{one.kind}/{one.name}"))
 
 
 def _idle_alert(one: IdleWorkload, hours: float, names: Mapping[int, str]) -> NewAlert:

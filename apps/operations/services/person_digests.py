@@ -9,9 +9,9 @@ from django.conf import settings
 from apps.accounts.domain.formats import day_words
 from apps.accounts.models import User
 from apps.accounts.permissions import visibility_of
-from apps.alerts.domain.alerts import AlertKind
-from apps.alerts.selectors import digest_readers
-from apps.alerts.services import NewAlert, go_on
+from apps.alerts.domain.alerts import AlertKind, IdleChoice
+from apps.alerts.selectors import IdleFinding, digest_readers
+from apps.alerts.services import NewAlert, go_on, page_address
 from apps.clusters.domain.resources import gpus
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import people_of
@@ -21,6 +21,11 @@ from apps.usage.domain.amounts import hours
 # The last hours of Sunday are collected in the first ones of Monday, late samples included.
 _SETTLED = timedelta(hours=6)
 _MOMENT = timedelta(microseconds=1)
+_ANSWERS = (
+    ("Keep it", IdleChoice.KEEP),
+    ("Stop asking", IdleChoice.SILENCE),
+    ("Release it", IdleChoice.RELEASE),
+)
 
 
 def gather_person_digests(now: datetime, zone: ZoneInfo) -> int:
@@ -74,5 +79,31 @@ def _sentences(work: PersonWork) -> Iterable[str]:
     if work.is_over_cap and settings.PEOPLE is not None and settings.PEOPLE.cap_gpus is not None:
         yield f"That is more than the {gpus(settings.PEOPLE.cap_gpus)} that one person may hold."
     yield f"To fix: {work.fix}"
-    if work.findings:
+    yield from _answer_lines(work)
+
+
+def _answer_lines(work: PersonWork) -> Iterable[str]:
+    """Say how to answer, with a link for each answer where the portal knows its address.
+
+    A link opens a page with that answer on top, after signing in: mail scanners open links too,
+    and must answer nothing.
+    """
+    asked = [one for one in work.findings if one.is_open]
+    if not asked:
+        return
+    first = next((one for one in asked if _is_fix(one, work)), asked[0])
+    links = [
+        (label, page_address(f"/my/workloads/{first.alert_id}/?choice={choice}"))
+        for label, choice in _ANSWERS
+    ]
+    if not all(address for _, address in links):
         yield "Answer on My workloads with one click: keep, stop asking or release."
+        return
+    yield f"Answer for {first.workload.partition('/')[2]}:"
+    yield from (f"{label}: {address}" for label, address in links)
+    if len(asked) > 1:
+        yield f"{len(asked) - 1} more on My workloads."
+
+
+def _is_fix(one: IdleFinding, work: PersonWork) -> bool:
+    return work.fix.startswith(f"{one.workload.partition('/')[2]} is idle")

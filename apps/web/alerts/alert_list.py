@@ -1,6 +1,6 @@
 """The list of alerts, answers to idle alerts, and the delivery log."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -15,9 +15,15 @@ from django.utils import timezone
 from apps.accounts.permissions import NotAllowed, visibility_of
 from apps.accounts.selectors import team_names
 from apps.alerts import selectors
-from apps.alerts.domain.alerts import LONGEST_REASON, AlertKind, AnswerRefused
+from apps.alerts.domain.alerts import (
+    LONGEST_REASON,
+    AlertKind,
+    AnswerRefused,
+    WorkloadPlace,
+    workload_place,
+)
 from apps.alerts.domain.digests import HEADINGS
-from apps.alerts.permissions import teams_answered_for
+from apps.alerts.permissions import Accounts, may_answer
 from apps.alerts.selectors import AlertGroup, AlertRow, DeliveryRow
 from apps.alerts.services import (
     ChannelRefused,
@@ -26,7 +32,7 @@ from apps.alerts.services import (
     mark_read,
     send_again,
 )
-from apps.clusters.selectors import report
+from apps.clusters.selectors import accounts_behind, report
 from apps.costs.selectors import RetainedWorkload, monthly_mails
 from apps.usage.domain.usage_query import RowPage
 from apps.web.alerts.alert_tables import delivery_row, delivery_table, kind_label, mail_table
@@ -36,6 +42,7 @@ from apps.web.pages import change, page, respond
 from apps.web.query_session import PageRequest, QuerySession, by_cursor, query_session
 
 if TYPE_CHECKING:
+    from apps.accounts.models import User
     from apps.alerts.models import Alert
 
 
@@ -51,7 +58,8 @@ def retained_words(kept: RetainedWorkload | None, zone: ZoneInfo) -> str:
         return ""
     last = day_text(kept.until - _MOMENT, zone)
     reason = kept.reason.rstrip(".")
-    return f"Kept until {last} because {reason} ({kept.person})."
+    by = f" ({kept.person})" if kept.person else ""
+    return f"Kept until {last} because {reason}{by}."
 
 
 _LONGEST = 200
@@ -173,18 +181,34 @@ def _grouped(lines: Iterable[AlertLine], groups: Iterable[AlertGroup]) -> list[A
     ]
 
 
+def whose(alerts: "Iterable[AlertRow | Alert]") -> dict[str, Accounts]:
+    """Return by subject the accounts of idle work that names persons. Two queries at most."""
+    places: dict[WorkloadPlace, str] = {}
+    since: dict[WorkloadPlace, datetime] = {}
+    for alert in alerts:
+        place = workload_place(alert.subject) if alert.kind == AlertKind.IDLE.value else None
+        if place is not None:
+            places[place] = alert.subject
+            # Of several alerts about it the latest asks: who ran it before has no part in that.
+            since[place] = max(alert.at, since.get(place, alert.at))
+    return {places[place]: names for place, names in accounts_behind(since).items()}
+
+
 def alert_items(
-    rows: Iterable[AlertRow],
+    rows: Sequence[AlertRow],
+    reader: "User",
     *,
     query: Query,
-    answered_for: Collection[int] | None,
     attempt: Attempt | None = None,
 ) -> list[AlertLine]:
-    """Return the lines of rows, the latest first; `answered_for` None: of all teams."""
-    lines, seen = [], set()
+    """Return the lines of rows, the latest first. Three queries at most."""
+    lines, seen, persons = [], set(), whose(rows)
     for row in rows:
-        own = answered_for is None or row.team_id in answered_for
-        idle = row.kind == AlertKind.IDLE.value and row.team_id is not None and own
+        idle = (
+            row.kind == AlertKind.IDLE.value
+            and row.team_id is not None
+            and may_answer(reader, row.team_id, persons.get(row.subject))
+        )
         tried = attempt if attempt is not None and attempt.alert == row.id else None
         lines.append(
             AlertLine(
@@ -271,6 +295,7 @@ def _found(
         }
     else:
         rows, more = selectors.alert_page(
+            request.user,
             visibility=reading.visibility,
             kinds=asked.kinds,
             team=asked.team,
@@ -278,12 +303,7 @@ def _found(
             before=asked.before,
         )
         pager = _pager("alerts", asked.query, asked.before, more)
-    lines = alert_items(
-        rows,
-        query=reading.query,
-        answered_for=teams_answered_for(request.user),
-        attempt=attempt,
-    )
+    lines = alert_items(rows, request.user, query=reading.query, attempt=attempt)
     return (_grouped(lines, groups) if asked.is_grouped else lines), pager
 
 
@@ -347,6 +367,7 @@ def _refusal(request: PageRequest, alert: "Alert", attempt: Attempt) -> str:
             reason=attempt.because,
             now=timezone.now(),
             zone=report().zone,
+            accounts=whose([alert]).get(alert.subject),
         )
     except NotAllowed as refusal:
         raise Http404(str(refusal)) from refusal

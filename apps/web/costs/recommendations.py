@@ -273,7 +273,7 @@ def _table(
 ) -> MoneyTable:
     """Return the recommendations of one state; its file has their words and evidence besides."""
     led = _decides_for(request)
-    retained = costs.retained_of(rows, now=reading.now)
+    retained = costs.retained_of(rows, now=reading.now, reader=request.user)
     back = [*reading.query, *query_of(request.GET).query, *_tab(state)]
     lines = [line_of(row, reading, led, back, retained.get(row.pk)) for row in rows]
     decides = any(line.decides for line in lines)
@@ -449,7 +449,7 @@ def _one(request: PageRequest, pk: int, *, problem: str = "") -> HttpResponseBas
     row = costs.recommendation(pk, visibility=reading.visibility)
     if row is None:
         raise Http404("There is no such recommendation, or it is not yours.")
-    retained = costs.retained_of([row], now=reading.now).get(pk)
+    retained = costs.retained_of([row], now=reading.now, reader=request.user).get(pk)
     line = line_of(row, reading, _decides_for(request), back, retained)
     return respond(
         request,

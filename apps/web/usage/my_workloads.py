@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
@@ -17,8 +17,9 @@ from apps.accounts.permissions import (
     visibility_of,
     visibility_of_led,
 )
-from apps.alerts.domain.alerts import AnswerRefused, IdleChoice
-from apps.alerts.selectors import IdleFinding, alert_of
+from apps.alerts.domain.alerts import AnswerRefused, IdleChoice, workload_place
+from apps.alerts.permissions import Accounts, may_answer_person
+from apps.alerts.selectors import IdleFinding, alert_of, idle_findings
 from apps.alerts.services import ChannelRefused, answer_idle, silence_alert
 from apps.clusters.domain.observed.objects import LocalQueueSnapshot, ObservedKind
 from apps.clusters.selectors import people_of, report
@@ -36,6 +37,7 @@ from apps.planning.domain.queue_time_ranges import row_for
 from apps.planning.selectors import queue_forecasts
 from apps.usage.domain.amounts import hours
 from apps.usage.selectors import HOURLY_DAYS, PersonPod
+from apps.web.alerts.alert_list import whose
 from apps.web.components.commands import kubectl
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
 from apps.web.components.formats import Format, day_text, duration, gpus_text, percent
@@ -59,6 +61,9 @@ from apps.web.query_session import (
 )
 from apps.web.usage.team_figures import unchecked_text
 from apps.web.usage.team_tables import longest_pending
+
+if TYPE_CHECKING:
+    from apps.alerts.models import Alert
 
 KEEP_DAYS = 7
 _REASON = "its owner needs it"
@@ -166,7 +171,7 @@ def work_page(request: PageRequest, reading: QuerySession, scope: PersonScope) -
         fix=work.fix if work.rows else "",
         cap=_cap_text(work),
         week_href=own,
-        keep_days=min(KEEP_DAYS, settings.ALERTS_KEEP_DAYS),
+        keep_days=_keep_days(),
         retained_since=_retained_since(reading),
         quality=quality_of(reading, freshness_of(reading), work.total if work.rows else None),
     )
@@ -251,26 +256,70 @@ def _answered(one: IdleFinding, zone: ZoneInfo) -> str:
     return f"Released ({answer.person}). The portal deletes nothing: run the command."
 
 
+@page
+def finding(request: PageRequest, pk: int) -> HttpResponseBase:
+    """Show one finding with its answers, as a digest links it: opening it changes nothing.
+
+    The answer that the link named is offered first; it is given by its button.
+    """
+    alert, _ = _finding(request, pk)
+    reading = of_everything(query_session(request))
+    place = workload_place(alert.subject)
+    found = idle_findings([place] if place else [], visibility=reading.visibility, now=reading.now)
+    if not found:
+        # It works again, or is gone: there is nothing left to answer.
+        return HttpResponseRedirect(f"{reverse('web:my-workloads')}#findings")
+    choices = {choice.value: choice for choice in IdleChoice}
+    return respond(
+        request,
+        reading,
+        "my_finding",
+        line=_line(found[0], reading),
+        text=alert.text,
+        keep_days=_keep_days(),
+        chosen=choices.get(request.GET.get("choice", ""), IdleChoice.KEEP).value,
+    )
+
+
 @change
 def answer(request: PageRequest, pk: int) -> HttpResponseBase:
     """Answer an idle finding by one click: kept for a week, not asked again, or released."""
     user, now, zone = request.user, timezone.now(), report().zone
-    alert = alert_of(pk, visibility=visibility_of(user)) if settings.PEOPLE is not None else None
-    if alert is None:
-        raise Http404("Finding not found, or you may not see it.")
+    alert, accounts = _finding(request, pk)
     given = request.POST.get("choice", "")
-    last = now.astimezone(zone).date() + timedelta(days=min(KEEP_DAYS, settings.ALERTS_KEEP_DAYS))
+    last = now.astimezone(zone).date() + timedelta(days=_keep_days())
     try:
         if given == IdleChoice.SILENCE:
-            silence_alert(user, alert, now=now)
+            silence_alert(user, alert, now=now, accounts=accounts)
         elif given in (IdleChoice.KEEP, IdleChoice.RELEASE):
             keeps = given == IdleChoice.KEEP
             reason = _REASON if keeps else ""
             until = f"{last}" if keeps else ""
-            answer_idle(user, alert, until=until, reason=reason, now=now, zone=zone)
+            answer_idle(
+                *(user, alert), until=until, reason=reason, now=now, zone=zone, accounts=accounts
+            )
     except (NotAllowed, AnswerRefused, ChannelRefused) as refusal:
         raise Http404(str(refusal)) from refusal
     return HttpResponseRedirect(f"{page_of(request, reverse('web:my-workloads'))}#findings")
+
+
+def _finding(request: PageRequest, pk: int) -> tuple["Alert", Accounts]:
+    """Return a finding that the reader answers for, and whose accounts it is.
+
+    Raises Http404 for all others, whatever else they may see: of a person's work there is nothing
+    here but for that person and leads of the team.
+    """
+    user = request.user
+    alert = alert_of(pk, visibility=visibility_of(user)) if settings.PEOPLE is not None else None
+    if alert is not None and alert.team_id is not None:
+        accounts = whose([alert]).get(alert.subject)
+        if may_answer_person(user, alert.team_id, accounts):
+            return alert, accounts
+    raise Http404("Finding not found, or you may not see it.")
+
+
+def _keep_days() -> int:
+    return min(KEEP_DAYS, settings.ALERTS_KEEP_DAYS)
 
 
 # ---------------------------------------------------------------- tables

@@ -164,7 +164,7 @@ def _overview(
         "verdict": verdict_words(found, mine, reading),
         "verdict_kind": found.kind.value,
         "why": _why_of_workload(scope.whole, reading),
-        "kept": _retained_text(scope, reading),
+        "kept": _retained_text(scope, reading, request),
         "advice": _advice(scope, reading),
         "cost_text": money_text(mine, "total"),
         "running": running,
@@ -460,10 +460,11 @@ def _pending_history(
 _MOST_EPISODES = 50
 
 
-def _retained_text(scope: WorkloadScope, reading: QuerySession) -> str:
+def _retained_text(scope: WorkloadScope, reading: QuerySession, request: PageRequest) -> str:
     """Return until when a user keeps it although it is idle; empty without such a decision."""
     one = (scope.cluster, scope.namespace, scope.workload)
-    return retained_words(retained_workloads([one], now=reading.now).get(one), reading.choice.zone)
+    found = retained_workloads([one], now=reading.now, reader=request.user)
+    return retained_words(found.get(one), reading.choice.zone)
 
 
 def _episodes(whole: Filters, reading: QuerySession) -> list[EpisodeRow]:
