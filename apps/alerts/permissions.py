@@ -1,6 +1,7 @@
 """Who may say where alerts go, and who sees them."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from django.db.models import Q
 
@@ -17,7 +18,7 @@ from apps.alerts.domain.channels import ChannelKind
 from apps.alerts.models import Alert, Channel, IdleAnswer
 
 Accounts = frozenset[str] | None
-"""User names of whom the pods of a workload name; None: they name nobody."""
+"""User names of the persons that a workload's pods name; None: they name no person."""
 
 
 def seen_alerts(visibility: Visibility) -> Q:
@@ -74,11 +75,22 @@ def check_channel(user: User, *, team_id: int | None, owner_id: int | None) -> N
     raise NotAllowed("Only a team's leads and administrators say where its alerts go.")
 
 
+class Answerer(NamedTuple):
+    """Who answers for idle work, and whose work it is."""
+
+    user: User
+    accounts: Accounts = None
+
+    @property
+    def answers_for_self(self) -> bool:
+        return self.accounts is not None and self.user.username in self.accounts
+
+
 def may_answer(user: User, team_id: int, accounts: Accounts = None) -> bool:
     """Say whether a person answers for idle GPUs of a team. One query at most.
 
-    Of work that names nobody (`accounts` None): people of the team. Of a person's: that person, by
-    one of these accounts, and the leads of the team; so none but leads where it has no account.
+    Of work that names no person (`accounts` None): people of the team. Of a person's: that person,
+    by one of these accounts, and the leads; so leads alone where the person has no account.
     Administrators answer for all: the alert tells them of the work, and not whose it is.
     """
     return can_administer(user) or _answers_for(user, team_id, accounts)
@@ -101,10 +113,10 @@ def _answers_for(user: User, team_id: int, accounts: Accounts) -> bool:
     return any(one.team_id == team_id and (accounts is None or one.lead) for one in places)
 
 
-def check_answer(user: User, team_id: int, accounts: Accounts = None) -> None:
+def check_answer(who: Answerer, team_id: int) -> None:
     """Raise NotAllowed for who does not answer for idle GPUs, see `may_answer`."""
-    if not may_answer(user, team_id, accounts):
-        whose = "people" if accounts is None else "its user and the leads"
+    if not may_answer(who.user, team_id, who.accounts):
+        whose = "people" if who.accounts is None else "its user and the leads"
         raise NotAllowed(f"Only {whose} of this team say whether its work is kept.")
 
 

@@ -169,12 +169,29 @@ def _is_news() -> Q:
     return Q(urgent=True) | ~Q(kind__in=standing) | Q(pk__gt=history)
 
 
+@dataclass(frozen=True, slots=True)
+class AlertFilters:
+    """Narrow alerts to kinds, a team's name or one subject; empty means all."""
+
+    kinds: Collection[AlertKind] = ()
+    team: str = ""
+    subject: str = ""
+
+    @property
+    def condition(self) -> Q:
+        asked = Q(kind__in=[kind.value for kind in self.kinds]) if self.kinds else Q()
+        asked &= Q(team__name=self.team) if self.team else Q()
+        return asked & Q(subject=self.subject) if self.subject else asked
+
+
+_ALL = AlertFilters()
+
+
 def alert_groups(
     user: User,
     *,
     visibility: Visibility,
-    kinds: Collection[AlertKind] = (),
-    team: str = "",
+    filters: AlertFilters = _ALL,
     page: int = 1,
     page_size: int = 10,
 ) -> tuple[list[AlertGroup], bool]:
@@ -182,7 +199,7 @@ def alert_groups(
 
     Only of teams that the reader sees, as `alert_page`. Four queries.
     """
-    seen = Alert.objects.filter(seen_alerts(visibility), _narrowing(kinds, team))
+    seen = Alert.objects.filter(seen_alerts(visibility), filters.condition)
     news = Max("pk", filter=_is_news(), default=0)
     by_subject = seen.order_by().values("kind", "subject")
     latest = by_subject.annotate(latest=Max("pk"), times=Count("pk"), news=news)
@@ -210,29 +227,20 @@ def alert_groups(
     return found, len(groups) > start + page_size
 
 
-def _narrowing(kinds: Collection[AlertKind], team: str) -> Q:
-    asked = Q(kind__in=[kind.value for kind in kinds]) if kinds else Q()
-    return asked & Q(team__name=team) if team else asked
-
-
 def alert_page(
     reader: User | None = None,
     *,
     visibility: Visibility,
-    kinds: Collection[AlertKind] = (),
-    team: str = "",
-    subject: str = "",
+    filters: AlertFilters = _ALL,
     before: int | None = None,
     page_size: int = 50,
 ) -> tuple[list[AlertRow], int | None]:
     """Return what was said, the latest first, and the id to go on `before` (None: no more).
 
     Only of teams that the reader sees; what is about the platform is for who runs it. Without a
-    `reader` nobody is named who answered for their own work. Three queries at most.
+    `reader`, names of who answered for their own work are left out. Three queries at most.
     """
-    asked = _narrowing(kinds, team)
-    if subject:
-        asked &= Q(subject=subject)
+    asked = filters.condition
     if before is not None:
         asked &= Q(pk__lt=before)
     rows = Alert.objects.filter(seen_alerts(visibility), asked).select_related("team")

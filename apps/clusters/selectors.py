@@ -418,7 +418,7 @@ def accounts_behind(
 ) -> dict[tuple[str, str, str], frozenset[str]]:
     """Return the accounts of whom pods of workloads (cluster, namespace, `Kind/name`) name.
 
-    Of pods that were there at or after a time of each. A workload whose pods name nobody is left
+    Of pods that were there at or after a time of each. A workload whose pods name no person is left
     out; one that names persons without an account has none. Two queries; none where the portal
     does not keep who is behind pods.
     """

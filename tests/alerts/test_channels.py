@@ -19,6 +19,7 @@ from apps.alerts.adapters.sealed import Seal
 from apps.alerts.domain.alerts import AlertKind, AnswerRefused
 from apps.alerts.domain.channels import AddressRefused, ChannelKind, checked, shown
 from apps.alerts.models import Alert, Channel, Delivery, IdleAnswer
+from apps.alerts.permissions import Answerer
 from apps.alerts.ports import NotDelivered
 from apps.alerts.selectors import (
     alert_page,
@@ -235,12 +236,12 @@ def test_an_idle_alert_is_answered_by_people_of_its_team(vision: Team) -> None:
     notify([said(vision, "workload:a", kind=AlertKind.IDLE)], now=NOW, zone=ZONE)
     (alert,) = Alert.objects.all()
     with pytest.raises(NotAllowed):
-        answer_idle(eve, alert, until="friday", reason="I like it", now=NOW, zone=ZONE)
+        answer_idle(Answerer(eve), alert, until="friday", reason="I like it", now=NOW, zone=ZONE)
     with pytest.raises(AnswerRefused, match="why"):
-        answer_idle(lea, alert, until="friday", reason="", now=NOW, zone=ZONE)
+        answer_idle(Answerer(lea), alert, until="friday", reason="", now=NOW, zone=ZONE)
     with pytest.raises(AnswerRefused, match="14 days"):
-        answer_idle(lea, alert, until="2026-12-24", reason="later", now=NOW, zone=ZONE)
-    answer_idle(lea, alert, until="friday", reason="the demo is then", now=NOW, zone=ZONE)
+        answer_idle(Answerer(lea), alert, until="2026-12-24", reason="later", now=NOW, zone=ZONE)
+    answer_idle(Answerer(lea), alert, until="friday", reason="the demo is then", now=NOW, zone=ZONE)
     assert answers_to(["workload:a"])["workload:a"].sentence == (
         "lea: keep until 10 Oct 00:00 UTC, because the demo is then"
     )

@@ -29,7 +29,7 @@ from apps.alerts.domain.channels import (
 from apps.alerts.domain.digests import Cadence
 from apps.alerts.gateways import seal
 from apps.alerts.models import Alert, Channel, IdleAnswer, Mute
-from apps.alerts.permissions import Accounts, check_answer, check_channel, check_kind
+from apps.alerts.permissions import Answerer, check_answer, check_channel, check_kind
 
 LONGEST_MUTE = timedelta(days=90)
 MOST_CHANNELS = 20
@@ -267,52 +267,42 @@ def unmute(user: User, muted: Mute, *, now: datetime, origin: str = "") -> None:
 
 
 def answer_idle(
-    user: User,
-    alert: Alert,
-    *,
-    until: str = "",
-    reason: str = "",
-    now: datetime,
-    zone: ZoneInfo,
-    accounts: Accounts = None,
+    who: Answerer, alert: Alert, *, until: str, reason: str, now: datetime, zone: ZoneInfo
 ) -> IdleDecision:
     """Answer an idle alert: keep it until a day, or (`until` empty) say that it can go.
 
-    `accounts` are whose work it is, see `check_answer`. Raises NotAllowed, ChannelRefused,
-    AnswerRefused.
+    Raises NotAllowed, ChannelRefused, AnswerRefused.
     """
-    team_id = _team_asked(user, alert, accounts)
+    team_id, name = _team_of(who, alert), who.user.username
     if until.strip():
         most = settings.ALERTS_KEEP_DAYS
-        found = keep_idle(until, reason, person=user.username, now=now, zone=zone, most_days=most)
+        found = keep_idle(until, reason, person=name, now=now, zone=zone, most_days=most)
     else:
-        found = release_idle(reason, person=user.username, now=now)
-    _keep_answer(alert, team_id, found, accounts)
+        found = release_idle(reason, person=name, now=now)
+    _keep_answer(who, alert, team_id, found)
     return found
 
 
-def silence_alert(
-    user: User, alert: Alert, *, now: datetime, accounts: Accounts = None
-) -> IdleDecision:
+def silence_alert(who: Answerer, alert: Alert, *, now: datetime) -> IdleDecision:
     """Answer an idle alert: do not ask again about this idle time.
 
     Raises NotAllowed, ChannelRefused.
     """
-    team_id = _team_asked(user, alert, accounts)
-    found = silence_idle(person=user.username, now=now)
-    _keep_answer(alert, team_id, found, accounts)
+    team_id = _team_of(who, alert)
+    found = silence_idle(person=who.user.username, now=now)
+    _keep_answer(who, alert, team_id, found)
     return found
 
 
-def _team_asked(user: User, alert: Alert, accounts: Accounts) -> int:
-    """Return the team that an alert asks, where this person may answer for it."""
+def _team_of(who: Answerer, alert: Alert) -> int:
+    """Return the team of an idle alert, where this person may answer for it."""
     if alert.kind != AlertKind.IDLE.value or alert.team_id is None:
         raise ChannelRefused("Only alerts of idle GPUs are answered.")
-    check_answer(user, alert.team_id, accounts)
+    check_answer(who, alert.team_id)
     return alert.team_id
 
 
-def _keep_answer(alert: Alert, team_id: int, found: IdleDecision, accounts: Accounts) -> None:
+def _keep_answer(who: Answerer, alert: Alert, team_id: int, found: IdleDecision) -> None:
     IdleAnswer.objects.create(
         subject=alert.subject,
         team_id=team_id,
@@ -321,5 +311,5 @@ def _keep_answer(alert: Alert, team_id: int, found: IdleDecision, accounts: Acco
         at=found.at,
         reason=found.reason,
         until=found.until,
-        of_person=accounts is not None and found.person in accounts,
+        of_person=who.answers_for_self,
     )

@@ -90,7 +90,7 @@ def retained_workloads(
     """Return those whose last answer keeps them at `now`. Two queries, none without workloads.
 
     Ask only for workloads that the reader sees: what was answered is as they are. Without a
-    `reader` nobody is named who keeps their own work.
+    `reader`, the name of who keeps their own work is left out.
     """
     subjects = {workload_subject(one): one for one in workloads}
     if not subjects:

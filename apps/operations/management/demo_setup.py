@@ -22,7 +22,7 @@ from apps.accounts.selectors import open_teams
 from apps.accounts.selectors import people as person_rows
 from apps.accounts.services import Manager, give_place
 from apps.alerts.domain.alerts import AlertKind
-from apps.alerts.selectors import alert_of, alert_page
+from apps.alerts.selectors import AlertFilters, alert_of, alert_page
 from apps.alerts.services import mark_read
 from apps.clusters.domain.window import day_of
 from apps.clusters.selectors import report
@@ -498,7 +498,9 @@ def read_what_is_over(now: datetime) -> int:
     goes_on = {
         f"request:{row.id}" for row in request_rows(_actor("admin")).rows if row.state in OPEN
     } | {f"proposal:{row.id}" for row in open_proposals(visibility=EVERYTHING)}
-    rows, _ = alert_page(visibility=EVERYTHING, kinds=[AlertKind.REQUEST], page_size=500)
+    rows, _ = alert_page(
+        visibility=EVERYTHING, filters=AlertFilters([AlertKind.REQUEST]), page_size=500
+    )
     latest = {row.subject: row.id for row in reversed(rows)}
     over = [latest[subject] for subject in sorted(latest.keys() - goes_on)]
     for alert in filter(None, (alert_of(pk, visibility=EVERYTHING) for pk in over)):

@@ -79,10 +79,10 @@ def _sentences(work: PersonWork) -> Iterable[str]:
     if work.is_over_cap and settings.PEOPLE is not None and settings.PEOPLE.cap_gpus is not None:
         yield f"That is more than the {gpus(settings.PEOPLE.cap_gpus)} that one person may hold."
     yield f"To fix: {work.fix}"
-    yield from _answer_lines(work)
+    yield from _how_to_answer(work)
 
 
-def _answer_lines(work: PersonWork) -> Iterable[str]:
+def _how_to_answer(work: PersonWork) -> Iterable[str]:
     """Say how to answer, with a link for each answer where the portal knows its address.
 
     A link opens a page with that answer on top, after signing in: mail scanners open links too,

@@ -23,8 +23,8 @@ from apps.alerts.domain.alerts import (
     workload_place,
 )
 from apps.alerts.domain.digests import HEADINGS
-from apps.alerts.permissions import Accounts, may_answer
-from apps.alerts.selectors import AlertGroup, AlertRow, DeliveryRow
+from apps.alerts.permissions import Accounts, Answerer, may_answer
+from apps.alerts.selectors import AlertFilters, AlertGroup, AlertRow, DeliveryRow
 from apps.alerts.services import (
     ChannelRefused,
     answer_idle,
@@ -84,6 +84,10 @@ class AlertQuery:
     @property
     def whole_query(self) -> Query:
         return (*self.query, *before_query(self.before), *_page_query(self.page))
+
+    @property
+    def filters(self) -> AlertFilters:
+        return AlertFilters(self.kinds, self.team, self.subject)
 
     @property
     def is_grouped(self) -> bool:
@@ -284,8 +288,7 @@ def _found(
         groups, goes_on = selectors.alert_groups(
             request.user,
             visibility=reading.visibility,
-            kinds=asked.kinds,
-            team=asked.team,
+            filters=asked.filters,
             page=asked.page,
         )
         rows = [group.row for group in groups]
@@ -297,9 +300,7 @@ def _found(
         rows, more = selectors.alert_page(
             request.user,
             visibility=reading.visibility,
-            kinds=asked.kinds,
-            team=asked.team,
-            subject=asked.subject,
+            filters=asked.filters,
             before=asked.before,
         )
         pager = _pager("alerts", asked.query, asked.before, more)
@@ -360,14 +361,14 @@ def _refusal(request: PageRequest, alert: "Alert", attempt: Attempt) -> str:
     if attempt.keeps and not attempt.until:
         return "Choose an end day."
     try:
+        accounts = whose([alert]).get(alert.subject)
         answer_idle(
-            request.user,
+            Answerer(request.user, accounts),
             alert,
             until=attempt.until if attempt.keeps else "",
             reason=attempt.because,
             now=timezone.now(),
             zone=report().zone,
-            accounts=whose([alert]).get(alert.subject),
         )
     except NotAllowed as refusal:
         raise Http404(str(refusal)) from refusal

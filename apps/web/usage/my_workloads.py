@@ -18,7 +18,7 @@ from apps.accounts.permissions import (
     visibility_of_led,
 )
 from apps.alerts.domain.alerts import AnswerRefused, IdleChoice, workload_place
-from apps.alerts.permissions import Accounts, may_answer_person
+from apps.alerts.permissions import Answerer, may_answer_person
 from apps.alerts.selectors import IdleFinding, alert_of, idle_findings
 from apps.alerts.services import ChannelRefused, answer_idle, silence_alert
 from apps.clusters.domain.observed.objects import LocalQueueSnapshot, ObservedKind
@@ -284,27 +284,25 @@ def finding(request: PageRequest, pk: int) -> HttpResponseBase:
 @change
 def answer(request: PageRequest, pk: int) -> HttpResponseBase:
     """Answer an idle finding by one click: kept for a week, not asked again, or released."""
-    user, now, zone = request.user, timezone.now(), report().zone
-    alert, accounts = _finding(request, pk)
+    now, zone = timezone.now(), report().zone
+    alert, who = _finding(request, pk)
     given = request.POST.get("choice", "")
     last = now.astimezone(zone).date() + timedelta(days=_keep_days())
     try:
         if given == IdleChoice.SILENCE:
-            silence_alert(user, alert, now=now, accounts=accounts)
+            silence_alert(who, alert, now=now)
         elif given in (IdleChoice.KEEP, IdleChoice.RELEASE):
             keeps = given == IdleChoice.KEEP
             reason = _REASON if keeps else ""
             until = f"{last}" if keeps else ""
-            answer_idle(
-                *(user, alert), until=until, reason=reason, now=now, zone=zone, accounts=accounts
-            )
+            answer_idle(who, alert, until=until, reason=reason, now=now, zone=zone)
     except (NotAllowed, AnswerRefused, ChannelRefused) as refusal:
         raise Http404(str(refusal)) from refusal
     return HttpResponseRedirect(f"{page_of(request, reverse('web:my-workloads'))}#findings")
 
 
-def _finding(request: PageRequest, pk: int) -> tuple["Alert", Accounts]:
-    """Return a finding that the reader answers for, and whose accounts it is.
+def _finding(request: PageRequest, pk: int) -> tuple["Alert", Answerer]:
+    """Return a finding, and the reader as the one who answers for it.
 
     Raises Http404 for all others, whatever else they may see: of a person's work there is nothing
     here but for that person and leads of the team.
@@ -314,7 +312,7 @@ def _finding(request: PageRequest, pk: int) -> tuple["Alert", Accounts]:
     if alert is not None and alert.team_id is not None:
         accounts = whose([alert]).get(alert.subject)
         if may_answer_person(user, alert.team_id, accounts):
-            return alert, accounts
+            return alert, Answerer(user, accounts)
     raise Http404("Finding not found, or you may not see it.")
 
 
