@@ -38,6 +38,7 @@ class ChangeRequest(models.Model):
     beforehand. `outcome` is the last sentence of the record.
     """
 
+    # Protected: what was asked of a cluster, and by whom, outlives its place in the catalog.
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.PROTECT)
     team = models.ForeignKey("accounts.Team", on_delete=models.PROTECT)
     source = models.CharField(max_length=16, choices=SOURCES)
@@ -77,6 +78,8 @@ class ChangeRequest(models.Model):
     class Meta:
         ordering = ["-changed_at", "-pk"]
         constraints = [
+            # The database decides who was first: a check beforehand leaves a gap between two
+            # workers.
             models.UniqueConstraint(
                 fields=TARGET,
                 condition=Q(state__in=OPEN_STATES, starts_at__isnull=True),
@@ -111,6 +114,7 @@ class ChangeRequest(models.Model):
         return QuotaRef(self.source, self.namespace, self.name, self.key, self.cluster.name)
 
 
+# A table, for SQLite has no index into the JSON list that the request itself holds.
 class Author(models.Model):
     """One of `ChangeRequest.authors`, by which a person's requests are found."""
 

@@ -37,6 +37,7 @@ def actor_of(user: User, *, origin: str) -> Actor:
     Raises NotAllowed for an account of the portal's own name: the audit could not tell the two
     apart.
     """
+    # Without case and spaces: in the audit `Portal ` would read as the portal itself.
     if user.username.strip().casefold() == PORTAL:
         raise NotAllowed(f"The name {PORTAL} is the portal's own: have your account renamed.")
     person = ActingPerson(user.username, admin=can_administer(user))
@@ -82,6 +83,7 @@ def seen_by(actor: Actor) -> Q:
         return Q(team__in=actor.visibility.team_ids)
     if actor.person is None:
         return Q()
+    # Subqueries, since a join would repeat a request for each of its authors.
     own = Author.objects.filter(username=actor.name).values("request")
     teams = Membership.objects.filter(username=actor.name).values("team")
     return ~Q(state=RequestState.DRAFT.value) | Q(pk__in=own) | Q(team__in=teams)

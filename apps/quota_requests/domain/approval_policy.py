@@ -15,7 +15,7 @@ GPU_HOURS: Final = "gpu_hours"
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRules:
-    """What the site has decided. GPU-equivalents and money are of the change, not of the quota.
+    """The rules of the site. GPU-equivalents and money are of the change, not of the quota.
 
     A raise approves itself only where `raises_by_rule` is on and it is at most
     `most_gpus_by_rule`, within the fair share and within the budget; a decrease where
@@ -33,11 +33,11 @@ class ApprovalRules:
 
 @dataclass(frozen=True, slots=True)
 class RecentIncreases:
-    """What one person, or a rule, let the asking team have in the days before; it still stands.
+    """The team's raises of the days before that a rule or one person approved and that still stand.
 
-    Together these raises are one large one that was asked for in parts. `by_rule_gpus` is what
-    rules let through, `gpus` and `cost` (in the currency of the report, a month) with what one
-    person approved; None is not known.
+    Together they may be one large raise, requested in parts. `by_rule_gpus` are those approved by
+    rule; `gpus` and `cost` (a month, in the currency of the report) also have those that one person
+    approved. None is not known.
     """
 
     by_rule_gpus: float | None = 0.0
@@ -49,9 +49,9 @@ class RecentIncreases:
 class BudgetFacts:
     """A budget of the team in its running period; `unit` is gpu_hours or a currency.
 
-    `burn_rate` 1.0 lands exactly on the budget, None before the first known hour. `hours` is how
-    long the period is, `hours_left` what is left of it. `hours_unknown` of those that are over were
-    not collected; `from_start` is False where data starts later than the period.
+    `burn_rate` 1.0 lands exactly on the budget, None before the first known hour. `hours` is the
+    length of the period, `hours_left` the rest of it. `hours_unknown` are past hours that were not
+    collected; `from_start` is False where data starts later than the period.
     """
 
     unit: str
@@ -66,12 +66,14 @@ class BudgetFacts:
 
     @property
     def expected(self) -> Decimal | None:
-        """What is used at the end of the period if all went, and goes on, as what is known of it.
+        """The use at the end of the period at the pace of its known hours; None is not known.
 
-        Hours that were not collected are taken to be like the others, never as zero.
+        Hours that were not collected count at that pace, never as zero.
         """
         if self.burn_rate is None or self.hours <= 0:
             return None
+        # Floats become Decimals by their text: the binary value would bring digits nobody
+        # measured.
         pace = self.burn_rate * (self.hours_left + self.hours_unknown) / self.hours
         return self.used + self.allowance * Decimal(str(pace))
 
@@ -118,11 +120,11 @@ class PolicyCheck:
 
 @dataclass(frozen=True, slots=True)
 class PolicyDecision:
-    """Whether the request approves itself, how many people it needs else, and why.
+    """Whether a rule approves the request, how many people it needs otherwise, and why.
 
-    `decides` names the check that does, the first: why two people have to, or what keeps a rule
-    from approving it. `gpus` and `cost_per_month` are of the change. What earlier versions of the
-    portal kept may have nothing but a sentence, the `verdict`.
+    `decides` names the first of `checks`: the reason for two people, or the condition that keeps a
+    rule from approving. `gpus` and `cost_per_month` are of the change. Decisions of earlier
+    versions of the portal may have nothing but a sentence, the `verdict`.
     """
 
     by_rule: bool = False
@@ -140,6 +142,7 @@ def decide(facts: PolicyFacts, rules: ApprovalRules, *, decrease: bool) -> Polic
     two = None if decrease else _two_people(facts, rules)
     # `is True`: a check whose facts are unknown is None and must not approve.
     by_rule = all(check.holds is True for check in checks) and two is None
+    # Where all hold, the first one is named: the rule that approves.
     against = next((check for check in checks if check.holds is not True), checks[0])
     first = two or against
     return PolicyDecision(
@@ -253,10 +256,12 @@ def _within_budget(facts: PolicyFacts) -> PolicyCheck:
     over = [(one, e, c) for one, e, c in known if e + c > one.allowance]
     if over:
         return PolicyCheck("budget", holds=False, sentence=_budget_text(*over[0], holds=False))
+    # Only after `over`: use before the data starts could but add to what is over already.
     late = next((one for one in facts.budgets if not one.from_start), None)
     if late is not None:
         text = f"The budget is not known: data starts after its {late.period} began."
         return PolicyCheck("budget", holds=None, sentence=text)
+    # A budget without a pace yet, or in another currency, could be the one that it exceeds.
     if not known or len(known) < len(found):
         text = "The budget at its end, with this raise, is not known yet."
         return PolicyCheck("budget", holds=None, sentence=text)
@@ -319,6 +324,7 @@ def _two_people(facts: PolicyFacts, rules: ApprovalRules) -> PolicyCheck | None:
 
 def _two_for_cost(facts: PolicyFacts, rules: ApprovalRules, least: Decimal) -> PolicyCheck | None:
     own, before = facts.cost_per_month, facts.recent.cost
+    # Amounts of two currencies are never compared: such a cost counts as unknown, so as large.
     if own is None or before is None or facts.currency != rules.currency:
         return PolicyCheck(
             "two people", holds=True, sentence="Its cost is not known: two people decide."

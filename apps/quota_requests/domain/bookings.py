@@ -29,9 +29,9 @@ class _Layer:
 def planned_amount(current: Quantity, changes: Sequence[PlannedChange], at: datetime) -> Quantity:
     """Return what a key is planned to be at a time, by what is applied and scheduled.
 
-    `changes` that are applied come in the order in which they were. A change begins where the
-    amount is the one that it was reviewed from, as the worker does; else it is left out. At its end
-    the key goes back to what is beneath it, unless a later change stands on top.
+    Applied `changes` come in the order in which they were applied. As with the worker, a change
+    begins only where the amount is the one that it was reviewed from. At its end the key goes back
+    to the amount beneath it, unless a later change stands on top.
     """
     amount = current
     layers = [_Layer(one) for one in changes if one.start is None]
@@ -56,6 +56,7 @@ def _ended(layers: Sequence[_Layer], one: PlannedChange, amount: Quantity) -> Qu
         return amount
     layers[place].stands = False
     on_top = any(layer.stands for layer in layers[place + 1 :])
+    # Another amount was set by somebody else since: the end of this change does not undo that.
     if on_top or amount != one.after:
         return amount
     earlier = (
@@ -78,8 +79,8 @@ class TierLimits:
 class BookedSpan:
     """A span in which the same bookings hold, in GPUs.
 
-    `clashes`: entitlements and bookings together are more than the capacity, so that not all of
-    them can be had. `overcommitted`: limits and bookings are.
+    `clashes`: entitlements and bookings together exceed the capacity. `overcommitted`: limits and
+    bookings together do.
     """
 
     start: datetime
@@ -98,6 +99,7 @@ class BookedSpan:
         return self.limits is not None and self._over(self.limits)
 
     def _over(self, promised: float) -> bool:
+        # Sums of floats: shares that fill a tier exactly must not look like more than it has.
         return self.capacity is not None and promised + self.booked > self.capacity + 1e-9
 
 
@@ -108,12 +110,14 @@ def booked_spans(
     inside = [one for one in bookings if one.start < end and one.end > start]
     edges = {start, end}
     for one in inside:
+        # Only edges inside: a booking from before `start` must not widen the first span.
         edges |= {at for at in (one.start, one.end) if start < at < end}
     times = sorted(edges)
     return [
         BookedSpan(
             begin,
             until,
+            # Half-open: a booking that ends at noon makes room for one that starts at noon.
             sum(one.gpus for one in inside if one.start <= begin < one.end),
             tier.entitled,
             tier.limits,

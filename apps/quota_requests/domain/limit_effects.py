@@ -189,6 +189,7 @@ def borrowing(
 
 def _scenes(shares: Sequence[CohortShare], ours: str, after: float) -> list[tuple[float, float]]:
     before = next((s.nominal for s in shares if s.name == ours), 0.0)
+    # In the order in which `borrowing` unpacks them: idle before and after, full before and after.
     return [(before, 0.0), (after, 0.0), (before, before), (after, after)]
 
 
@@ -216,6 +217,7 @@ def _room(share: CohortShare, shares: Sequence[CohortShare], capacity: float | N
 
 def _lendable(share: CohortShare) -> float:
     left = max(0.0, share.nominal - share.held)
+    # Kueue: without a lending limit all unused nominal quota is lent, with 0 none of it.
     return left if share.lending_limit is None else min(left, share.lending_limit)
 
 
@@ -277,6 +279,7 @@ def would_start(
         # StrictFIFO: the head of the queue blocks all behind it, even what would fit.
         is_closed = is_closed or (strict and admitted < work.pods)
         headroom -= admitted * work.units
+        # None and not 0 where free GPUs are not known: 0 would claim that all of it stays pending.
         placed = None
         if free is not None:
             placed = min(admitted, _pods(free, work.units))
@@ -287,6 +290,7 @@ def would_start(
 
 def _let_through(work: BlockedWork, room: float) -> int:
     pods = min(work.pods, _pods(room, work.units))
+    # A part of a gang would hold its GPUs and wait for the rest.
     return pods if pods == work.pods or not work.whole else 0
 
 

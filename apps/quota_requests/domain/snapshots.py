@@ -27,6 +27,7 @@ from apps.quota_requests.domain.limit_effects import (
 )
 from apps.quota_requests.domain.quantities import LEFT_OUT, Quantity
 
+# 8,760 hours of a year over 12 months, so that no price depends on the length of a month.
 HOURS_PER_MONTH: Final = 730
 _NOTHING: Final = Quantity(0)
 ANNOUNCED_BEFORE: Final = (timedelta(days=7), timedelta(days=1))
@@ -43,6 +44,7 @@ class TierUse:
     """What the team held with the key in a tier, in GPU-hours."""
 
     tier: str
+    # None is not known; 0.0 is known to be nothing. So in all of these records.
     allocated_gpu_hours: float | None = None
     busy_gpu_hours: float | None = None
     idle_gpu_hours: float | None = None
@@ -85,7 +87,7 @@ class QuotaUse:
 
 @dataclass(frozen=True, slots=True)
 class FairShare:
-    """The team's fair share in all tiers together: the mean of so many days."""
+    """The team's fair share in all `tiers` together: the mean over `days`."""
 
     gpus: float | None
     tiers: tuple[str, ...]
@@ -217,10 +219,12 @@ def cost_ceiling(
     missing = tuple(t.tier for t in tiers if t.price_per_gpu_hour is None)
     units = (after - before).units
     costs = sorted(
+        # By text: a float times a price would bring binary digits into an amount of money.
         units * Decimal(str(t.weight)) * t.price_per_gpu_hour * HOURS_PER_MONTH
         for t in tiers
         if t.price_per_gpu_hour is not None
     )
+    # The pods may land on the very tier that has no price, so that not even a range is known.
     if not costs or missing:
         return CostCeiling(None, None, missing)
     return CostCeiling(costs[0], costs[-1])

@@ -11,6 +11,7 @@ from typing import Final
 
 
 class RequestState(StrEnum):
+    # In rows, in the audit and in the API: never to be renamed.
     DRAFT = "draft"
     SUBMITTED = "submitted"
     IN_REVIEW = "in review"
@@ -307,8 +308,10 @@ def relations(standing: TransitionFacts, person: ActingPerson | None) -> frozens
         return frozenset({ActorRole.SYSTEM})
     found = set()
     wrote, leads = person.name in standing.authors, person.name in standing.leads
+    # Who no longer leads the team has no say in its requests, written by them or not.
     if wrote and (leads or person.admin):
         found.add(ActorRole.AUTHOR)
+    # One edit makes an admin an author: nobody decides on words of their own.
     if person.admin and not wrote:
         found.add(ActorRole.REVIEWER)
     if leads:
@@ -337,6 +340,7 @@ def allowed(standing: TransitionFacts, person: ActingPerson | None) -> tuple[Req
     """Return what a person may do now, in the order of the table."""
     found = []
     for action in RequestAction:
+        # Tried and not worked out again, so that pages offer exactly what `moved` lets pass.
         try:
             moved(standing, action, person)
         except TransitionDenied:
@@ -348,6 +352,7 @@ def allowed(standing: TransitionFacts, person: ActingPerson | None) -> tuple[Req
 def _chosen(rows: list[Transition], standing: TransitionFacts) -> Transition:
     """Of two rows for one action the last approval that is needed takes the later one."""
     enough = len(standing.approvals) + 1 >= standing.approvals_needed
+    # The table lists the row that stays in review first, the one that approves last.
     return rows[-1] if enough else rows[0]
 
 
@@ -358,9 +363,11 @@ def _after(
     authors = standing.authors
     if row.action is RequestAction.APPROVE and person is not None:
         approvals = (*approvals, person.name)
+    # What comes back may have another text by now, and earlier approvals were of the old one.
     elif row.end in (RequestState.IN_REVIEW, RequestState.CHANGES_ASKED, RequestState.SUBMITTED):
         approvals = ()
     if row.action is RequestAction.EDIT and person is not None:
+        # Whoever edits can no longer review it.
         authors = authors | {person.name}
     return replace(standing, state=row.end, approvals=approvals, authors=authors)
 

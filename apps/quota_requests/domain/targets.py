@@ -13,6 +13,7 @@ from apps.quotas.domain.keys import DEVICES, IMPLICIT, LIMITS, REQUESTS, QuotaRe
 
 MOST_UNITS: Final = 2**53
 """Up to here every whole number is exact for all readers of JSON."""
+# `8.0` passes, as programs write a whole float; `8Ki` and `8e3` do not.
 _PLAIN: Final = re.compile(r"\+?[0-9]+(\.0*)?")
 
 
@@ -231,6 +232,7 @@ def reachable_tiers(
     # Unknown nodes: every tier it could reach, so that no effect goes unmentioned.
     if nodes is None:
         return _distinct(
+            # A label that the flavor does not name rules no tier out: it may be on its nodes.
             rule.tier
             for rule in rules
             if rule.asks_for(target.resource)
@@ -241,6 +243,7 @@ def reachable_tiers(
         for offered, labels in nodes
         if target.resource in offered and all(labels.get(k) == v for k, v in wanted.items())
     }
+    # Through the rules again: a set has no order, and tiers are shown as in the catalog.
     return _distinct(rule.tier for rule in rules if rule.tier in reached)
 
 

@@ -25,6 +25,7 @@ _FROZEN = frozenset({"evidence", "preview", "ruling"})
 
 def check_read(actor: Actor) -> None:
     """The whole audit: administrators. Raises NotAllowed."""
+    # No person is the portal itself: exports and commands read all of it.
     if actor.person is not None and not actor.person.admin:
         raise NotAllowed("The audit is for administrators; each request shows its own history.")
 
@@ -62,6 +63,7 @@ def audit_rows(
     check_read(actor)
     rows = _filtered(filters).order_by("-number")
     if cursor is not None:
+        # By number and not by offset: a new line on top would shift every page.
         rows = rows.filter(number__lt=decode_cursor(_KIND, cursor, (int,))[0])
     found = list(rows[: page_size + 1])
     shown = found[:page_size]
@@ -145,6 +147,7 @@ def _texts(start: datetime | None, end: datetime | None) -> Iterator[str]:
     within = _filtered(AuditFilters(start=start, end=end)).order_by("number")
     rows = within.values_list(*AuditRecord._fields)
     last = 0
+    # In parts, each after the number of the last: memory stays small however long the audit is.
     while found := list(rows.filter(number__gt=last)[:_AT_ONCE]):
         last = found[-1][0]
         for row in found:

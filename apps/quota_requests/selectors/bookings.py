@@ -42,6 +42,8 @@ def planned_for(ref: QuotaRef, current: Quantity, at: datetime) -> Quantity:
             quantity(one.before),
             quantity(one.after),
             start=one.starts_at if one.state == scheduled else None,
+            # `reverts_at` is the end that counts once applied: a revert may be put off or called
+            # off.
             end=one.until if one.state == scheduled else one.reverts_at,
         )
         for one in found
@@ -137,13 +139,13 @@ def booking_conflicts(
     """
     if request.starts_at is None or request.until is None:
         return ()
-    window = Window(request.starts_at, request.until)
+    window, weights = Window(request.starts_at, request.until), unit_weights(now)
     found: list[str] = []
     for tier, own in gpus.items():
-        weights = unit_weights(now).get(tier, {})
         rows = [
-            _row(one, weights, seen=False)
+            _row(one, weights.get(tier, {}), seen=False)
             for one in _requests_of([tier], window)
+            # Else an edited booking would clash with itself as it was.
             if one.pk != request.pk
         ]
         booked = [BookedGpus(row.gpus, row.start, row.end) for row in rows if row.approved]
@@ -178,6 +180,7 @@ def _requests_of(tiers: Collection[str], window: Window) -> list[ChangeRequest]:
 
 def _row(one: ChangeRequest, weights: Mapping[str, float], *, seen: bool) -> BookingRow:
     units = float((quantity(one.after) - quantity(one.before)).units)
+    # One that began late counts from when it really began.
     start, end = one.applied_at or one.starts_at, one.until
     if start is None or end is None:
         raise ValueError(f"request {one.pk} has no start or no end")
@@ -185,6 +188,7 @@ def _row(one: ChangeRequest, weights: Mapping[str, float], *, seen: bool) -> Boo
         id=one.pk if seen else None,
         team=one.team.name if seen else "",
         key=f"{one.namespace or one.name} · {one.key}" if seen else "",
+        # A decrease with an end gives nothing away that others could book.
         gpus=max(0.0, units) * weights.get(target_of(one.ref).resource, 1.0),
         start=start,
         end=end,

@@ -51,6 +51,7 @@ from apps.usage.domain.usage_query import RowPage, cursor_time, decode_cursor, e
 
 Snapshot = TypeVar("Snapshot", Evidence, ImpactPreview, PolicyDecision)
 _IN_FORCE = (RequestState.APPLIED.value, RequestState.REVERTING.value)
+# EXPIRED with a time of applying lies under a later change: its amount was never taken back.
 _LEFT = (*_IN_FORCE, RequestState.EXPIRED.value)
 _MOST = 1000
 EVERY_REQUEST = RequestFilters()
@@ -77,7 +78,8 @@ def decision_in(request: ChangeRequest) -> PolicyDecision | None:
 
 
 def read(kept: Any, kind: type[Snapshot]) -> Snapshot | None:
-    """Return what `domain.frozen.stored` wrote, its texts as amounts again; None of nothing."""
+    """Return what `quantities.stored` wrote, its texts as amounts again; None for nothing."""
+    # Not strict: amounts are stored as texts, which keep them exact.
     return msgspec.convert(kept, kind, strict=False) if kept else None
 
 
@@ -140,9 +142,11 @@ def request_rows(
     """
     rows = _narrowed(of_whom(seen(actor), actor, which), filters)
     if cursor is not None:
+        # A place in one list means nothing in another, so the kind of a cursor names the list.
         text, pk = decode_cursor(f"{_KIND}-{which}", cursor, (str, int))
         at = cursor_time(text)
         rows = rows.filter(Q(changed_at__lt=at) | Q(changed_at=at, pk__lt=pk))
+    # One more than is shown tells whether there is a next page, without a count.
     found = list(rows.order_by("-changed_at", "-pk")[: page_size + 1])
     shown = found[:page_size]
     drifts = open_drifts(shown)
@@ -190,6 +194,8 @@ def request_detail(pk: int, actor: Actor, *, history: int = 200) -> RequestDetai
         ),
         drifts=drifts,
         actions=(
+            # The table of states knows this request alone; one under a later change cannot be
+            # reverted.
             *(one for one in actions if one != RequestAction.REVERT or back is not None),
             *(one.value for one, is_allowed in may.items() if is_allowed),
         ),
@@ -207,7 +213,7 @@ def drift_rows(
 
     One query.
     """
-    rows = DriftInterval.objects.filter(request__in=ChangeRequest.objects.filter(_seen_q(actor)))
+    rows = DriftInterval.objects.filter(request__in=ChangeRequest.objects.filter(seen_by(actor)))
     if request_id is None:
         rows = rows.filter(ended_at__isnull=True)
     else:
@@ -230,7 +236,7 @@ def writable_clusters() -> list[str]:
 def open_request_of(actor: Actor, ref: QuotaRef) -> int | None:
     """Return the request that is open for a quota key, if the reader may know of it. One query.
 
-    Drafts do not count: several people may write one, and the first who hands it in is first.
+    Drafts do not count: several people may write one, and the first to submit it is first.
     """
     rows = seen(actor).filter(same_key(ref), state__in=OPEN_STATES, starts_at__isnull=True)
     return rows.order_by("pk").values_list("pk", flat=True).first()
@@ -267,12 +273,8 @@ def key_changes(actor: Actor, ref: QuotaRef, *, at_most: int = 100) -> list[KeyC
 # ---------------------------------------------------------------- what is seen
 
 
-def _seen_q(actor: Actor) -> Q:
-    return seen_by(actor)
-
-
 def seen(actor: Actor) -> QuerySet[ChangeRequest, ChangeRequest]:
-    return ChangeRequest.objects.filter(_seen_q(actor)).select_related("cluster", "team")
+    return ChangeRequest.objects.filter(seen_by(actor)).select_related("cluster", "team")
 
 
 def of_whom(
@@ -312,6 +314,7 @@ def _narrowed(
         "namespace__in": filters.namespace,
         "source__in": filters.source,
     }
+    # An empty filter means all, while `__in` of nothing would find nothing.
     return rows.filter(**{name: values for name, values in given.items() if values})
 
 
@@ -421,6 +424,7 @@ def row_of(request: ChangeRequest, drift: str) -> RequestRow:
         authors=tuple(request.authors),
         approvals=tuple(request.approvals),
         drift=drift,
+        # Rows of before these columns were kept have neither.
         state_since=request.state_since or request.changed_at,
         state_by=request.state_by or request.changed_by,
     )

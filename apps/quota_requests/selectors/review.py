@@ -106,6 +106,7 @@ def _after(cursor: str) -> Q:
         return Q(needed_by__isnull=True) & later
     needed_by = cursor_time(day)
     same = Q(needed_by=needed_by) & later
+    # NULL is never greater in SQL, yet requests without a day come after all days.
     return same | Q(needed_by__gt=needed_by) | Q(needed_by__isnull=True)
 
 

@@ -155,6 +155,7 @@ class ExecutionRow:
     wanted: Annotated[str, Column()]
     started_by: Annotated[str, Column()]
     started_at: Annotated[datetime, Column()]
+    # Without a Column: for pages alone, never in the API.
     mark: str
     sentence: Annotated[str, Column()]
     detail: Annotated[str, Column(help="The cluster's words, for administrators.")]
@@ -215,7 +216,7 @@ class RequestDetail:
     """A request with all that one screen shows of it.
 
     `evidence`, `preview` and `ruling` are as frozen at submission (None before). `actions` are all
-    that the reader may do now, by the names of `domain.states.Action` and `RequestExtra`.
+    that the reader may do now, by the names of `RequestAction` and `RequestExtra`.
     `can_write`: the portal may change quotas of this cluster; else a change is applied, and
     reverted, by commit. `offer` is the open counter-offer, empty for none. `goes_back_to` is the
     amount of an applied change after its revert, None where it is not applied or lies under a later

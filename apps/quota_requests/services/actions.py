@@ -35,6 +35,7 @@ class ActionTakes(StrEnum):
 class ActionInput:
     """What somebody gives with an action; `version` is of the request as they read it."""
 
+    # No request has this version: whoever leaves it out meets a conflict, never a blind write.
     version: int = -1
     text: str = ""
     offer: str = ""
@@ -78,6 +79,7 @@ class Action:
     def does(self, pk: int, given: ActionInput, *, by: Actor, now: datetime) -> object:
         """Do it; raises what the service raises."""
         how: dict[str, Any] = {"by": by, "now": now}
+        # Others leave the request's text alone, so that no version has to be read before.
         if self.versioned:
             how["version"] = given.version
         return self.method(pk, given, how)

@@ -27,6 +27,7 @@ from apps.quota_requests.services.evidence.impact import Impact
 from apps.quota_requests.services.evidence.known_quotas import reviewed, wanted
 from apps.quota_requests.services.evidence.snapshot import KnownOfTeam
 
+# Decided and not taken back; what still has to be applied counts as well.
 _IN_FORCE = [
     *(RequestState.APPROVED.value, RequestState.APPLYING.value, RequestState.FAILED.value),
     *(RequestState.SCHEDULED.value, RequestState.APPLIED.value, RequestState.REVERTING.value),
@@ -44,6 +45,7 @@ def recent_increases(request: ChangeRequest, *, currency: str, now: datetime) ->
     people decided was reviewed as a large one. Decreases take nothing off: else a limit without use
     could be given up for one that many want.
     """
+    # EXPIRED after it was applied: it lies under a later change, and its raise was not taken back.
     stands = Q(state__in=_IN_FORCE) | Q(state=RequestState.EXPIRED.value, applied_at__isnull=False)
     rows = ChangeRequest.objects.filter(
         stands,
@@ -142,6 +144,7 @@ def check_still_small(request: ChangeRequest, *, now: datetime) -> None:
     it is written, so that of two at once the later sees the other.
     """
     Team.objects.select_for_update().get(pk=request.team_id)
+    # A decrease adds nothing to the sum of raises.
     if wanted(request) < reviewed(request):
         return
     rules = rules_of_site()

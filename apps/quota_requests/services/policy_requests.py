@@ -28,6 +28,7 @@ def request_limits(
             create(
                 RequestInput(
                     ref=QuotaRef(one.source, one.namespace, one.name, one.key, simulation.cluster),
+                    # 15 digits: as many of a decimal as every float holds.
                     before=f"{one.before:.15g}",
                     after=f"{one.after:.15g}",
                     reason=reason,
@@ -38,6 +39,7 @@ def request_limits(
             )
             for one in simulation.change.limits
         ]
+        # In the same transaction: of two people at once, the drafts of the later are undone.
         if not note_requests(simulation.pk, made, now=now):
             raise RequestRefused("Quota requests were made of this simulation already.")
     return made

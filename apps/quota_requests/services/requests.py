@@ -338,7 +338,7 @@ def _check_year(at: datetime) -> None:
 def submit(
     pk: int, *, by: Actor, version: int, now: datetime, clients: ClusterClients | None = None
 ) -> int:
-    """Hand a request in: evidence and preview are taken and frozen with it; return its version.
+    """Submit a request: evidence and preview are taken and frozen with it; return its version.
 
     Where a rule of the site approves it, it is approved and carried out at once. Raises
     UnknownRequest, Conflict, TransitionDenied, KeyTaken where another request for the key is open,

@@ -33,7 +33,7 @@ _NOT_APPLIED = [
 def revert_due(*, now: datetime) -> int:
     """Announce raises whose end comes near, and begin to take back those whose date has come.
 
-    Returns how many were begun. Each is one transaction; one that cannot be does not stop the
+    Returns how many were begun. Each is a transaction of its own: one that fails does not stop the
     others.
     """
     boxed = ChangeRequest.objects.filter(state=RequestState.APPLIED.value, reverts_at__isnull=False)
@@ -84,7 +84,7 @@ def _each(request: ChangeRequest, act: Callable[[int], bool]) -> bool:
 
 
 def _announce(pk: int, now: datetime) -> bool:
-    """Say once for each time that lies before the end that a raise is going to be taken back."""
+    """Announce the end of a raise, once for each time that `time_box` gives."""
     request = ChangeRequest.objects.get(pk=pk)
     # Counted and not compared by date: beat may have been away for several of them.
     times = _announcements(request)
@@ -163,8 +163,8 @@ def _put_off(pk: int, why: str, now: datetime) -> None:
 def expire(*, now: datetime) -> int:
     """End requests whose time has passed; return how many.
 
-    Their own end (`until`) is past, or they were not submitted, decided or carried out for so many
-    days.
+    Their own end (`until`) is past, or they were not submitted, decided or carried out within the
+    days that the site sets.
     """
     over = Q(until__lte=now, state__in=_NOT_APPLIED)
     for days, states in (

@@ -78,6 +78,7 @@ def moving(
     With `version` only if it was not changed since. Raises UnknownRequest, Conflict, KeyTaken and
     whatever is raised inside; then nothing is changed.
     """
+    # Read inside and needed in `except`, when the failed transaction answers no query any more.
     ref = None
     try:
         with transaction.atomic():

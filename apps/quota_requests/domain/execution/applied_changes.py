@@ -13,9 +13,9 @@ Key = tuple[str, Target]
 
 @dataclass(frozen=True, slots=True)
 class AppliedLayer:
-    """A change that was applied. `stands`: it still holds, where nothing lies on top of it.
+    """A change that was applied. `stands`: its end has not come.
 
-    Of one that does not stand the end has come while a later change lay on top.
+    One that does not stand ended while a later change lay on top of it.
     """
 
     before: Quantity
@@ -24,14 +24,14 @@ class AppliedLayer:
 
 
 def beneath(before: Quantity, earlier: Iterable[AppliedLayer]) -> Quantity:
-    """Return to what a change goes back that began at `before`; `earlier` is the latest first.
+    """Return the amount that a change from `before` goes back to; `earlier` has the latest first.
 
-    A raise whose time is over is passed through, to what was before it: raised to 8 until Friday
-    and from 8 to 10 until Sunday, a quota of 6 is 6 again after Sunday. Where somebody else set
-    the amount in between, that is what it goes back to.
+    It passes through raises whose time is over: a quota of 6, raised to 8 until Friday and from 8
+    to 10 until Sunday, is 6 again after Sunday. An amount set by somebody else in between is kept.
     """
     amount = before
     for layer in earlier:
+        # A layer that stands still holds its amount; another amount shows a writer in between.
         if layer.stands or layer.after != amount:
             break
         amount = layer.before
@@ -95,6 +95,7 @@ def drifts(changes: Iterable[AppliedLimit], shown: Mapping[Key, ObservedLimit]) 
     found = []
     for key, change in last_applied(changes).items():
         now = shown.get(key)
+        # A look from before the write shows the old amount, which is no drift.
         if now is None or now.at < change.at or now.amount == change.amount:
             continue
         found.append(_drift(change, now))

@@ -24,11 +24,11 @@ from apps.quota_requests.domain.targets import QuotaKeyTarget, Target, VolcanoCe
 
 ANY_ITEM: Final = "*"
 _GROUPS: Final = 2
-"""How many steps `f:spec` and `f:resourceGroups` are: a list without keys, which is one field.
+"""The steps `f:spec` and `f:resourceGroups`, which lead to a list without keys: one field.
 
-The amounts of a ResourceQuota or Volcano Queue are a granular map: each key has owners of its own,
-and an empty set owns the map alone. The API server leaves one behind where another manager wrote
-the only key (seen on 1.36.2)."""
+The amounts of a ResourceQuota or Volcano Queue are a granular map: each key has its own owners, and
+an empty set owns only the map itself. The API server leaves an empty set behind where another
+manager wrote the only key (seen on 1.36.2)."""
 
 
 class GitopsTool(StrEnum):
@@ -42,6 +42,7 @@ class GitopsTool(StrEnum):
     OTHER = "other"
 
 
+# The first match counts: helm-controller is Flux, and has to come before the prefix helm.
 _BY_START: Final = (
     ("kubectl", GitopsTool.KUBECTL),
     ("argocd", GitopsTool.ARGO_CD),
@@ -136,6 +137,7 @@ def _owns(fields: object, path: Sequence[str], atomic_from: int) -> bool:
     return any(
         _owns(child, path[1:], atomic_from - 1)
         for name, child in fields.items()
+        # fieldsV1 names an item of a list by its keys (`k:`) or by its index (`i:`).
         if name == path[0] or (path[0] == ANY_ITEM and name.startswith(("k:", "i:")))
     )
 

@@ -105,6 +105,7 @@ def _limited_place(row: QuotaRow) -> tuple[str, str, str]:
 
 
 def _weight(tiers: Collection[str], weights: Mapping[str, float]) -> float:
+    # A unit may be any of these tiers: the heaviest counts, so that the sum is never too small.
     return max((weights[tier] for tier in tiers if tier in weights), default=0.0)
 
 
@@ -251,6 +252,7 @@ def _other_headroom(target: QuotaKeyTarget, rows: Sequence[QuotaRow]) -> float |
             and (row.name, row.key) != (target.name, target.key)
             and row.resource == target.resource
             and row.effective
+            # A quota with scopes counts some pods only: its headroom is not that of all work.
             and not row.scopes
         ),
         default=None,
@@ -303,7 +305,7 @@ def impact_of(
     checked = check(request.cluster, target, before=before, after=after, clients=clients)
     weights = {tier.tier: tier.weight for tier in tiers}
     heaviest = max(weights.values(), default=None)
-    team, units = request.team.name, float((after - before).units)
+    units = float((after - before).units)
     return Impact(
         preview=replace(
             worked,
@@ -317,17 +319,17 @@ def impact_of(
                 request, {tier: units * weight for tier, weight in weights.items()}, now=now
             ),
         ),
-        gpus=None if heaviest is None else float((after - before).units) * heaviest,
-        entitled_after=committed_gpus(own, after, weights=weights, team=team, at=now),
+        gpus=None if heaviest is None else units * heaviest,
+        entitled_after=committed_gpus(own, after, weights=weights, team=request.team.name, at=now),
         # A rule decides by the dearest tier that the key can reach, used so far or not.
         cost=cost_ceiling(tiers, before=before, after=after).most,
-        shared=own is None or own.team != team,
+        shared=own is None or own.team != request.team.name,
         used_above=not is_used_known or used > after,
     )
 
 
 def _taken(own: QuotaRow | None) -> float:
-    """Return what of a limit is taken: in Kueue also by work whose admission checks are pending."""
+    """Return how much of a limit is taken; in Kueue work with pending admission checks counts."""
     return 0.0 if own is None else max(own.used or 0.0, own.reserved or 0.0)
 
 
@@ -379,9 +381,12 @@ class _ClusterState:
         known = [price for price in prices if price is not None]
         return TierCapacity(
             tier=tier,
+            # No node at all means that nodes are not known: that is no capacity of zero.
             capacity_units=sum(_offered(n, resource) for n in nodes) if nodes else None,
             free_units=sum(_free(n, resource) for n in nodes) if nodes else None,
             weight=max((unit_weight(resource, n.labels) for n in nodes), default=1.0),
+            # One node without a price makes the tier's unknown: the pods may land on just that
+            # one.
             price_per_gpu_hour=max(known) if known and len(known) == len(prices) else None,
             entitlements=tuple(self.commitments({tier})),
         )
@@ -456,6 +461,7 @@ def _offered(node: NodeSnapshot, resource: str) -> float:
 
 
 def _free(node: NodeSnapshot, resource: str) -> float:
+    # It is part of the capacity, yet nothing can start on it now.
     if not node.ready or node.unschedulable:
         return 0.0
     if resource in node.devices:

@@ -194,6 +194,7 @@ def shown_now(cluster_id: int, targets: Collection[Target]) -> dict[Target, Obse
     for target in targets:
         own = by_place[KINDS[target.source], target.namespace, target.name]
         newest = max(own, key=lambda one: one.first, default=None)
+        # That a collection fell silent is noted late: only what is older than that is certain.
         known = [] if COLLECTIONS[target.source] & unheard else [until - SETTLING]
         if newest is not None:
             # Its last change was seen, whatever became of the collection since.

@@ -87,6 +87,7 @@ def evidence_ahead(ref: QuotaRef, *, team: str | None, by: Actor, now: datetime)
     known = known_quota(ref, at=now, visibility=by.visibility)
     asking = team_asking(known, team, at=now)
     check_create(by, asking.pk)
+    # Never saved: evidence is gathered for a request, and the form has none yet.
     about = ChangeRequest(**known.columns, team=asking, tiers=list(known.seen.tiers))
     return known_of_team(about, now=now).evidence
 
@@ -103,6 +104,7 @@ def _teams(row: QuotaRow, by: Actor) -> tuple[str, ...]:
     if by.user is None:
         raise NotAllowed("The portal itself requests nothing.")
     if by.person is not None and by.person.admin:
+        # Nobody leads or speaks for the built-in team of unassigned namespaces.
         return tuple(teams.filter(builtin=False).values_list("name", flat=True))
     names = tuple(teams.filter(pk__in=teams_led_by(by.user)).values_list("name", flat=True))
     if not names:
@@ -131,6 +133,7 @@ def _of(
     request: ChangeRequest, by: Actor, now: datetime, clients: ClusterClients | None
 ) -> Outlook:
     impact = impact_of(request, now=now, clients=clients)
+    # In memory alone: evidence is of the tiers that this preview reaches, as at submission.
     request.tiers = list(impact.preview.tiers)
     known = known_of_team(request, now=now)
     return Outlook(

@@ -259,7 +259,7 @@ def _tried(writer: QuotaWriter, target: Target, before: Quantity, after: Quantit
     version = served_version(writer, target)
     answer, live = ask_for(writer, read_request(target, version), target)
     read = meaning(answer, ServerStep.READ)
-    if is_gone(answer) or read.then is not AfterAnswer.GO_ON:
+    if read.then is not AfterAnswer.GO_ON:
         return DryRunResult(dry_run=f"No dry run: {said_once(read)}", dry_run_detail=read.detail)
     found = _examined(target, live, before, after)
     if found.dry_run_passed is False:
@@ -310,6 +310,7 @@ def _replaced(item: Any, steps: Sequence[str], value: str) -> Any:
         place = int(name)
         return [_replaced(one, steps[1:], value) if n == place else one
                 for n, one in enumerate(item)]  # fmt: skip
+    # Copies all the way down: the object as it was read is still needed.
     return {**item, name: _replaced(item[name], steps[1:], value)}
 
 

@@ -68,12 +68,12 @@ def apply_blockers(
 
 
 def _unconfirmed(execution: Execution, target: Target, live: Object) -> OtherOwner | None:
-    """Return an owner of the limit that no admin agreed to take it over from.
+    """Return an owner of the limit from whom no admin agreed to take it over.
 
-    A change is reverted even if another writer set the same amount meanwhile, or, in a
-    ClusterQueue, another of its cells, which to the API server are one field. Only a tool that
-    insists on the limit blocks it. After the patch has left, a later writer may have undone it, and
-    is never overwritten.
+    A revert is lenient: it goes on if another writer set the same amount meanwhile, or another cell
+    of the ClusterQueue, for to the API server all its cells are one field. Only a tool that insists
+    on the limit blocks it. Once the patch has left there is no leniency: a later writer may have
+    undone it, and is never overwritten.
     """
     lenient = (
         execution.order == Execution.REVERT and ApplyStage(execution.mark) is not ApplyStage.SENDING

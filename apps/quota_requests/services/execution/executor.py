@@ -124,6 +124,7 @@ def carry_out(
     execution = claim(execution_id, clock())
     if execution is None:
         return ""
+    # A piece of the lease tells in the audit which of several workers it was.
     by = portal(f"{origin} {execution.lease[:8]}")
     try:
         # The lease is committed before any call: a second worker leaves at once.
@@ -146,6 +147,7 @@ def _keep(worker: _Worker, **values: Any) -> None:
 
 
 def _work(worker: _Worker) -> str:
+    # A cluster whose answers alternate would keep this worker, and its lease, for ever.
     for _ in range(_MOST_TURNS):
         decision = _turn(worker)
         if decision.do in ENDS:
@@ -344,6 +346,7 @@ def _wait(worker: _Worker, sentence: str) -> str:
     """Give the lease back until it is worth another try: after failures later and later."""
     execution = worker.execution
     at = worker.wait_until or _later(worker, _pause(execution))
+    # Not `_keep`, which would renew the lease that is given back here.
     store(execution, sentence=sentence, next_at=at, lease_until=None)
     return NextStep.WAIT.value
 

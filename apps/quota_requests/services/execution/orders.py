@@ -95,6 +95,7 @@ def revert(
         if not by_commit and not is_written_to(request.cluster):
             raise TransitionDenied(why_not(request.cluster))
         file = _file(request, back, made) if by_commit else None
+        # Owners that were confirmed for the raise are not asked about again on its way back.
         execution = _write(step, Execution.REVERT, file, last.confirmed, back.text)
         request.outcome = ""
         _tell(execution)
@@ -211,6 +212,7 @@ def _write(
 def _tell(execution: Execution) -> None:
     if execution.mode == Execution.DIRECT:
         pk = execution.pk
+        # A worker must not look before the row is there. Robust: without a broker beat finds it.
         transaction.on_commit(lambda: _send(pk), robust=True)
 
 
