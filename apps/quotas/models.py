@@ -97,6 +97,7 @@ class QuotaKeyHour(models.Model):
     teams use. Written by `quotas.services` only.
     """
 
+    # Rows are many: no constraint, and no index of its own, as the unique one begins with the key.
     key = models.ForeignKey(
         QuotaKey, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
     )
@@ -119,6 +120,8 @@ class QuotaKeyHour(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["key", "hour", "team"], name="quota_key_hour_of_team"),
             models.UniqueConstraint(
+                # NULL equals no NULL in SQL: the constraint above would let a queue of several
+                # have two rows.
                 fields=["key", "hour"],
                 condition=Q(team__isnull=True),
                 name="quota_key_hour_of_several",

@@ -160,9 +160,9 @@ def kueue_use(
 ) -> QueueUse:
     """Return what Kueue's Workloads took of their queues, and what their pods held.
 
-    A Workload takes its quota from its reservation until it is gone. What it held before the
-    reservation that it has now, or before it lost it, is known by its pods alone, where the queue
-    has one flavor of the resource. `local` maps (namespace, LocalQueue) to the ClusterQueue.
+    A Workload takes its quota from its reservation until it is gone. Use before its present
+    reservation, or before it lost one, is known only from its pods, and only where the queue has
+    one flavor of the resource. `local` maps (namespace, LocalQueue) to the ClusterQueue.
     """
     use = QueueUse()
     for one in workloads:
@@ -295,9 +295,10 @@ def _reserved_since(body: WorkloadSnapshot) -> float | None:
 
 
 def _parts(body: WorkloadSnapshot, queue: ClusterQueueSnapshot) -> dict[str, list[_FlavorRequest]]:
-    """Return resource → what pod sets ask of it by flavor and pod; one of unknown flavor is out.
+    """Return resource → what pod sets ask of it, by flavor and amount per pod.
 
-    A pod set's flavor is that of its admission, else the queue's only one.
+    A pod set's flavor is that of its admission, else the queue's only one. Pod sets whose flavor is
+    not known are left out.
     """
     offered: dict[str, set[str]] = defaultdict(set)
     for quota in queue.quotas:

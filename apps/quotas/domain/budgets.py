@@ -69,10 +69,10 @@ class DayUse(NamedTuple):
 class BudgetUsage:
     """What is known at `at`, the end of the last closed hour.
 
-    `used` since the period's start, in so many known `hours` of it (None: in all until `at`): hours
-    that were not collected are not zero use. `last_day` and `last_week` fell into the 24 and 168
-    hours before `at` (the period's start or not), with the hours of them that are closed; `days`
-    are the whole local days that make the team's weekday pattern, some weeks of them.
+    `used` is since the period's start, in its known `hours` (None: all until `at`): hours that were
+    not collected are not zero use. `last_day` and `last_week` are of the 24 and 168 hours before
+    `at`, even from before the period, with the number of them that are closed. `days` are the whole
+    local days of some weeks, which make the team's weekday pattern.
     """
 
     at: datetime
@@ -88,9 +88,9 @@ class Burn:
     """Rates against a linear pace, 1.0 landing exactly on the budget; None where unknown.
 
     `exhausted_at` is None where that is after the period, or nothing is used. `exhausted_at_late`
-    is None where it may last; early ≤ exhausted_at ≤ late where they are there. `known_hours` are
-    those of the period that `burn_rate` rests on, `last_day` and `last_week` what the other rates
-    rest on.
+    is None where the budget may last; early ≤ exhausted_at ≤ late where these are known.
+    `burn_rate` is of the `known_hours` of the period, the other rates are of `last_day` and
+    `last_week`.
     """
 
     burn_rate: float | None
@@ -272,13 +272,13 @@ class ClusterHours:
 
     @property
     def there_since(self) -> datetime | None:
-        """The first hour of it that anybody knows or was to know."""
+        """Its first hour that is known or was to be collected."""
         return self.first if self.begun is None else self.begun
 
     def expected(self, window: Window, *, from_start: bool = False) -> int:
-        """Return how many whole hours of a window it was there: to be known, if all went well.
+        """Return the whole hours of a window in which it existed, and which should be known.
 
-        `from_start`: it was there before anything was collected, for all that anybody knows.
+        `from_start`: it is taken to have existed before anything was collected.
         """
         begun = self.there_since
         if begun is None:
@@ -415,8 +415,8 @@ def spent_of(
     """Return the amount of `hours`, scaled up from the known hours of each cluster.
 
     A cluster that lags is taken to go on at the pace of its known hours. One that joined meanwhile
-    counts for the hours that it was `there` (default: all). Where every cluster joined, the span is
-    that of the first. A retired cluster, which is not in `known`, counts as it was.
+    counts for the hours in which it was `there` (default: all). Where all joined meanwhile, the
+    span is that of the first. A retired cluster, which is not in `known`, counts as it was.
     """
     if not any(known.values()):
         return NOTHING
@@ -433,9 +433,9 @@ def spent_of(
 def _recent_pace(
     one: Allowance, spending: Spending, known: KnownHours, at: datetime
 ) -> tuple[SpentAmount, SpentAmount]:
-    """Return what the last day and week before the end of what is known came to.
+    """Return the use in the last day and week before the end of the known hours.
 
-    Nothing where that ended so long ago that no hour of the day, or week, before `at` is known.
+    Nothing where they ended so long ago that no hour of the day, or week, before `at` is known.
     """
     day, week = NOTHING, NOTHING
     unknown = (at - known.end) / _HOUR

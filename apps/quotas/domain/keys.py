@@ -249,7 +249,7 @@ def headroom(
     """Return how many units of a GPU resource (or device class) a namespace's quotas leave.
 
     All quotas that match must let a request in, so it is the least of what each leaves; None
-    where none limits it. Of equal ones the first by name is told.
+    where none limits it. Of equal ones the first by name is returned.
     """
     sure: list[Headroom] = []
     perhaps: list[float] = []

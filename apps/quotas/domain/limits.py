@@ -80,6 +80,7 @@ def kueue_limits(seen: Sequence[ObservedObject]) -> list[QueueLimit]:
     found = []
     for name, body in queues.by_name.items():
         used, reserved = _by_cell(body.used), _by_cell(body.reserved)
+        # Once for each resource: `rooms` tells those of all its flavors.
         for resource in dict.fromkeys(quota.resource for quota in body.quotas):
             ceilings = {room.flavor: room.most for room in queues.rooms(name, resource)}
             for quota in body.quotas:
@@ -94,6 +95,7 @@ def kueue_limits(seen: Sequence[ObservedObject]) -> list[QueueLimit]:
                         resource=resource,
                         hard=quota.nominal,
                         ceiling=ceilings[quota.flavor],
+                        # A cell that the status does not name is not known to be unused.
                         used=use.total if use else None,
                         reserved=kept.total if kept else None,
                         borrowed=use.borrowed if use else None,
@@ -174,8 +176,8 @@ def seen_intervals(
 ) -> dict[QuotaRef, KeyIntervals]:
     """Return the GPU keys of quotas and queues by id, cut to start..end; the oldest interval first.
 
-    `seen` has an observed object for each setting. Of two that claim one time, as when a quota was
-    made again before it was seen to go, the later holds.
+    `seen` has an observed object for each setting. Where two overlap, as when a quota was made
+    again before it was seen to go, the later holds.
     """
     found: dict[QuotaRef, KeyIntervals] = {}
     # A quota that is made again has a new uid; the old one may be seen to go later.
@@ -185,6 +187,8 @@ def seen_intervals(
             continue
         for known, interval in _intervals_of(one, span, named):
             key = found.setdefault(known.id, known)
+            # The newest setting says whether the key limits anything: scopes may have changed
+            # since.
             key.effective = known.effective
             _append_interval(key.intervals, interval)
     return found
@@ -280,11 +284,12 @@ def queue_key(one: QueueSlot) -> QuotaRef:
 def _nearest_scopes(intervals: Sequence[LimitInterval], slot: float) -> tuple[QuotaScope, ...]:
     if not intervals:
         return ()
+    # 0 within an interval, else the time to the nearer of its ends.
     return min(intervals, key=lambda s: max(s.start - slot, slot - s.end, 0.0)).scopes
 
 
 def _append_interval(intervals: list[LimitInterval], interval: LimitInterval) -> None:
-    """Add an interval that begins no sooner than those there; what it covers of them is its own."""
+    """Add an interval that begins no sooner than the others; where they overlap, it holds."""
     # Overlaps would count the key twice in the same hour.
     if intervals and intervals[-1].end > interval.start:
         last = intervals.pop()
@@ -296,6 +301,7 @@ def _append_interval(intervals: list[LimitInterval], interval: LimitInterval) ->
 
 
 def _put_interval(intervals: list[LimitInterval], interval: LimitInterval) -> None:
+    # What series show takes the place of what was observed: two at once would count the key twice.
     cut = []
     for one in intervals:
         if one.end <= interval.start or one.start >= interval.end:

@@ -64,6 +64,7 @@ class _Level:
 
     def at(self, time: float) -> float:
         place = bisect_right(self.times, time)
+        # Floats that come and go leave crumbs, which would look like changes.
         return round(self.totals[place - 1], 9) if place else 0.0
 
     def between(self, start: float, end: float) -> Sequence[float]:
@@ -96,9 +97,10 @@ _Part = list[tuple[float, float | None]]
 
 
 def _exact(hour: UsageStep, mean: float | None, level: _Level, *, whole: bool = False) -> _Part:
-    """Return how an amount went within the hour; its mean where the spans say another sum.
+    """Return how an amount changed within the hour; its mean where the spans give another sum.
 
-    Of `whole` amounts, as limits are, a broken mean says that it changed: the highest stands then.
+    A fraction as the mean of `whole` amounts, such as limits, shows that they changed: then the
+    mean is rounded up.
     """
     first, last = hour.start.timestamp(), hour.end.timestamp()
     if mean is None:
@@ -109,8 +111,10 @@ def _exact(hour: UsageStep, mean: float | None, level: _Level, *, whole: bool = 
     total = sum(
         amount * (end - start) for amount, start, end in zip(amounts, edges, ends, strict=True)
     )
+    # Each edge may be late or early, and moves at most the largest amount for that long.
     slack = _SLACK_SECONDS * max([1.0, *amounts]) * len(edges)
     if abs(total - mean * (last - first)) > slack:
+        # Less a crumb, so that a mean of 8.0000000001 is a limit of 8 and not of 9.
         return [(first, ceil(mean - _SAME) if whole else mean)]
     return list(zip(edges, amounts, strict=True))
 

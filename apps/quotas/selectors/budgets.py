@@ -149,11 +149,12 @@ class GpuHours:
     ) -> Spending:
         """Return what was spent up to `end`, of each local day since one. Two queries.
 
-        Without `days_since`, between the starts of periods; of what is used up the days, for they
-        tell when, which is a query more.
+        Without `days_since`, from the start of each period to the next; budgets that are used up
+        also by day, which tells when, and takes a query more.
         """
         if days_since is None:
             starts = tuple(sorted({day_of(one.window.start, zone) for one in allowances}))
+            # Both in one round trip: this is part of pages that show many teams.
             read_batch(*self._queries(starts, end))
         days = self._by_period(allowances, zone) if days_since is None else self._by_day(days_since)
         spending = Spending(days, defaultdict(dict), defaultdict(dict))
@@ -174,8 +175,9 @@ class GpuHours:
     def _by_period(self, allowances: Sequence[Allowance], zone: ZoneInfo) -> DaySpending:
         """Return GPU-hours from the start of a period to that of the next, as of their first day.
 
-        What began with any of them sums to the same. What is used up is found by month, and in
-        the month by day: its end is that of the days. Three queries, at most.
+        Sums from any of these starts are those of the days. Where a budget is used up, its periods
+        are read by month, and the month of its end by day, so that the end is exact. Three queries,
+        at most.
         """
         starts = sorted({day_of(one.window.start, zone) for one in allowances})
         days = self._between(starts, self.own)
@@ -186,6 +188,7 @@ class GpuHours:
         starts = sorted(
             {*starts, *_months(starts[0], max(day_of(one.window.end, zone) for one in used_up))}
         )
+        # Of these teams alone: all others keep their coarse sums, which are enough.
         days |= self._between(starts, [pk for pk, name in self.names.items() if name in own])
         wanted: dict[date, set[BudgetKey]] = defaultdict(set)
         for one in used_up:
@@ -211,11 +214,13 @@ class GpuHours:
         ends: Mapping[date, date],
     ) -> None:
         """Put the days of some parts, by their first day, in the place of their sums."""
+        # Where nothing is wanted this matches nothing; an empty Q would match every row.
         condition = Q(pk__in=())
         for start, budget_keys in wanted.items():
             ids = [pk for pk, name in self.names.items() if (name, GPU_HOURS) in budget_keys]
             condition |= Q(day__gte=start, day__lt=ends[start], team_id__in=ids)
             for budget_key in budget_keys:
+                # The sum goes as its days come: both together would count twice.
                 del days[budget_key][start]
         rows = TeamDay.objects.filter(condition, cluster_id__in=list(self.clusters)).order_by()
         for pk, day, amount in rows.values_list("team_id", "day").annotate(n=Sum("allocated")):
@@ -246,6 +251,7 @@ def _spent_between(
 ) -> QuerySet[TeamDay, Any]:
     """Return by team what was allocated from each of these days to the next."""
     parts = {
+        # `default`, for a sum of no rows is NULL.
         f"part_{n}": Sum("allocated", filter=Q(day__gte=start, day__lt=end), default=0)
         for n, (start, end) in enumerate(pairwise([*starts, date.max]))
     }
@@ -276,6 +282,7 @@ def _day_used_up(one: Allowance, days: DaySpending, zone: ZoneInfo) -> tuple[dat
 def _months(start: date, end: date) -> Iterator[date]:
     """Yield the first days of the months that begin after `start` and before `end`."""
     month = start
+    # 32 days after the first of a month always lie in the next one.
     while (month := (month.replace(day=1) + timedelta(days=32)).replace(day=1)) < end:
         yield month
 
@@ -379,6 +386,7 @@ def money_allowances(
     return [
         Allowance(
             *(row.team.name, row.period, period_at(row.period, at, zone), row.currency),
+            # The float serves rates; shown is the exact amount.
             *(float(row.money), row.money),
         )
         for row in _budgets(at, None if team is None else [team])
@@ -397,11 +405,11 @@ def known_hours(
 ) -> KnownHours | None:
     """Return which hours before `at` are known; None while there are none. Three queries.
 
-    `last` is what `last_hour` reads of the same rows. Without `pattern` no whole days are told,
+    `last` is what `last_hour` reads of the same rows. Without `pattern` there are no whole days,
     which takes a query less.
 
-    `rows` have a cluster and an hour each: of what was collected, or priced. Up to when anything
-    is known says any cluster, and so does how much is; until when all is, the active ones.
+    `rows` have a cluster and an hour each: of what was collected, or priced. Any cluster counts for
+    how much is known and up to when; only active ones for until when all is.
     """
     # The hour that runs is not closed: its facts would make the pace look slow.
     rows = rows.filter(hour__lte=at - _HOUR)
@@ -432,8 +440,8 @@ def _cluster_hours(
 ) -> tuple[dict[str, ClusterHours], dict[str, ClusterHours]]:
     """Return the known hours of each active and each retired cluster, also where none is known.
 
-    A cluster was there from its first hour that was to be collected on, one that is retired until
-    its last; of one that was never to be nothing is expected. Two queries.
+    A cluster counts from its first hour to be collected on, a retired one until its last. Without
+    such an hour nothing is expected of it. Two queries.
     """
     since = {f"since_{n}": Count("pk", filter=Q(hour__gte=start)) for n, start in enumerate(starts)}
     counts = rows.order_by().values_list("cluster__name").annotate(
@@ -561,6 +569,7 @@ def _pattern_start(end: datetime, zone: ZoneInfo) -> datetime:
 
 def _budgets(at: datetime, teams: Collection[str] | None) -> Sequence[Budget]:
     """Return the budgets of active teams, or of some, that hold at `at`. One query."""
+    # Sorted, so that the same teams in another order are not read twice.
     return _budgets_at(at, None if teams is None else tuple(sorted(teams)))
 
 

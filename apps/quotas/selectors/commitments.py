@@ -49,6 +49,8 @@ def tier_capacities(now: datetime) -> Mapping[str, float]:
     rows = usage_rows(asked, visibility=EVERYTHING, zone=zone)
     told = known_hours(rows, asked, zone=zone, whole=True)
     for row, hours in zip(rows, told, strict=True):
+        # 0: claims alone give the tier out, and nobody watched them in that hour. None needs no
+        # watch.
         if row.amounts.capacity is not None and hours != 0:
             known[row.groups[Grouping.TIER]].append(row.amounts.capacity)
     return {tier: sum(amounts) / NANO / len(amounts) for tier, amounts in known.items()}
@@ -75,6 +77,7 @@ def tier_quotas(now: datetime, tier: str) -> Mapping[str, float]:
     weights = unit_weights(now).get(tier, {})
     found: dict[str, float] = defaultdict(float)
     for one in limits_of_tier(now, tier):
+        # A quota without limit promises no number of GPUs.
         if isfinite(one.hard):
             found[str(one.source)] += one.hard * weights.get(one.meaning.resource, 1.0)
     return dict(found)
@@ -92,5 +95,7 @@ def unit_weights(now: datetime) -> dict[str, dict[str, float]]:
         for resource in capacity:
             if tier := tier_of(resource, labels, rules):
                 own, weight = found[tier], unit_weight(resource, labels)
+                # Nodes of one tier may be split differently: the heaviest unit, so that no promise
+                # is too small.
                 own[resource] = max(own.get(resource, 0.0), weight)
     return found

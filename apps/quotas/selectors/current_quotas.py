@@ -159,6 +159,7 @@ def quota_detail(at: datetime, ref: QuotaRef, *, visibility: Visibility) -> Quot
     (row,) = _rows(state, state.shown)
     one = state.shown[0]
     if one.amounts:
+        # Means of an hour are made of no pods that could be listed.
         return QuotaDetail(row, is_mean=True)
     allocated, pending = _pods_of(state, one) if one.namespace else (_spans_of(state, one), ())
     left = _QuotaRoom(state, [one]).each(one) if one.quota is not None else ()
@@ -322,6 +323,7 @@ class _QuotaRoom:
     """What all quotas of a namespace leave of a resource, worked out once."""
 
     def __init__(self, state: QuotaState, page: Sequence[ObservedKey]) -> None:
+        # Every key at hand is of GPUs: together they name what the catalog would.
         named = frozenset(one.meaning.resource for one in state.there.keys)
         places = {(one.cluster_id, one.namespace) for one in page}
         quotas: dict[tuple[int, str], dict[str, NamedQuota]] = defaultdict(dict)
@@ -330,6 +332,7 @@ class _QuotaRoom:
                 limit = NamedQuota(one.name, one.quota.hard, one.quota.used, one.quota.scopes)
                 quotas[one.cluster_id, one.namespace][one.name] = limit
 
+        # Worked out once for each: of a long page many keys are of one namespace.
         @cache
         def left(place: tuple[int, str], resource: str, counting: Counting) -> float | None:
             found = headroom(

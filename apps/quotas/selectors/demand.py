@@ -135,6 +135,7 @@ def _pods_at(at: datetime) -> QuerySet[Any]:
 
 def _requesting(pods: QuerySet[Any]) -> QuerySet[Any]:
     return pods.annotate(  # type: ignore[no-any-return]
+        # As text: most pods ask for the same, and `amounts` reads each text once.
         requests_text=Cast("requests", TextField()),
         is_claim=Case(When(workload__kind=CLAIM_KIND, then=Value(1)), default=Value(0)),
         by_claim=Case(When(claims=[], then=Value(0)), default=Value(1)),
@@ -165,6 +166,7 @@ def pod_lives(at: datetime, clusters: Collection[int]) -> dict[int, PodLives]:
     )
     found: dict[int, PodLives] = defaultdict(PodLives)
     for cluster, namespace, kind, owner, name, text, created, bound, queue in rows:
+        # What has ended is not among these, so that none of them has an end.
         life = RequestLife(amounts(text), created, None, ((bound, None),))
         found[cluster].add((namespace, kind, owner), name, life, queue)
     return found
@@ -197,6 +199,7 @@ def blocked_in(
         counts__in=PENDING_COUNTS,
         counted__gt=0,
     )
+    # Most pending work is in no queue and refused by no quota: the database leaves it out.
     rows = rows.filter(Q(cause=Cause.QUOTA.value) | ~Q(episode__queue=""))
     times = rows.annotate(since=UnixSeconds("start"), until=UnixSeconds("end"))
     found: dict[int, BlockedWork] = defaultdict(BlockedWork)

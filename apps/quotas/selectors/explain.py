@@ -72,6 +72,7 @@ def explain_queue(figure: str, found: QuotaDetail) -> Explained:
         value=value,
         unit=FigureUnit.COUNT,
         formula=formula,
+        # Only those that the formula names: whoever reads it works it out from these.
         inputs=[one for one in _queue_inputs(row, found.lent) if one.name in formula],
         columns=(
             RowColumn("name", "Queue or cohort"),
@@ -100,6 +101,8 @@ def _borrowed_formula(row: QuotaRow) -> str:
 def _queue_inputs(row: QuotaRow, lent: Sequence[QuotaUnits]) -> list[FigureInput]:
     own = sum(one.units for one in lent if one.name == row.name)
     return [
+        # What the queue itself lends is among the units of the pool: as a part of `hard` it counts
+        # twice.
         FigureInput("kept", "nominal quota, not lent", row.hard - own, FigureUnit.COUNT),
         FigureInput("borrowing_limit", "borrowing limit", row.borrowing_limit, FigureUnit.COUNT),
         FigureInput("hard", "nominal quota", row.hard, FigureUnit.COUNT),
@@ -160,6 +163,7 @@ def explain_budget(
     if row is None:
         return None
     points = [(point.at, point.used) for point in row.points]
+    # Points are running sums: each row shows what it adds to the one before.
     before = [0.0, *(amount for _, amount in points)]
     return replace(
         explain_burn(figure, row),
@@ -181,6 +185,7 @@ def explain_burn(figure: str, row: BurnRow, *, currency: str = "") -> Explained:
     of, unit = _BUDGET[figure], FigureUnit.MONEY if currency else FigureUnit.GPU_HOURS
     value, formula = _budget_value(figure, row), of.formula
     if figure == "budget_hours_left" and row.used >= row.allowance:
+        # By the pace it would come to hours before now.
         formula = "max(0, budget - used)"
     return Explained(
         figure=figure,
@@ -356,6 +361,7 @@ def explain_team_quota(
             RowColumn("held", "Allocated", FigureUnit.COUNT),
             RowColumn("suppressed", "Blocked", FigureUnit.COUNT),
         ),
+        # Who does not see the team gets one row, of the sum: the formula comes out all the same.
         rows=rows or [together],
         origin="" if shares else "Quotas of other teams are shown as their sum.",
         nothing="" if value is not None else "The amount of one of these quotas is not known.",
@@ -369,8 +375,10 @@ def _explain_amount(figure: str, found: QuotaDetail) -> Explained:
     if found.is_mean:
         formula, parts = _MEAN, ()
     elif row.used is None:
+        # The quota does not say what is used, so nothing caps the sum of its pods.
         formula = "sum(units)"
     elif of.field == "pending" and (found.claims or not row.namespace):
+        # Claims without a device, and work of a queue, are no pods: what is left over is theirs.
         formula = _ALONGSIDE
     given = (
         FigureInput("used", "used", row.used, FigureUnit.COUNT, "quota_used"),
@@ -439,6 +447,7 @@ def _explain_quota_hours(
 def _explain_hours_left(
     row: QuotaRow, hours: Sequence[tuple[datetime, float, float]], at: datetime
 ) -> Explained:
+    # From where the trend began: of late amounts that is when they were true.
     late = row.as_of if row.stale or row.from_series else None
     value = hours_between(late or at, row.exhausted_at)
     return Explained(

@@ -51,6 +51,7 @@ def trends(at: datetime, keys: Iterable[QuotaRef]) -> dict[QuotaRef, TrendSums]:
     """
     wanted = set(keys)
     rows = QuotaKey.objects.filter(
+        # Each name for itself, which finds too many: no SQL of both databases compares whole refs.
         cluster__name__in={key.cluster for key in wanted},
         name__in={key.name for key in wanted},
         namespace__in={key.namespace for key in wanted},
@@ -84,6 +85,7 @@ def trend_hours(at: datetime, key: QuotaRef) -> list[tuple[datetime, float, floa
 def _week_hours(at: datetime, ids: Any) -> Any:
     """Return the hours of the last seven days of keys with what is known of their use."""
     since = at - timedelta(days=DAYS_BACK)
+    # Hours from `at` and not from 1970: squares of such numbers would use up a float's digits.
     x = ExpressionWrapper(HourNumber("hour") - Value(at.timestamp() / 3600.0, _FLOAT), _FLOAT)
     y = ExpressionWrapper(F("used") * Value(3600.0, _FLOAT) / F("seconds"), _FLOAT)
     hours = QuotaKeyHour.objects.filter(
@@ -150,6 +152,7 @@ def held_but_unused(
     """
     summed = _unused_sums(window, filters, visibility)
     history = TierHistory.load()
+    # Windows are half-open: their end may be the start of other rules.
     rules, named = history.at(window.end_seconds - 1), named_by_tiers(history)
     idle = _idle(window, filters, visibility)
     set_as = _settings(window, [ref for ref, *_ in summed], named)

@@ -71,6 +71,7 @@ def key_steps(ref: QuotaRef, hours: Sequence[QuotaPoint]) -> list[UsageStep]:
     cluster = _cluster_named(ref.cluster)
     if cluster is None or not hours:
         return []
+    # In UTC: an hour later by a local clock is not an hour later where clocks change.
     starts = [point.period.astimezone(UTC) for point in hours]
     means = [
         UsageStep(start, start + _HOUR, one.hard, one.used, one.suppressed)
@@ -83,8 +84,8 @@ def key_steps(ref: QuotaRef, hours: Sequence[QuotaPoint]) -> list[UsageStep]:
 def peak_ratio(steps: Sequence[UsageStep]) -> float | None:
     """Return the most of a limit that was used for a second or longer; None where none is known.
 
-    Pods tell whole seconds and settings parts of them: a pod that a raise lets in seems to come
-    before it.
+    Times of pods are whole seconds, those of settings are not: a pod that a raise lets in may seem
+    to come before it.
     """
     ratios = (
         saturation_ratio(one.hard, one.used) for one in steps if one.end - one.start >= _SECOND
@@ -96,6 +97,7 @@ def _spans(cluster: int, window: Window, ref: QuotaRef) -> KeySpans:
     named = named_by_tiers(TierHistory.load())
     seen = settings_in(cluster, window)
     keys = seen_intervals(seen, window.start_seconds, window.end_seconds, named=named)
+    # Intervals are read of one cluster, and do not name it.
     key = keys.get(ref._replace(cluster=""))
     if key is None:
         return KeySpans()
@@ -103,6 +105,7 @@ def _spans(cluster: int, window: Window, ref: QuotaRef) -> KeySpans:
     found = blocked_in(window, local, clusters=[cluster]).get(cluster, BlockedWork())
     used: Iterable[UnitSpan] = ()
     if ref.namespace:
+        # Without spans, as of claims, the means of the hours stay.
         if key.effective and key.counting is Counting.REQUESTS:
             scopes = key.intervals[-1].scopes
             used = pod_spans(window, cluster, ref.namespace, key.resource, scopes)
@@ -175,6 +178,7 @@ def _counted_by_queue(
     owners = _top_controllers(cluster, [(one.namespace, body) for one, body, *_ in held])
     found: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
     for one, body, units, since in held:
+        # Several teams share a queue: the reader sees the work of their own.
         if visibility.sees(spans[one.namespace][0].team_id):
             named = (body.owner_kind or "Workload", body.owner or one.name)
             kind, name = owners.get((one.namespace, body.owner), named)
@@ -203,6 +207,7 @@ def _top_controllers(
     columns = ("workload__namespace__name", "name", "workload__kind", "workload__name")
     return {
         (space, name): (kind, owner)
+        # In order of creation, so that of two pods with one name the newer counts.
         for space, name, kind, owner in rows.order_by("created_at", "pk").values_list(*columns)
     }
 
@@ -225,10 +230,12 @@ def blocked_now(at: datetime, row: QuotaRow, *, visibility: Visibility) -> list[
             for one in same
             if one.cause == Cause.QUOTA.value
             and one.counts == Counts.SUPPRESSED.value
+            # A refusal that names no quota may be by any of them, by this one too.
             and row.name in (names_in(one.detail) or (row.name,))
         ]
-    cluster = Cluster.objects.filter(name=row.cluster).values_list("pk", flat=True).first()
-    local = local_queues(observed_objects(cluster or 0, (ObservedKind.LOCAL_QUEUE,)))
+    # No cluster has the id 0: then nothing is observed of it.
+    cluster = _cluster_named(row.cluster) or 0
+    local = local_queues(observed_objects(cluster, (ObservedKind.LOCAL_QUEUE,)))
     return [
         one
         for one in same

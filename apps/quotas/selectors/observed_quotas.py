@@ -123,7 +123,7 @@ def observed_until(clusters: Collection[int]) -> ObservedUntil:
 
 
 def _without_answers(watched: Mapping[int, datetime | None]) -> ObservedUntil:
-    """Return until when collections of clusters watched so long answered. One query."""
+    """Return until when each collection answered; `watched` is of whole clusters. One query."""
     found = {
         (pk, kind): end
         for pk, end in watched.items()
@@ -151,10 +151,10 @@ WATCH_ISSUES = BatchQuery(_watch_issues)
 class ObservedKey:
     """One key that is there. `limit` is set of queues, `quota` of ResourceQuotas.
 
-    `as_of` is the last confirmation, `stale` that this is not now. `amounts` are means of the last
-    summed hour (used, held, pending, `suppressed`) if the cluster is not watched, `as_of` its end;
-    `from_series` says so. A cluster without API access never has more: it is stale only where hours
-    are late.
+    `as_of` is the last confirmation, `stale` says that it is old. If the cluster is not watched,
+    `amounts` are means of the last summed hour (used, held, pending, `suppressed`), `as_of` is its
+    end, and `from_series` is True. A cluster without API access never has more: it is stale only
+    where hours are late.
     """
 
     cluster_id: int
@@ -217,6 +217,7 @@ def present_quotas(
     there = [one for one in active_clusters() if not clusters or one.name in clusters]
     found.clusters = {one.pk: one.name for one in there}
     watchable = {one.pk for one in there if one.kubernetes}
+    # Namespaces have the same few keys: each is worked out once.
     meaning = cache(lambda key, scopes: meaning_of(key, named=named, scopes=scopes))
     observed = _without_answers({one.pk: one.watched_until for one in there})
     for pk, seen in observed_in(list(found.clusters), _KINDS).items():
@@ -244,12 +245,13 @@ def _date(
     seen: Sequence[ObservedObject],
     observed: Mapping[tuple[int, ObservedKind], datetime],
 ) -> None:
-    """Say of keys that were seen until when they are observed for: by a change at the latest."""
+    """Set until when a cluster's keys are observed: their last change, or later the watch."""
     until: dict[str, datetime] = {}
     for kind, source in SOURCES.items():
         known = [from_seconds(one.changed) for one in seen if one.kind is kind]
         if (cluster, kind) in observed:
             known.append(observed[cluster, kind])
+        # A reading of an earlier time is not dated after it.
         until[source.value] = min(at, max(known, default=at))
     for one in keys:
         if one.cluster_id == cluster:
@@ -315,6 +317,8 @@ def _summed(
     seen = {one.ref: one for one in found.keys}
     with_objects = {one.cluster_id for one in found.keys}
     for pk, until, source, namespace, name, key, seconds, hard, *sums in _last_hours(clusters, at):
+        # Sums are quota-hours: as means of the time in which the quota was there they are units
+        # again.
         per = 3600.0 / seconds
         amounts = [None if n is None else n * per for n in sums]
         cluster = found.clusters[pk]
@@ -351,6 +355,7 @@ def _last_hours(clusters: Sequence[int], at: datetime) -> Iterator[tuple[Any, ..
         **{f"sum_{name}": _sum_known(name) for name in amounts}
     )  # fmt: skip
     for pk, hour, *rest in sums.order_by("key_id"):
+        # Clusters end at different hours, and the query takes any of these of each.
         if hours[pk] == hour:
             yield pk, hour + _HOUR, *rest
 
@@ -371,10 +376,11 @@ def _sum_known(name: str) -> Case:
 
 
 def _renew(one: ObservedKey, until: datetime, hard: float, amounts: Sequence[float | None]) -> None:
-    """Put to a quota that was seen what metrics show of a later hour, of which its use is known."""
+    """Update an observed quota by a later hour of metrics, if its use in that hour is known."""
     used = amounts[0]
     if one.quota is None or one.as_of is None or one.as_of >= until or used is None:
         return
+    # A copy, since the other keys of the quota hold the same snapshot.
     one.quota = replace(
         one.quota, hard={**one.quota.hard, one.key: hard}, used={**one.quota.used, one.key: used}
     )
@@ -406,6 +412,8 @@ def key_page(
 def _sort_key(one: ObservedKey, order: QuotaOrder) -> _SortKey:
     first = 0.0
     if order is QuotaOrder.FULLEST:
+        # The fullest first by a negative number, so that names still go upwards; unknown ones
+        # last.
         first = inf if one.saturation is None else -one.saturation
     return (first, one.cluster, one.namespace, one.source, one.name, one.key)
 
@@ -415,6 +423,7 @@ def _cursor_kind(order: QuotaOrder) -> str:
 
 
 def _cursor_values(key: _SortKey) -> list[str]:
+    # All digits of the float: a rounded place would repeat rows or skip them.
     return [repr(key[0]), *key[1:]]
 
 

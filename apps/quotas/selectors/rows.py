@@ -174,6 +174,7 @@ class QuotaRow:
             api_note="The hour ended at as_of.",
         ),
     ] = False
+    # For pages alone, as all that has no Column.
     team_count: int = 1
 
     @property
@@ -186,8 +187,8 @@ class QuotaSum:
     """What the ResourceQuotas of a team's namespaces allow of a resource, and what they count.
 
     Amounts are None where that of one quota is not known: the rest alone would be too little.
-    `as_of` is that of the quota that is longest not observed for; `stale` that one is not now,
-    `from_series` that one is known from series.
+    `as_of` is the oldest of its quotas'; `stale`: one of them is; `from_series`: one of them is
+    known from series.
     """
 
     team: Annotated[str, Column("Team")]
@@ -338,6 +339,7 @@ class BurnRow:
     period_start: Annotated[datetime, Column("From", off_page=True, shown_as="day")]
     period_end: Annotated[datetime, Column("Ends before", off_page=True, shown_as="day")]
     unit: Annotated[str, Column(help="gpu_hours, or a currency.")]
+    # No columns yet: GPU-hours are floats and money is exact, so that each subclass says which.
     allowance: float | Decimal
     used: float | Decimal
     burn_rate: Annotated[

@@ -52,6 +52,7 @@ def quota_shares(
     state.read_pods(own)
     total = _sum(state, team, resource, own)
     if not all(visibility.sees(span.team_id) for one in own for span in state.teams(one)):
+        # All or none: what is left out could be told from the sum and the rest.
         return total, []
     return total, [
         QuotaShare(
@@ -80,6 +81,8 @@ def _sums(state: QuotaState, least: Iterable[ObservedKey]) -> list[QuotaSum]:
     groups: dict[tuple[str, str, Counting], list[ObservedKey]] = defaultdict(list)
     for one in least:
         team = state.team(one) or UNASSIGNED
+        # Claims of a device class and requests of a resource may share a name, and are never added
+        # up.
         groups[team, one.meaning.resource, one.meaning.counting].append(one)
     return [
         _sum(state, team, resource, rows) for (team, resource, _), rows in sorted(groups.items())

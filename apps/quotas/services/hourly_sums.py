@@ -113,7 +113,7 @@ def read_inputs(
 ) -> QuotaInputs:
     """Return the inputs of a window of at most a day.
 
-    The source is asked only where somebody did not watch all of it; raises what it raises.
+    The source is asked only where the watch has gaps; raises what it raises.
     Seven queries.
     """
     start, end = window.start_seconds, window.end_seconds
@@ -308,10 +308,9 @@ def roll_window(
 def roll_hours(*, now: datetime, source: MetricsSource | None = None) -> int:
     """Sum the hours that are due, newest first; return how many.
 
-    Those are the hours that were collected and not summed since, and those of whose pods another
-    hour told something else since.
-    Some days of each cluster at a time. A cluster whose source does not answer, or whose hours
-    cannot be summed, is left for the next time and keeps no other from it.
+    An hour is due if it was collected since it was summed, or if a later hour changed what is known
+    of its pods. Some days of each cluster at a time. A cluster whose source does not answer, or
+    whose hours cannot be summed, is left for the next time and does not stop the others.
     """
     rolled = 0
     for cluster_id in (
@@ -476,7 +475,7 @@ def _fill_queue_part(
 
 
 def _fill_shown(filled: KeyHour, key: KeyIntervals, hour: Window, inputs: QuotaInputs) -> None:
-    """Put to a queue what Kueue's series show in every slot of the hour: reserved, and pending."""
+    """Fill a queue's hour from Kueue's series, reserved and pending, where they have every slot."""
     # A mean over some of the slots would pass for one of the hour: all or none.
     used = inputs.shown_used.get(key.id, {})
     pending = inputs.shown_pending.get((key.id.name, key.resource), {})
