@@ -134,6 +134,7 @@ class ApiToken(models.Model):
 
     user = models.ForeignKey("accounts.User", on_delete=models.CASCADE, related_name="tokens")
     name = models.CharField(max_length=80)
+    # Unique, which is its index: each request to the API looks for one.
     digest = models.CharField(max_length=64, unique=True)
     ending = models.CharField(max_length=4)
     scopes = models.CharField(max_length=24)
@@ -164,6 +165,7 @@ class AuditEntry(models.Model):
     JSON; empty for nothing), so that no database can write them differently.
     """
 
+    # The key, so that two entries of one number collide whatever lock was missed.
     number = models.PositiveBigIntegerField(primary_key=True)
     at = models.CharField(max_length=32)
     actor = models.CharField(max_length=150)

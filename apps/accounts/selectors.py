@@ -42,7 +42,7 @@ class Bearer:
     `refused` is `revoked`, `expired`, `unobserved` or `reserved` for a token that is not good, else
     empty; the caller checks whether the account is active. `reserved`: the person has a name of the
     portal itself, and would be taken for it in the audit. `unobserved`: the sign-in provider has
-    not confirmed the person for so long that they may have left, of which the portal is not told.
+    not confirmed the person for so long that they may have left; the portal is not told of that.
     `scopes` never exceed what the person may do now, whatever the token was made for. `unnoted`:
     its use in this minute is not stored yet.
     """
@@ -79,6 +79,7 @@ LEADS = BatchQuery(_leads)
 def all_teams() -> Sequence[Team]:
     """Return every team there ever was, by name. One query."""
     alias = Team.objects.db
+    # By hand, since rows of a batch are plain values and no objects of the mapper.
     return [Team.from_db(alias, _TEAM_COLUMNS, row) for row in TEAMS.rows()]
 
 
@@ -103,10 +104,11 @@ def bearer_of(key: str, *, now: datetime) -> Bearer | None:
     What else the person's row holds is read when it is asked for. One query.
     """
     minute = now.replace(second=0, microsecond=0)
-    issuer, observed_since = _vouching(now)
+    issuer, confirmed_since = _confirmed_since(now)
+    # Raw SQL adapts no times, and SQLite compares them as texts of one form.
     adapt = connection.ops.adapt_datetimefield_value
     digest = hashlib.sha256(key.encode()).hexdigest()
-    given = [adapt(now), issuer, adapt(observed_since), adapt(minute), digest]
+    given = [adapt(now), issuer, adapt(confirmed_since), adapt(minute), digest]
     row: Any = next(iter(User.objects.raw(_BEARER, given)), None)
     if row is None:
         return None
@@ -114,14 +116,15 @@ def bearer_of(key: str, *, now: datetime) -> Bearer | None:
     return Bearer(
         person=row,
         token_id=row.token_id,
+        # The role may have changed since the token was made.
         scopes=scopes if can_administer(row) else scopes - {TokenScope.DECIDE},
         refused=row.token_refused or ("reserved" if is_reserved(row.username) else ""),
         unnoted=bool(row.token_use_unnoted),
     )
 
 
-def _vouching(now: datetime) -> tuple[str, datetime]:
-    """Return the sign-in provider, and since when it must have observed for who comes by it."""
+def _confirmed_since(now: datetime) -> tuple[str, datetime]:
+    """Return the sign-in provider, and since when it must have confirmed people for tokens."""
     known = settings.SINGLE_SIGN_ON
     if known is None:
         return "", now
@@ -172,7 +175,7 @@ class MembershipRow:
 
     @property
     def can_be_taken(self) -> bool:
-        """Whether nothing gives it any more but what is kept here."""
+        """Whether an administrator can take it: neither the catalog nor a group gives it now."""
         return self.source == "portal" or (self.source == "catalog" and not self.lead)
 
 
@@ -264,6 +267,7 @@ def _person_row(user: Any, places: tuple[MembershipRow, ...]) -> PersonRow:
         pk=user.pk,
         username=user.username,
         email=user.email,
+        # Whom `createsuperuser` made administers everything, whatever the column says.
         role=Role.ADMIN.value if user.is_superuser else user.role,
         role_from="createsuperuser" if user.is_superuser else given_by,
         places=places,

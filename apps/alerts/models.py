@@ -58,7 +58,7 @@ class Channel(models.Model):
 
 
 class AlertState(models.Model):
-    """The level that a subject stands at, and what was last said of it; see `thresholds.judge`.
+    """The level that a subject stands at, and what was last said of it; see `alerts.judge`.
 
     `level` null: it stands at none, and is remembered for what was said a short while ago.
     """
@@ -82,8 +82,8 @@ class AlertState(models.Model):
 class SourceCursor(models.Model):
     """The lock of a kind or source of alerts while it runs; `position` is how far it read.
 
-    That of FIRST_ROUND is the time of the first round, in seconds; that of HISTORY the last alert
-    of what stood then.
+    For FIRST_ROUND it is the time of the first round, in Unix seconds; for HISTORY the last alert
+    about what stood before that round.
     """
 
     FIRST_ROUND, HISTORY = "first round", "history"

@@ -42,6 +42,7 @@ def hearing(channel: Channel) -> Callable[[Alert], bool]:
     """
     owner = channel.owner
     if owner is not None:
+        # Who is switched off hears nothing, though their channels stay as they are.
         seen = visibility_of(owner) if owner.is_active else None
         return lambda alert: seen is not None and _sees(seen, alert, owner)
     if channel.team_id is not None:

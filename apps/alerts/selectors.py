@@ -137,8 +137,8 @@ class AlertGroup:
 def unread_count(user: User, *, visibility: Visibility) -> int:
     """Return of how many subjects a person has not read all; MOST_UNREAD + 1 where more.
 
-    However often something was said, it is one. What stood before the portal first looked is
-    none. One query.
+    A subject counts once, however often it was said, and not at all if it stood before the portal
+    first looked. One query.
     """
     return len(UNREAD.rows(user.pk, visibility))
 
@@ -153,8 +153,10 @@ def _unread_subjects(user_id: int, visibility: Visibility) -> QuerySet[Alert, tu
         seen_alerts(visibility),
         ~Exists(of_subject),
         _is_news(),
+        # Without a marker the bound is NULL, and no comparison with it is true.
         pk__gt=Coalesce(Subquery(of_all), 0),
     )
+    # One more than is counted, to tell that there are more.
     return unread.order_by().values_list("kind", "subject").distinct()[: MOST_UNREAD + 1]
 
 
@@ -163,8 +165,8 @@ UNREAD = BatchQuery(_unread_subjects)
 
 def _is_news() -> Q:
     """Return the condition of alerts that are news: urgent, an event, or of after the history."""
-    turn = SourceCursor.objects.filter(pk=SourceCursor.HISTORY).values("position")[:1]
-    history = Coalesce(Subquery(turn), 0)
+    cursor = SourceCursor.objects.filter(pk=SourceCursor.HISTORY).values("position")[:1]
+    history = Coalesce(Subquery(cursor), 0)
     standing = [kind.value for kind in LASTING_KINDS]
     return Q(urgent=True) | ~Q(kind__in=standing) | Q(pk__gt=history)
 

@@ -9,9 +9,9 @@ from django.http import HttpRequest
 def client_address(request: HttpRequest) -> str | None:
     """Return the address that a request comes from; None when there is none.
 
-    Each proxy adds the address that it sees to X-Forwarded-For. Behind N trusted ones that of the
-    client is the Nth from the end; all before it is what the client says of itself. A shorter list
-    came past some of them: its first address is then the nearest that a trusted proxy wrote.
+    Each proxy adds the address that it sees to X-Forwarded-For. Behind N trusted proxies the
+    client's address is the Nth from the end; the client itself may have written everything before
+    it. A shorter list passed fewer of them: then a trusted proxy wrote its first address.
     """
     if settings.TRUSTED_PROXIES:
         hops = request.headers.get("X-Forwarded-For", "").split(",")
@@ -24,14 +24,16 @@ def client_address(request: HttpRequest) -> str | None:
 def _address(text: str) -> str | None:
     """Return an address without port and brackets as the database takes it; None for none.
 
-    One of version 4 that was written as one of version 6 is one of version 4.
+    An IPv4 address that is written as IPv6 is returned as IPv4.
     """
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]
+    # Before a port stands one colon; an address of version 6 has several.
     elif text.count(":") == 1:
         text = text.partition(":")[0]
     try:
+        # A zone, as in fe80::1%eth0, names an interface of the machine that wrote it.
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
         return None

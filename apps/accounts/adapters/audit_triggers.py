@@ -56,6 +56,7 @@ _POSTGRESQL: Final = (
     """
     CREATE TRIGGER audit_entry_kept BEFORE UPDATE OR DELETE ON accounts_auditentry
     FOR EACH ROW EXECUTE FUNCTION gpuportal_audit_refused()""",
+    # TRUNCATE asks no trigger of rows, so that it needs one of its own.
     """
     CREATE TRIGGER audit_entry_whole BEFORE TRUNCATE ON accounts_auditentry
     FOR EACH STATEMENT EXECUTE FUNCTION gpuportal_audit_refused()""",
@@ -74,6 +75,7 @@ _POSTGRESQL: Final = (
 
 def forwards(apps: Apps | None, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """Put the triggers there."""
+    # Dropped first, so that a changed trigger takes the place of the one that is there.
     backwards(apps, schema_editor)
     sqlite = schema_editor.connection.vendor == "sqlite"
     for statement in _SQLITE.values() if sqlite else _POSTGRESQL:

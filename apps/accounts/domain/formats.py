@@ -12,6 +12,7 @@ _UTC = ZoneInfo("UTC")
 
 def duration(seconds: float) -> str:
     """Write seconds as the two largest units that matter: `45s`, `3m 5s`, `8h 13m`, `2d 4h`."""
+    # Rounded before the units are chosen: 59.7 s is a minute, never `60s`.
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"
@@ -27,6 +28,7 @@ UNIT_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 def whole_duration(seconds: int) -> str:
     """Write whole seconds in the largest unit that fits them exactly: `30m`, `90m`, `2h`."""
+    # From the largest unit down, in the order of the mapping.
     unit, size = next(one for one in UNIT_SECONDS.items() if seconds % one[1] == 0)
     return f"{seconds // size}{unit}"
 
@@ -50,6 +52,7 @@ def utc_words(at: datetime, *, now: datetime) -> str:
 
 def hour_text(local: datetime) -> str:
     """Write the clock of a local time, with its zone in the hour that a clock shows twice."""
+    # `fold` tells apart the two hours that a clock shows alike when it is set back.
     twice = local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset()
     return f"{local:%H:%M %Z}" if twice else f"{local:%H:%M}"
 
@@ -83,6 +86,7 @@ def percent(fraction: float, *, digits: int | None = None) -> str:
         if fraction in {0, 1}:
             return f"{fraction * 100:.0f} %"
         text = percent(fraction, digits=0 if abs(fraction) >= WHOLE_PERCENT_FROM else 1)
+        # 99.6 % would round to what is said of all: a decimal shows that something is left.
         return percent(fraction, digits=1) if text == "100 %" else text
     text = f"{fraction * 100:,.{digits}f}"
     if digits and text == "100.0" and fraction != 1:

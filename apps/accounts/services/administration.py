@@ -101,6 +101,7 @@ def give_role(who: Manager, pk: int, role: Role) -> Account:
     user = _managed(who, pk)
     before = account_state(user)
     user.role = role.value
+    # Else the account would go on administering whatever its role.
     user.is_superuser = user.is_staff = user.role_from_groups = False
     user.save(update_fields=["role", "is_superuser", "is_staff", "role_from_groups"])
     note(
@@ -170,6 +171,7 @@ def take_place(who: Manager, pk: int, team: str) -> None:
 
 def _placed(who: Manager, pk: int, team: str) -> tuple[User, Team]:
     check_administer(who.user)
+    # Not by `_managed`: administrators may put themselves on a team.
     user = User.objects.select_for_update().get(pk=pk)
     found = Team.objects.filter(name=team).first()
     if found is None:

@@ -56,7 +56,7 @@ def admit(identity: Identity, gives: Granted, *, origin: str, now: datetime) -> 
             before = _state_with_teams(user)
             _follow(user, identity, gives)
             _place(user, gives.teams)
-            # When the provider last observed for the person: tokens hold from then for a while.
+            # When the provider last confirmed the person: tokens hold for a while from then.
             SocialAccount.objects.filter(pk=account.pk).update(last_login=now)
             action = "bind_account" if is_new else "follow_groups"
             after = _state_with_teams(user)
@@ -66,6 +66,7 @@ def admit(identity: Identity, gives: Granted, *, origin: str, now: datetime) -> 
             note(by, action, subject_of(user), at=now, before=before, after=after)
     except IntegrityError as error:
         raise AdmissionRefused("Two sign-ins came at once: try again.") from error
+    # The locked row has what was just written; the account may hold an older one.
     account.user = user
     return account
 
@@ -127,6 +128,7 @@ def _account_of(identity: Identity) -> SocialAccount | None:
 
 def _new_account(identity: Identity) -> SocialAccount:
     """Bind a person's first sign-in to a new account, or to one prepared for that name."""
+    # In the form in which Django stores names: else one name could make two accounts.
     identity = replace(identity, username=str(User.normalize_username(identity.username)))
     namesake = namesake_of(identity.username)
     user = _new_user(identity) if namesake is None else _awaited(namesake, identity)

@@ -105,6 +105,7 @@ def _locked_head() -> AuditHead:
     found = locked.first()
     if found is not None:
         return found
+    # Two first writers may both find none: one inserts the head, and both then wait for its lock.
     first = [AuditHead(pk=_HEAD, number=0, digest="")]
     AuditHead.objects.bulk_create(first, ignore_conflicts=True)
     return locked.get()
@@ -122,6 +123,7 @@ def entries() -> Iterator[AuditRecord]:
     """Yield the entries in order, some thousand at a time."""
     rows = AuditEntry.objects.order_by("number").values_list(*AuditRecord._fields)
     after = 0
+    # In parts, so that memory stays small and no cursor stays open over all of the audit.
     while found := list(rows.filter(number__gt=after)[:_AT_ONCE]):
         yield from map(AuditRecord._make, found)
         after = found[-1][0]

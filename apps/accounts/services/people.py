@@ -22,7 +22,7 @@ _CHANGED = (
 
 @dataclass(frozen=True, slots=True)
 class PersonChanges:
-    """What shall become of an account; None leaves a thing as it is.
+    """Changes to an account; None leaves a field as it is.
 
     Without a password it signs in through the sign-in provider alone, and belongs to whom the
     provider first sends with its name.

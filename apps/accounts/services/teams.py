@@ -64,6 +64,7 @@ def write_teams(records: Sequence[TeamRecord]) -> None:
     """Insert the records without pk and update the others; all are told in one line."""
     if not records:
         return
+    # A first catalog changes nothing that is there, and needs no query for it.
     known = {record.pk for record in records if record.pk}
     kept = (
         {team.name: _audited(team) for team in loaded_teams() if team.pk in known} if known else {}
@@ -111,6 +112,7 @@ def write_leads(records: Sequence[LeadRecord]) -> None:
     Membership.objects.bulk_update([row for row in rows if row.pk], ["lead"])
     Membership.objects.bulk_create([row for row in rows if not row.pk])
     given = _places(records, of=held.keys())
+    # A catalog takes no place away: those that it does not name are held afterwards too.
     _tell("change_places", held, {team: {**held[team], **given[team]} for team in held})
 
 

@@ -64,10 +64,10 @@ def workload_place(subject: str) -> WorkloadPlace | None:
 class Threshold:
     """Levels of a kind, ascending, in the unit of its value.
 
-    A level counts as left only when the value is under level × (1 − `margin`), and one that was
-    left and is reached again within `again_after` of what was last said is not said again: of a
-    quota of eight GPUs, one that ends and one that begins is more than any margin. While a level
-    stands a reminder comes every `repeat_after`; None: it is said once.
+    A level counts as left only when the value is under level × (1 − `margin`). One that is left and
+    reached again within `again_after` of its last alert is not said again: a single GPU of a quota
+    of eight, given back and taken, exceeds any margin. While a level stands a reminder comes every
+    `repeat_after`; None: it is said once.
     """
 
     kind: AlertKind
@@ -99,7 +99,7 @@ class AlertLevel:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The standing from now on, and whether an alert is to be said."""
+    """The level from now on, and whether an alert is due."""
 
     level: AlertLevel
     alert: bool = False
@@ -111,8 +111,8 @@ def judge(
     """Hold a value against its levels.
 
     A level is said when it is reached for the first time, or again after it was left; a fall to a
-    lower level is silent. A value that is not known changes nothing: that data is missing is a
-    alert of its own.
+    lower level is silent. A value that is not known changes nothing: missing data is an alert of
+    its own.
     """
     if value is None:
         return Judgement(before)
@@ -321,9 +321,8 @@ def is_idle_due(
 ) -> bool:
     """Say whether an idle workload may be spoken of now.
 
-    An answer holds until its day is over, also when the workload worked in between. One that it
-    can go, or not to ask, holds until the workload has worked again after it (`busy_since`): then
-    it is in use.
+    An answer to keep it holds until the end of its day, even if the workload worked in between.
+    Other answers hold until it has worked again (`busy_since`): then it is in use.
     """
     if now < idle_since or answer is None:
         return now >= idle_since

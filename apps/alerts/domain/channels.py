@@ -162,7 +162,7 @@ def _is_in(domain: str, allowed: str) -> bool:
 
 
 def shown(kind: ChannelKind, address: str) -> str:
-    """Return what of an address may be read by who sees the channel: of a webhook, its host."""
+    """Return the part of an address that may be read: of a webhook only its host."""
     return address if kind is ChannelKind.EMAIL else (urlsplit(address).hostname or "")
 
 

@@ -145,6 +145,7 @@ def _alone(alert: DigestItem) -> Digest:
 
 
 def _bundle(recipient: str, channel: str, alerts: Sequence[DigestItem], most: int) -> Digest:
+    # By key too, so that a bundle tried again leaves out the same and keeps its id.
     kept = sorted(alerts, key=lambda n: (n.at, n.key))[-most:]
     sections = []
     for kind in AlertKind:

@@ -168,6 +168,7 @@ def _audit_values(channel: Channel) -> dict[str, Any]:
         "name": channel.name,
         "of": of,
         "kind": channel.kind,
+        # An earlier word: lines of the audit are compared, so it stays.
         "notices": list(channel.kinds),
         "cadence": channel.cadence,
         "at": f"{channel.at:%H:%M}",
@@ -191,6 +192,7 @@ def _saved(user: User, channel: Channel, wanted: ChannelInput) -> Channel:
     if wanted.address:
         channel.sealed, channel.shown = _sealed(user, wanted)
     channel.name, channel.kind = wanted.name.strip()[:80], wanted.kind.value
+    # In one order: else the audit would tell of a change that is none.
     channel.kinds = sorted(kind.value for kind in set(wanted.kinds))
     channel.cadence, channel.at, channel.weekday = wanted.cadence.value, wanted.at, wanted.weekday
     channel.quiet_from, channel.quiet_to = wanted.quiet_from, wanted.quiet_to
@@ -259,6 +261,7 @@ def unmute(user: User, muted: Mute, *, now: datetime, origin: str = "") -> None:
         at=now,
         before=before,
     )
+    # One that ends when it begins silences nothing, and the table refuses it.
     if muted.start < now:
         muted.end = now
         muted.save(update_fields=["end"])

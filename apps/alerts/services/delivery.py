@@ -311,9 +311,9 @@ def _taken(now: datetime) -> tuple[list[Delivery], dict[int, str]]:
 
 
 def _bundles(taken: list[Delivery], earlier: dict[int, str]) -> list[list[Delivery]]:
-    """Return what leaves together: of one channel, and what was on its way together again so.
+    """Group deliveries that leave together: by channel, and an interrupted bundle as it was.
 
-    What never failed comes first, so that channels that do not answer hold up no other.
+    Those that never failed come first, so that channels that do not answer delay no other.
     """
     found: dict[tuple[int, str], list[Delivery]] = {}
     for one in taken:
@@ -353,8 +353,8 @@ def pause_tries(user: User) -> None:
 def send_again(user: User, delivery_id: int, *, now: datetime) -> bool:
     """Queue a delivery anew that was given up or muted; return whether there was one.
 
-    Only on a channel that the person may change; whom it concerns is asked anew when it leaves,
-    silences are not.
+    Only on a channel that the person may change. Who may see it is checked again when it leaves;
+    mutes are not.
     """
     ended = [Delivery.State.GIVEN_UP, Delivery.State.MUTED]
     own = Channel.objects.filter(seen_channels(user))

@@ -21,8 +21,9 @@ from apps.alerts.domain.alerts import (
     judge,
 )
 from apps.alerts.domain.digests import Cadence, Schedule, due_at
-from apps.alerts.models import Alert, AlertState, Channel, Delivery, Mute, SourceCursor
+from apps.alerts.models import Alert, AlertState, Channel, Delivery, SourceCursor
 from apps.alerts.permissions import hearing
+from apps.alerts.services.delivery import mutes_of
 
 # Names of Kubernetes are long enough to go over what the columns take, and one that does would
 # keep back all that is said with it.
@@ -80,15 +81,14 @@ def evaluate(
 ) -> int:
     """Hold values against levels and say which were reached; return how many alerts are new.
 
-    What stood before and is not among them has ended where `over` says so of its subject; of
-    others that is not known. Two that do this for one kind at once wait for each other. Whole or
-    not at all.
+    A subject that stood before and is not measured now has ended if `over` says so; else that is
+    not known. Two evaluations of one kind wait for each other. Whole or not at all.
     """
     kind = threshold.kind
     measured = [replace(one, said=_fitting(one.said)) for one in measured]
     with transaction.atomic():
         # The lock: two evaluations of one kind would both find a level newly reached.
-        _turn(kind.value)
+        _locked_cursor(kind.value)
         rows = {row.subject: row for row in AlertState.objects.filter(kind=kind.value)}
         # Zero and not deleted at once: `judge` still remembers what was said recently.
         gone = {subject: 0.0 for subject in rows if over(subject)}
@@ -115,12 +115,12 @@ def go_on(
     how far it was read are written together, so that nothing is left out after a crash.
     """
     with transaction.atomic():
-        turn = _turn(source)
-        things, position = read(turn.position)
+        cursor = _locked_cursor(source)
+        things, position = read(cursor.position)
         new = _say(things, now, zone)
-        if position != turn.position:
-            turn.position = position
-            turn.save(update_fields=["position"])
+        if position != cursor.position:
+            cursor.position = position
+            cursor.save(update_fields=["position"])
         return new
 
 
@@ -140,15 +140,15 @@ def note_history(*, now: datetime) -> None:
         first, _ = SourceCursor.objects.get_or_create(
             pk=SourceCursor.FIRST_ROUND, defaults={"position": begun}
         )
-        turn = _turn(SourceCursor.HISTORY)
+        cursor = _locked_cursor(SourceCursor.HISTORY)
         until = datetime.fromtimestamp(first.position, UTC) + CATCHING_UP
         known = Alert.objects.filter(at__lt=until).aggregate(newest=Max("pk"))["newest"] or 0
-        if known > turn.position:
-            turn.position = known
-            turn.save(update_fields=["position"])
+        if known > cursor.position:
+            cursor.position = known
+            cursor.save(update_fields=["position"])
 
 
-def _turn(name: str) -> SourceCursor:
+def _locked_cursor(name: str) -> SourceCursor:
     SourceCursor.objects.get_or_create(pk=name)
     return SourceCursor.objects.select_for_update().get(pk=name)
 
@@ -242,13 +242,8 @@ def _alert(key: str, said: NewAlert, now: datetime) -> Alert:
 
 
 def _deliveries(alerts: Sequence[Alert], now: datetime, zone: ZoneInfo) -> list[Delivery]:
-    channels = Channel.objects.filter(active=True).select_related("owner").order_by("pk")
-    mutes: dict[int, list[MuteWindow]] = {}
-    for row in Mute.objects.filter(start__lte=now, end__gt=now).order_by("pk"):
-        kind = AlertKind(row.kind) if row.kind else None
-        mutes.setdefault(row.channel_id, []).append(
-            MuteWindow(row.start, row.end, kind, row.subject)
-        )
+    channels = list(Channel.objects.filter(active=True).select_related("owner").order_by("pk"))
+    mutes = mutes_of([channel.pk for channel in channels], now)
     found = []
     for channel in channels:
         told = [alert for alert in alerts if alert.kind in channel.kinds]

@@ -16,8 +16,8 @@ RETENTION = timedelta(days=180)
 def prune(*, now: datetime) -> int:
     """Delete alerts older than 180 days without open deliveries; return how many rows.
 
-    An answer that still holds is kept, however long ago it was given. What is of one person goes
-    when what is kept of persons does.
+    An answer that still holds is kept, however long ago it was given. Alerts for one person go with
+    the other data of persons.
     """
     old = now - RETENTION
     _forget_people(now)

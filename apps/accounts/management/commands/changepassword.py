@@ -14,6 +14,7 @@ class Command(changepassword.Command):
     @transaction.atomic
     def handle(self, *args: Any, **options: Any) -> str | None:
         """Change the password, and tell of it where that was done; both or neither."""
+        # Django's command does not say whether it set a password, or whose: the change shows it.
         before = dict(get_user_model().objects.values_list("pk", "password"))
         said: str | None = super().handle(*args, **options)
         for user in get_user_model().objects.order_by("pk"):

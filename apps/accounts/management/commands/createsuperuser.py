@@ -14,6 +14,7 @@ class Command(createsuperuser.Command):
     @transaction.atomic
     def handle(self, *args: Any, **options: Any) -> str | None:
         """Make the account, and tell of it; both or neither."""
+        # Django's command does not return what it made.
         before = set(get_user_model().objects.values_list("pk", flat=True))
         said: str | None = super().handle(*args, **options)
         for user in get_user_model().objects.exclude(pk__in=before).order_by("pk"):

@@ -64,6 +64,7 @@ class Command(BaseCommand):
         if changes.active is False:
             raise CommandError(f"no account has the name {name!r}, so none was deactivated")
         services.check_new_person(name, changes)
+        # Checked before: nobody types a password for a name that is refused.
         password = None if changes.drops_password else _password(name)
         by, now = services.from_command("person"), timezone.now()
         return services.make_person(name, changes, password=password, by=by, now=now)
@@ -87,6 +88,7 @@ def _password(name: str) -> str:
         if getpass.getpass("The same again: ") != password:
             raise CommandError("the two passwords differ; nothing was changed")
     else:
+        # The end of the line is no part of a password; blanks may be.
         password = sys.stdin.readline().rstrip("\r\n")
     if not password:
         raise CommandError(
