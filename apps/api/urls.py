@@ -17,7 +17,7 @@ from apps.api.planning import (
 
 app_name = "api"
 
-_LISTS: dict[str, type[APIView]] = {
+LISTS: dict[str, type[APIView]] = {
     "usage": views.UsageView,
     "pods": views.PodsView,
     "tiers": views.TiersView,
@@ -62,8 +62,8 @@ def _routes(name: str, view: type[APIView], route: str = "") -> list[URLPattern]
 
 urlpatterns = [
     path("schema/", views.SchemaView.as_view(), name="schema"),
-    path("v1/", views.IndexView.as_view(), name="index"),
-    *(route for name, view in _LISTS.items() for route in _routes(name, view)),
+    path("v1/", views.IndexView.as_view(lists=tuple(LISTS)), name="index"),
+    *(route for name, view in LISTS.items() for route in _routes(name, view)),
     *_routes("preflight", pending.PreflightView),
     *_routes("policy-simulation", policies.PolicySimulationView, _SIMULATION),
     *_routes("request-policy-simulation", policies.PolicyRequestsView, f"{_SIMULATION}/request"),

@@ -99,23 +99,6 @@ def pod_records(rows: Iterable[PodRow], *, window: Window) -> list[Record]:
     return [record(row) | held_record(collected_amounts(row, window)) for row in rows]
 
 
-LISTS = (
-    *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
-    *("capacity-plan", "layouts"),
-    *(
-        "queue-time-objectives",
-        "costs",
-        "costs/focus",
-        "waste",
-        "bills",
-        "reconciliation",
-        "recommendations",
-    ),
-    *("quota-requests", "proposals", "tiers", "teams", "clusters", "collections"),
-    *("slots", "fragmentation"),
-)
-
-
 class UsageView(PortalView):
     """The ledger by period and group."""
 
@@ -236,9 +219,11 @@ class CollectionsView(PortalView):
 class IndexView(PortalView):
     """Where everything is."""
 
+    lists: tuple[str, ...] = ()
+
     @extend_schema(exclude=True)
     def get(self, request: Request) -> Response:
-        links = {name: reverse(f"api:{name}", request=request) for name in LISTS}
+        links = {name: reverse(f"api:{name}", request=request) for name in self.lists}
         return Response({**links, "schema": reverse("api:schema", request=request)})
 
 
