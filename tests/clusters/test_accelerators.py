@@ -1,5 +1,6 @@
 """Accelerators that a node offers in several ways, and GPUs that HAMi shares, are counted once."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -8,11 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.adapters.kubernetes.shapes import Decoders
-from apps.clusters.domain.accelerators import MEMORY_LABEL, Offer, counted_once, held_by_memory
+from apps.clusters.domain.accelerators import MEMORY_LABEL, Offer, counted_once
+from apps.clusters.domain.gpu_shares import held_of_gpus
+from apps.clusters.domain.observed.extract import observed_object
+from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind
+from apps.clusters.domain.observed.pods import ExtractionContext, pod_snapshot
 from apps.clusters.domain.pods.kube_objects import node_state, pod_record
 from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodSource
-from apps.clusters.domain.resources import GPU, GPU_MEMORY
-from apps.clusters.domain.tiers import GpuSharing, TierRule, gpu_model, is_shared, unit_weight
+from apps.clusters.domain.resources import GPU, GPU_FRACTION, GPU_MEMORY
+from apps.clusters.domain.tiers import (
+    UNDETERMINED,
+    GpuSharing,
+    NodeOffer,
+    NodeOffers,
+    TierRule,
+    gpu_model,
+    is_shared,
+    unit_weight,
+)
 from apps.usage.domain.attribution.gpu_classes import Classifier
 
 DEVICE, OLD_DEVICE, CORE = (
@@ -137,8 +151,10 @@ def test_an_annotation_that_cannot_be_read_leaves_the_units(register: str) -> No
     assert node_state(hami_node(register)).capacity == {GPU: 20.0}
 
 
-def hami_pod(given: str, units: str = "1") -> dict[str, Any]:
-    amounts = {GPU: units, "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
+def hami_pod(
+    given: str, units: str = "1", asked: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    amounts = asked or {GPU: units, "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
     annotations = {GIVEN: given} if given else {}
     pod = {
         "metadata": {
@@ -154,8 +170,8 @@ def hami_pod(given: str, units: str = "1") -> dict[str, Any]:
     return as_read("pods", pod)
 
 
-def held(given: str, units: str = "1") -> dict[str, float]:
-    found = pod_record(hami_pod(given, units), owner=Owner("Pod", "one"))
+def held(given: str, units: str = "1", asked: Mapping[str, str] | None = None) -> dict[str, float]:
+    found = pod_record(hami_pod(given, units, asked), owner=Owner("Pod", "one"))
     assert found is not None
     return dict(found.requests)
 
@@ -166,9 +182,36 @@ def test_a_pod_holds_the_memory_that_hami_gave_it() -> None:
     assert held(both, "2") == {GPU_MEMORY: 6000.0}
 
 
-def test_a_pod_that_was_given_nothing_yet_requests_gpus() -> None:
-    assert held("") == held(";") == {GPU: 1.0}
-    assert held("strange, words") == {GPU: 1.0}
+def test_a_pod_that_was_given_nothing_yet_counts_by_the_memory_of_its_request() -> None:
+    assert held("") == held(";") == held("strange, words") == {GPU_MEMORY: 3000.0}
+    assert held("", "2") == {GPU_MEMORY: 6000.0}
+
+
+def test_a_percentage_is_a_fraction_and_cores_alone_are_a_whole_gpu() -> None:
+    percentage = {GPU: "2", "nvidia.com/gpumem-percentage": "25"}
+    assert held("", asked=percentage) == {GPU_FRACTION: 0.5}
+    assert held("", asked={GPU: "1", "nvidia.com/gpucores": "30"}) == {GPU: 1.0}
+    assert held("", asked={GPU: "1"}) == {GPU: 1.0}
+
+
+def test_a_pending_pod_is_weighed_by_the_memory_of_the_gpus_that_there_are() -> None:
+    labels = {"nvidia.com/gpu.memory": "30000"}
+    rules = [TierRule("shared", GpuSharing.TIME_SLICED, (GPU,))]
+    places = NodeOffers([NodeOffer({}, {"cpu"}), NodeOffer(labels, {GPU})])
+    assert places.weight(GPU_MEMORY, {}, "shared", rules) == pytest.approx(1 / 30_000)
+    assert places.weight(GPU_MEMORY, {}, UNDETERMINED, rules) == pytest.approx(1 / 30_000)
+    # No node tells: rather too much than too little, but never each MiB as a GPU.
+    assert NodeOffers().weight(GPU_MEMORY, {}, "shared", rules) == pytest.approx(1 / 16_384)
+
+
+def test_what_explains_pending_work_has_the_same_request() -> None:
+    context = ExtractionContext()
+    snapshot = pod_snapshot(hami_pod(""), context)
+    assert snapshot is not None
+    assert snapshot.requests == {GPU_MEMORY: 3000.0}
+    node = observed_object(ObservedKind.NODE, hami_node(registered(True, True)))
+    assert isinstance(node, NodeSnapshot)
+    assert node.labels[MEMORY_LABEL] == f"{GPU_MIB}"
 
 
 def test_memory_is_of_the_tiers_of_gpus() -> None:
@@ -197,7 +240,8 @@ def test_pods_never_hold_more_than_the_gpus_that_have_their_memory(
     (offered,) = classifier.offers(interval)
     total = 0.0
     for gpu, memory in placed:
-        requests = held_by_memory({GPU: 1.0}, {GIVEN: f"GPU-{gpu},NVIDIA,{memory},{cores}:;"})
+        given_it = {"annotations": {GIVEN: f"GPU-{gpu},NVIDIA,{memory},{cores}:;"}}
+        requests = held_of_gpus({GPU: 1.0}, given_it, {})
         (holding,) = classifier.of(GPU_MEMORY, interval)
         assert holding.card == offered.card
         total += requests[GPU_MEMORY] * holding.weight

@@ -1,8 +1,8 @@
 """Accelerators that a node offers in more than one way, and GPUs that HAMi shares by memory.
 
 AWS' device plugin offers each Neuron device whole and, at the same time, by its cores. HAMi's
-offers each NVIDIA GPU as a number of units that say nothing of its parts: what a pod got of a GPU
-stands in an annotation of the pod, what the GPUs have in one of the node.
+offers each NVIDIA GPU as a number of units that say nothing of its parts: what the GPUs have
+stands in an annotation of the node. What pods get of them: `gpu_shares`.
 
 Sources: the device plugins' own documentation.
 """
@@ -22,7 +22,6 @@ MEMORY_LABEL = "nvidia.com/gpu.memory"
 _NEURON = ("aws.amazon.com/neuron", "aws.amazon.com/neurondevice", NEURON_CORE)
 _PRODUCT = "nvidia.com/gpu.product"
 _NODE_GPUS = "hami.io/node-nvidia-register"
-_POD_GPUS = "hami.io/vgpu-devices-allocated"
 _MEMORY_FIELD = 2
 
 
@@ -74,7 +73,7 @@ def _without_hami_units(offer: Offer, annotations: Mapping[str, Any]) -> Offer:
     healthy = sum(gpu.devmem for gpu in gpus if gpu.health)
     # A node whose plugin is gone offers no unit, whatever its annotation still says.
     free = healthy if offer.allocatable.get(GPU, 0.0) > 0 else 0.0
-    labels = {**offer.labels, MEMORY_LABEL: f"{memory / len(gpus):g}"}
+    labels = {**offer.labels, **hami_memory(annotations)}
     models = {gpu.type for gpu in gpus}
     if _PRODUCT not in labels and len(models) == 1:
         labels[_PRODUCT] = models.pop()
@@ -83,6 +82,13 @@ def _without_hami_units(offer: Offer, annotations: Mapping[str, Any]) -> Offer:
         {**_without(offer.allocatable, {GPU}), GPU_MEMORY: free},
         labels,
     )
+
+
+def hami_memory(annotations: Mapping[str, Any]) -> dict[str, str]:
+    """Return the label with the MiB of one GPU of a node of HAMi; empty for any other node."""
+    gpus = _hami_gpus(annotations.get(_NODE_GPUS))
+    memory = sum(gpu.devmem for gpu in gpus)
+    return {MEMORY_LABEL: f"{memory / len(gpus):g}"} if memory > 0 else {}
 
 
 def _hami_gpus(register: object) -> list[_HamiGpu]:
@@ -101,30 +107,6 @@ def _old_gpu(part: str) -> _HamiGpu | None:
     if len(fields) < 7 or not fields[_MEMORY_FIELD].isdigit():
         return None
     return _HamiGpu(float(fields[_MEMORY_FIELD]), fields[4], fields[6] == "true")
-
-
-def held_by_memory(
-    requests: Mapping[str, float], annotations: Mapping[str, Any]
-) -> dict[str, float]:
-    """Return a pod's requests with the MiB that HAMi gave it in place of the units it asked for.
-
-    Memory alone counts: HAMi never gives out more of it than a GPU has, of cores it may.
-    """
-    given = annotations.get(_POD_GPUS)
-    memory = _memory_of(given) if isinstance(given, str) else 0.0
-    if memory <= 0 or GPU not in requests:
-        return dict(requests)
-    return {**_without(requests, {GPU}), GPU_MEMORY: memory}
-
-
-def _memory_of(given: str) -> float:
-    # Containers end with ";", their GPUs with ":", each uuid,vendor,MiB,cores.
-    total = 0.0
-    for gpu in given.replace(";", ":").split(":"):
-        fields = gpu.split(",")
-        if len(fields) > _MEMORY_FIELD and fields[_MEMORY_FIELD].isdigit():
-            total += float(fields[_MEMORY_FIELD])
-    return total
 
 
 def _without(amounts: Mapping[str, float], left_out: Collection[str]) -> dict[str, float]:

@@ -8,7 +8,11 @@ from typing import Any
 
 GPU = "nvidia.com/gpu"
 GPU_MEMORY = "nvidia.com/gpumem"
-"""MiB of a GPU that HAMi shares."""
+"""MiB of a GPU that HAMi or KAI Scheduler shares."""
+GPU_MEMORY_PERCENTAGE = "nvidia.com/gpumem-percentage"
+GPU_FRACTION = "nvidia.com/gpu-fraction"
+"""Parts of a GPU that KAI Scheduler shares, in GPUs. Made here: pods ask by annotations."""
+PARTS_OF_GPU = frozenset({GPU_MEMORY, GPU_FRACTION})
 PREFIXES = (
     GPU,
     "nvidia.com/mig-",
@@ -21,7 +25,7 @@ PREFIXES = (
 )
 # What HAMi lets a pod ask for of each GPU, beside the number of GPUs. Its own scheduler alone
 # counts these; no node offers them.
-_OF_EACH_GPU = frozenset({GPU_MEMORY, "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"})
+_OF_EACH_GPU = frozenset({GPU_MEMORY, GPU_MEMORY_PERCENTAGE, "nvidia.com/gpucores"})
 _ASCEND_PART = re.compile(r"^huawei\.com/Ascend\w+-")
 _MONITORING = "_monitoring"
 GPU_DRIVERS = frozenset({"gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com"})

@@ -5,7 +5,8 @@ MIG device where these are offered under its name. A request alone does not tell
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from apps.clusters.domain.accelerators import CORES_LABEL, MEMORY_LABEL, NEURON_CORE
 from apps.clusters.domain.devices.mig import mig_part
-from apps.clusters.domain.resources import GPU, GPU_MEMORY
+from apps.clusters.domain.resources import GPU, GPU_FRACTION, GPU_MEMORY, PARTS_OF_GPU
 
 UNMATCHED = "unmatched"
 UNDETERMINED = "undetermined"
@@ -40,6 +41,8 @@ _MIG_PRODUCT = "-MIG-"
 _SHARED_PRODUCT = "-SHARED"
 
 _DIGITS = 12
+_LEAST_MIB = 16_384.0
+"""Of a GPU whose memory no node tells: a request is rather over- than underestimated."""
 
 
 class GpuSharing(StrEnum):
@@ -75,8 +78,8 @@ class TierRule:
 
     def asks_for(self, resource: str) -> bool:
         """Say whether it names a resource or device class."""
-        # HAMi gives memory to pods that ask for GPUs: it is of the tiers of these.
-        asked = GPU if resource == GPU_MEMORY else resource
+        # Who shares GPUs asks for parts of them: these are of the tiers of GPUs.
+        asked = GPU if resource in PARTS_OF_GPU else resource
         return asked in self.resources or resource in self.device_classes
 
 
@@ -143,22 +146,24 @@ def unit_weight(resource: str, labels: Mapping[str, str]) -> float:
     replicas, a MiB of a GPU 1 / its memory, a core of a Neuron device 1 / cores. The node's labels
     decide, not the tier: they say what the device plug-in offers.
     """
-    if resource in _PARTS:
-        return 1.0 / _number(labels.get(_PARTS[resource], ""))
+    if resource == GPU_FRACTION:
+        # KAI shares what the device plug-in offers as a GPU, which may be a part itself.
+        return unit_weight(GPU, labels)
+    if resource == GPU_MEMORY:
+        return 1.0 / _number(labels.get(MEMORY_LABEL, ""), _LEAST_MIB)
+    if resource == NEURON_CORE:
+        return 1.0 / _number(labels.get(CORES_LABEL, ""))
     profile = mig_profile(resource, labels)
     # Under the strategy `single` MIG devices are offered as `nvidia.com/gpu`.
     part = mig_part(profile, gpu_model(labels)) if profile else 1.0
     return part / _replicas(resource, profile, labels)
 
 
-_PARTS = {NEURON_CORE: CORES_LABEL, GPU_MEMORY: MEMORY_LABEL}
-
-
-def _number(text: str) -> float:
+def _number(text: str, unknown: float = 1.0) -> float:
     try:
         return max(1.0, float(text))
     except ValueError:
-        return 1.0
+        return unknown
 
 
 def is_shared(resource: str, labels: Mapping[str, str]) -> bool:
@@ -169,7 +174,7 @@ def is_shared(resource: str, labels: Mapping[str, str]) -> bool:
         strategy = f"{_MIG_RESOURCE}{profile}.sharing-strategy"
     if (
         resource.endswith(".shared")
-        or resource == GPU_MEMORY
+        or resource in PARTS_OF_GPU
         or labels.get(strategy) in _SHARING_STRATEGIES
     ):
         return True
@@ -245,8 +250,14 @@ class NodeOffer(NamedTuple):
     """
 
     labels: Mapping[str, str]
-    offers: Collection[str] | None = None
+    offers: AbstractSet[str] | None = None
     parts: Mapping[str, float] = MappingProxyType({})
+
+    def serves(self, resource: str) -> bool:
+        """Say whether a pod may get units of a resource there; of a GPU it may get parts."""
+        if self.offers is None or resource in self.offers:
+            return True
+        return resource in PARTS_OF_GPU and not self.offers.isdisjoint({GPU, GPU_MEMORY})
 
     def weight(self, resource: str) -> float:
         """Return the GPU-equivalents of one unit on the node."""
@@ -275,7 +286,7 @@ class NodeOffers:
         most of them where they differ. A request that may come to several tiers, and one that
         fits no node, count as the request alone tells.
         """
-        if tier == UNDETERMINED:
+        if tier == UNDETERMINED and resource != GPU_MEMORY:
             return unit_weight(resource, {})
         key = (resource, tuple(sorted(node_selector.items())), tier)
         if rules != self._rules:
@@ -286,8 +297,13 @@ class NodeOffers:
         return self._known[key]
 
     def _found(self, resource: str, node_selector: Mapping[str, str], tier: str) -> float:
-        offering = [node for node in self.nodes if node.offers is None or resource in node.offers]
-        of_tier = [node for node in offering if tier_of(resource, node.labels, self._rules) == tier]
+        offering = [node for node in self.nodes if node.serves(resource)]
+        # Memory is no part of a GPU by itself: of a tier that is not known all nodes tell.
+        of_tier = [
+            node
+            for node in offering
+            if tier == UNDETERMINED or tier_of(resource, node.labels, self._rules) == tier
+        ]
         # Rounded, as sevenths that were reached in two ways must count as one weight.
         weights = Counter(
             round(node.weight(resource), _DIGITS) for node in _fitting(of_tier, node_selector)

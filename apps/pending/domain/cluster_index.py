@@ -44,6 +44,7 @@ class ClusterIndex:
         self._held_by = self._by_owner()
         self._around: dict[tuple[Owner, ...], PlacementContext] = {(): self.around}
         self._events = self._by_subject()
+        self._not_ready = self._gangs_not_ready()
         self.preempted = self._preempted()
         # Failed pods are left over from earlier tries and no longer stand for missing ones.
         self.waiting_of = Counter(pod.controller for _, pod in self.pods if pod.phase != "Failed")
@@ -80,8 +81,14 @@ class ClusterIndex:
     def failed_scheduling(self, about: ObservedObject) -> str:
         """Return the scheduler's last text about a pod, as its events have it."""
         # Karpenter uses the scheduler's reason for its own texts, which the parser must not see.
-        found = (e for e in self.events(about, "FailedScheduling") if not _of_karpenter(e))
+        # `Unschedulable` is KAI's, which may be told to leave the pod's condition alone.
+        reasons = ("FailedScheduling", "Unschedulable")
+        found = (e for e in self.events(about, *reasons) if not _of_karpenter(e))
         return next((e.message for e in found), "")
+
+    def about_groups(self, namespace: str) -> list[EventSnapshot]:
+        """Return the events that say that a gang is not whole yet, latest first."""
+        return self._not_ready.get(namespace, [])
 
     def preempted_at(self, pod: PodSnapshot) -> float | None:
         """Return when a pod of the same controller lost its GPUs, before this one was made."""
@@ -138,6 +145,15 @@ class ClusterIndex:
         for events in found.values():
             events.sort(key=lambda e: (-(e.last or e.first or 0.0), e.reason, e.message))
         return dict(found)
+
+    def _gangs_not_ready(self) -> dict[str, list[EventSnapshot]]:
+        """Return by namespace what KAI says of gangs whose pods are not all there."""
+        found: dict[str, list[EventSnapshot]] = defaultdict(list)
+        for (namespace, _), events in self._events.items():
+            found[namespace] += [e for e in events if e.reason == "NotReady"]
+        for some in found.values():
+            some.sort(key=lambda e: -(e.last or e.first or 0.0))
+        return found
 
     def _preempted(self) -> dict[str, list[float]]:
         """Return controller uid → when pods of it were preempted."""

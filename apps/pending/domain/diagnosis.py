@@ -195,7 +195,7 @@ class Findings(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     `sentences` explain it with its figures. `node_reasons` is what the scheduler counted, by
     reason, `context` what others said, as an autoscaler. `suggestions` come best first; `blockers`
     names the nodes, queues or quotas that others hold (`node:<name>`, `cluster_queue:<name>`,
-    `volcano_queue:<name>`, `resource_quota:<name>`).
+    `volcano_queue:<name>`, `kai_queue:<name>`, `resource_quota:<name>`).
     """
 
     sentences: tuple[Sentence, ...] = ()

@@ -32,6 +32,7 @@ from apps.pending.domain.placement.unschedulable import (
     preempting,
     unmade,
 )
+from apps.pending.domain.queues import kai
 from apps.pending.domain.queues.cluster_queues import QueuedWorkload
 from apps.pending.domain.queues.gangs import Gang
 from apps.pending.domain.wording import GATE_REMOVERS
@@ -376,9 +377,36 @@ class PodDiagnoser:
             if pod.scheduled is not None and pod.scheduled.reason == "SchedulerError":
                 failed = says("scheduler_failed")
                 return Diagnosis(Cause.SCHEDULER, SCHEDULER_ERROR, message, sentences=(failed,))
-            return self._placer.why(seen, pod, message)
+            return self._placed_by_kai(seen, pod, message) or self._placer.why(seen, pod, message)
         events = self._index.events(seen)
-        return unmade(seen.namespace, pod, self._claims, events) or self._unseen(pod)
+        return (
+            unmade(seen.namespace, pod, self._claims, events)
+            or self._gang_of_kai(seen, pod)
+            or self._unseen(pod)
+        )
+
+    def _placed_by_kai(
+        self, seen: ObservedObject, pod: PodSnapshot, message: str
+    ) -> Diagnosis | None:
+        """Return what KAI's text says; None for that of another scheduler."""
+        why = kai.queue_diagnosis(message, self._index.gpus(pod.requests))
+        if why is not None:
+            return replace(why, message=message)
+        verdict = kai.node_verdict(message)
+        if verdict is None:
+            return None
+        found = self._placer.why(seen, pod, message, verdict.nodes)
+        if verdict.needed <= 1:
+            return found
+        # Of a gang the nodes tell what the other pods lack, not why this one is pending.
+        starts = says("kai_gang", needed=verdict.needed, could=verdict.could)
+        return replace(
+            found, cause=Cause.GANG, detail=kai.GANG, sentences=(starts, *found.sentences)
+        )
+
+    def _gang_of_kai(self, seen: ObservedObject, pod: PodSnapshot) -> Diagnosis | None:
+        events = self._index.about_groups(seen.namespace)
+        return kai.incomplete_gang(pod, [e for e in events if kai.made_for(e, pod)])
 
     def _message(self, seen: ObservedObject, pod: PodSnapshot) -> str:
         """Return the scheduler's text: that of the condition, which neither is cut nor expires."""

@@ -94,6 +94,13 @@ SENTENCES: Mapping[str, str] = {
     "cluster_overused": _ASKS + "; Volcano admits nothing while the cluster is overused.",
     "over_capability": _ASKS + "; that is more than the queue {queue} has left of its capability.",
     "not_enqueued": _ASKS + "; not admitted to the queue {queue} yet.",
+    "kai_over_limit": _ASKS + "; the queue {queue} has {used:amount} allocated"
+    " of its limit of {limit:amount}.",
+    "kai_over_quota": _ASKS + "; not preemptible, and the queue {queue} has {used:amount}"
+    " allocated to such work of its quota of {limit:amount}.",
+    "kai_no_queue": _ASKS + "; the queue that it names does not exist, or has no parent.",
+    "kai_gang": "Starts only when {needed} pods can start together: {could:count pod} could"
+    " start now.",
     "too_few_pods": "Starts only with {needed} pods; {there} are there.",
     "gang_starts": "Starts only when {needed} pods can start together: requests {requests}, "
     "{could:count pod} could start now.",
@@ -126,6 +133,9 @@ SENTENCES: Mapping[str, str] = {
     "raise_for_all": _NOMINAL + ": +{more} admits all {of} pending.",
     "raise_capability": "Raise the capability of queue {cluster_queue} for {resource}"
     " from {from} to {to}.",
+    "raise_limit": "Raise the limit of queue {cluster_queue} for {resource} from {from} to {to}.",
+    "raise_deserved": "Raise the quota of queue {cluster_queue} for {resource}"
+    " from {from} to {to}, or make the work preemptible.",
     "resume_queue": "Resume {local_queue:?the LocalQueue %|the ClusterQueue }{cluster_queue}.",
     "resume_its_queue": "Resume its queue.",
     "open_queue": "Open the queue {cluster_queue}.",

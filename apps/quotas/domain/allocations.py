@@ -15,7 +15,7 @@ from apps.clusters.domain.observed.objects import (
     WorkloadSnapshot,
 )
 from apps.clusters.domain.pods.ledger import ClaimAllocationRecord
-from apps.clusters.domain.resources import GPU
+from apps.clusters.domain.resources import GPU, GPU_FRACTION
 from apps.quotas.domain.keys import Counting
 from apps.quotas.domain.saturation import RequestLife
 
@@ -279,7 +279,8 @@ def kai_use(queues: Iterable[ObservedObject], pods: PodLives) -> QueueUse:
         while above in left:
             left.discard(above)
             for life in pods.by_queue.get(name, ()):
-                if units := life.amounts.get(GPU, 0.0):
+                # A fraction is of a GPU like any other; what memory is of one, no queue tells.
+                if units := life.amounts.get(GPU, 0.0) + life.amounts.get(GPU_FRACTION, 0.0):
                     spans = [(units, start, end) for start, end in life.bound]
                     use.taken[above, "", GPU] += spans
                     use.held[above, "", GPU] += spans

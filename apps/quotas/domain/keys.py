@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from apps.clusters.domain.observed.objects import QuotaScope
-from apps.clusters.domain.resources import GPU_MEMORY, is_gpu, names_gpus
+from apps.clusters.domain.resources import GPU_FRACTION, GPU_MEMORY, is_gpu, names_gpus
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 
 REQUESTS: Final = "requests."
@@ -130,6 +130,8 @@ def unit_of(resource: str, sharing: Collection[GpuSharing] = ()) -> str:
         return _REPLICAS
     if resource == GPU_MEMORY:
         return "MiB of GPU memory"
+    if resource == GPU_FRACTION:
+        return "GPUs"
     if resource not in _WHOLE:
         return f"units of {resource}"
     if sharing and _REPLICATED.issuperset(sharing):

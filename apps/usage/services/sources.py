@@ -11,9 +11,11 @@ from django.db.models import QuerySet
 
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.devices.state import DeviceSlot
+from apps.clusters.domain.gpu_shares import names_reservation
 from apps.clusters.domain.pods.history import closed_runs, reopened
 from apps.clusters.domain.pods.kube_state_nodes import NODE_LABELS, ShownSeries
 from apps.clusters.domain.pods.ledger import PodRecord, gaps, merge_intervals, merge_pods
+from apps.clusters.domain.resources import PARTS_OF_GPU
 from apps.clusters.domain.tiers import UNKNOWN_MODEL, UNMATCHED, TierRule
 from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, Window, clip
 from apps.clusters.models import Cluster
@@ -141,6 +143,7 @@ def read_ledger(
     recorded = [pod for pod in _recorded(rows, answer.pods) if pod.owner.kind != CLAIM_KIND]
     if unwatched and (last_watched(cluster.pk) or start) <= start:
         recorded = _ended_unseen(recorded, answer, window)
+    answer = replace(answer, pods=_without_reservations(answer.pods, recorded))
     shown = {pod.uid for pod in recorded}
     intervals = recorded_intervals(cluster, window)
     return LedgerInput(
@@ -160,6 +163,21 @@ def read_ledger(
         shown=answer.shown,
         incomplete=answer.incomplete,
     )
+
+
+def _without_reservations(
+    inferred: Sequence[PodRecord], recorded: Sequence[PodRecord]
+) -> list[PodRecord]:
+    """Return pods of series without those that reserve GPUs whose users the watch has shown.
+
+    Where nothing shows the users, as from series alone, who reserves a GPU stands for them.
+    """
+    sharing = {pod.node for pod in recorded if not PARTS_OF_GPU.isdisjoint(pod.requests)}
+    return [
+        pod
+        for pod in inferred
+        if pod.node not in sharing or not names_reservation(pod.namespace, pod.name)
+    ]
 
 
 def _with_gap_before(window: Window) -> Window:

@@ -95,7 +95,7 @@ def ask_of(one: SuggestionRow, row: Fixable, *, reason: str = "") -> str:
         if one.action == Action.RAISE_QUOTA:
             space = change.get("namespace") or row.namespace
             names = ("ResourceQuota", space, change["quota"], change["key"])
-        elif one.action == Action.RAISE_QUEUE_QUOTA:
+        elif one.action == Action.RAISE_QUEUE_QUOTA and change["flavor"]:
             cell = f"{change['flavor']}/{change['resource']}"
             names = ("ClusterQueue", "", change["cluster_queue"], cell)
         else:

@@ -20,6 +20,10 @@ Annotations = TypedDict(
         "scheduling.volcano.sh/queue-name": str,
         "volcano.sh/queue-name": str,
         "hami.io/vgpu-devices-allocated": str,
+        "gpu-fraction": str,
+        "gpu-fraction-container-name": str,
+        "gpu-fraction-num-devices": str,
+        "gpu-memory": str,
     },
     total=False,
 )
@@ -284,7 +288,12 @@ class NodeShape(TypedDict):
     status: NotRequired[NodeStatusShape | None]
 
 
+class TemplateMetaShape(TypedDict, total=False):
+    annotations: Annotations | None
+
+
 class TemplateShape(TypedDict, total=False):
+    metadata: TemplateMetaShape | None
     spec: PodSpecShape | None
 
 

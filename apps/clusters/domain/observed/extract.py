@@ -7,6 +7,7 @@ object hides no other and raises nothing.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from apps.clusters.domain.accelerators import hami_memory
 from apps.clusters.domain.devices.resource_claims import ClaimState, claim_state
 from apps.clusters.domain.kube_json import (
     JsonObject,
@@ -310,9 +311,11 @@ def setting_of(body: Body) -> Body:
 
 def _node(item: JsonObject, _: ExtractionContext) -> NodeSnapshot:
     spec, status = mapping(item, "spec"), mapping(item, "status")
+    metadata = mapping(item, "metadata")
     ready = condition(status, "Ready")
     return NodeSnapshot(
-        labels=words(mapping(item, "metadata").get("labels")),
+        # What a pending pod that asks for memory is in GPUs, each node tells.
+        labels=words(metadata.get("labels")) | hami_memory(mapping(metadata, "annotations")),
         taints=taints(spec.get("taints")),
         allocatable=amounts(status.get("allocatable")),
         ready=ready is not None and ready.status == "True",

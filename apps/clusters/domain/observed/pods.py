@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from apps.clusters.domain.devices.resource_claims import NO_CLAIMS, PodClaims
+from apps.clusters.domain.gpu_shares import held_of_gpus, reserves_gpu
 from apps.clusters.domain.kube_json import (
     JsonObject,
     KubePod,
@@ -59,6 +60,8 @@ _QUEUES = (
     # Volcano's and the scheduler plug-ins'.
     *("Unschedulable", "NotEnoughResources", "NotEnoughTasks", "Unenqueueable", "PodGroupPending"),
     *("Evict", "InvalidQueue", "QueueClosed", "FailedEnqueue"),
+    # KAI's, of a gang whose pods are not all there.
+    "NotReady",
 )
 _REASONS = frozenset((*_SCHEDULING, *_CREATION, *_STARTING, *_KUBELET, *_QUEUES))
 _EVICTED_DUE = "EvictedDueTo"
@@ -105,8 +108,9 @@ def pod_snapshot(item: JsonObject, context: ExtractionContext) -> PodSnapshot | 
     """
     pod = KubePod.of(item)
     spec, status = pod.spec, pod.status
-    asked = _gpu_request(spec, text(pod.metadata.get("namespace")), pod.claim_uses, context)
-    if asked is None or not _waits(pod, context):
+    namespace = text(pod.metadata.get("namespace"))
+    asked = _gpu_request(pod.metadata, spec, namespace, pod.claim_uses, context)
+    if asked is None or reserves_gpu(pod.metadata, asked) or not _waits(pod, context):
         return None
     reference = controller_of(pod)
     owner = context.owner or nearest_owner(pod)
@@ -138,10 +142,14 @@ def pod_snapshot(item: JsonObject, context: ExtractionContext) -> PodSnapshot | 
 
 
 def _gpu_request(
-    spec: JsonObject, namespace: str, uses: Iterable[ClaimUse], context: ExtractionContext
+    metadata: JsonObject,
+    spec: JsonObject,
+    namespace: str,
+    uses: Iterable[ClaimUse],
+    context: ExtractionContext,
 ) -> dict[str, float] | None:
     """Return the whole request of a pod, its claims' classes included; None without GPU."""
-    plain = request(spec)
+    plain = held_of_gpus(request(spec), metadata, spec)
     claimed, unknown = dict(context.claims.requests), bool(context.claims.unknown)
     for use in uses:
         if use.claim:
@@ -217,7 +225,8 @@ def controller_snapshot(
     status = mapping(item, "status")
     template = mapping(spec, "template", "spec")
     uses = claim_uses({"spec": template})
-    asked = _gpu_request(template, text(metadata.get("namespace")), uses, context)
+    of_pods = mapping(spec, "template", "metadata")
+    asked = _gpu_request(of_pods, template, text(metadata.get("namespace")), uses, context)
     if asked is None:
         return None
     wanted, pods = (

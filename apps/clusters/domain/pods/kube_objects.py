@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from apps.clusters.domain.accelerators import Offer, counted_once, held_by_memory
+from apps.clusters.domain.accelerators import Offer, counted_once
 from apps.clusters.domain.devices.resource_claims import NO_CLAIMS, PodClaims
+from apps.clusters.domain.gpu_shares import (
+    fractional_container,
+    held_of_gpus,
+    is_fractional,
+    reserves_gpu,
+)
 from apps.clusters.domain.kube_json import (
     ContainerStatus,
     JsonObject,
@@ -282,8 +288,10 @@ def _requests(pod: KubePod, named: Collection[str], claims: PodClaims) -> dict[s
         _unserved(pod.spec.get("initContainers") or (), claims),
         named,
     )
-    held = held_by_memory(requests, mapping(pod.metadata, "annotations"))
-    return {**held, **claims.requests}
+    # Who only reserves a GPU for those that share it must not hold it too: it would count twice.
+    if reserves_gpu(pod.metadata, requests):
+        return {}
+    return {**held_of_gpus(requests, pod.metadata, pod.spec), **claims.requests}
 
 
 def _unserved(
@@ -308,14 +316,20 @@ def _without(
 
 def gpu_containers(pod: KubePod, named: Collection[str], claims: PodClaims) -> frozenset[str]:
     """Return the names of the containers that ask for GPU, by resource or by claim."""
-    return claims.containers | frozenset(
-        str(container.get("name"))
-        for container in pod.containers
-        if any(
-            is_gpu(resource, named)
-            for amounts in mapping(container, "resources").values()
-            if isinstance(amounts, dict)
-            for resource in amounts
+    shared = {fractional_container(pod.metadata, pod.spec)}
+    sharing = shared if is_fractional(pod.metadata, pod.spec) else frozenset[str]()
+    return (
+        claims.containers
+        | sharing
+        | frozenset(
+            str(container.get("name"))
+            for container in pod.containers
+            if any(
+                is_gpu(resource, named)
+                for amounts in mapping(container, "resources").values()
+                if isinstance(amounts, dict)
+                for resource in amounts
+            )
         )
     )
 

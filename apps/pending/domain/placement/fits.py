@@ -19,6 +19,7 @@ from apps.clusters.domain.observed.objects import (
     Taint,
     Toleration,
 )
+from apps.clusters.domain.resources import GPU, PARTS_OF_GPU
 from apps.clusters.domain.tiers import PRODUCT_LABEL, is_shared, unit_weight
 from apps.pending.domain.diagnosis import Action, BoundPod, Relation, Suggestion, says
 
@@ -286,7 +287,9 @@ def offered(node: NodeSnapshot, resource: str) -> float:
         return node.allocatable[resource]
     if resource in node.devices:
         return float(node.devices[resource])
-    return float("inf") if resource in _UNSAID else 0.0
+    # Who shares GPUs alone knows how full each is: to nodes with GPUs parts are no limit.
+    part = resource in PARTS_OF_GPU and node.allocatable.get(GPU, 0.0) > 0
+    return float("inf") if part or resource in _UNSAID else 0.0
 
 
 def free(node: NodeSnapshot, resource: str) -> float:

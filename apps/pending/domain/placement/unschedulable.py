@@ -167,9 +167,18 @@ class PlacementDiagnoser:
         self._by_state: dict[ShapeKey, Diagnosis | None] = {}
         self._verdicts: dict[str, SchedulerMessage] = {}
 
-    def why(self, seen: ObservedObject, pod: PodSnapshot, message: str) -> Diagnosis:
-        """Return the cause and how to fix it; the raw text is kept whatever it is."""
-        verdict = self._verdict(message)
+    def why(
+        self,
+        seen: ObservedObject,
+        pod: PodSnapshot,
+        message: str,
+        verdict: SchedulerMessage | None = None,
+    ) -> Diagnosis:
+        """Return the cause and how to fix it; the raw text is kept whatever it is.
+
+        `verdict` is the text in its parts, where it is of another form than Kubernetes' own.
+        """
+        verdict = verdict or self._verdict(message)
         found = (
             # In this order: what was never held against nodes, unknown words, the nodes, and last
             # the text.

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from apps.clusters.domain.devices.mig import fewest_cards, mig_part
 from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.pods.ledger import NodeInterval, OfferedDevice
+from apps.clusters.domain.resources import GPU, GPU_FRACTION, PARTS_OF_GPU
 from apps.clusters.domain.tiers import (
     PRODUCT_LABEL,
     UNKNOWN_MODEL,
@@ -186,10 +187,27 @@ class Classifier:
         known = self._of.get(key)
         if known is None:
             found = tuple(offer for offer in self.offers(interval) if offer.resource == resource)
-            known = self._of[key] = found or (
-                self._unit(resource, interval, gpu_model(interval.labels), 0.0, 0.0),
+            known = self._of[key] = (
+                found
+                or self._parts(resource, interval)
+                or (self._unit(resource, interval, gpu_model(interval.labels), 0.0, 0.0),)
             )
         return known
+
+    def _parts(self, resource: str, interval: NodeInterval) -> tuple[ResourceOffer, ...]:
+        """Return the GPUs of a node as those that KAI gives out in parts; of HAMi's none."""
+        if resource not in PARTS_OF_GPU:
+            return ()
+        return tuple(
+            offer._replace(
+                # By memory too it is a fraction of a GPU that one pod reserves for all on it.
+                resource=GPU_FRACTION,
+                weight=unit_weight(resource, interval.labels),
+                shared=True,
+            )
+            for offer in self.offers(interval)
+            if offer.resource == GPU
+        )
 
     def inventory(self, node: str) -> Inventory:
         """Return what device series show of a node."""

@@ -1,6 +1,7 @@
 """Which devices which holdings may be on, where a label on each row does not settle it.
 
-That is so on shared GPUs, for devices given by claims, and where exporters name no pods.
+That is so on shared GPUs, for devices given by claims, and where exporters name no pods. Of GPUs
+that KAI shares exporters name the pod that reserves them, which does nothing with them itself.
 """
 
 from collections import defaultdict
@@ -9,6 +10,8 @@ from itertools import count
 from math import inf
 
 from apps.clusters.domain.devices.state import DeviceSlot
+from apps.clusters.domain.gpu_shares import names_reservation
+from apps.clusters.domain.resources import GPU_FRACTION
 from apps.clusters.domain.tiers import UNKNOWN_MODEL, same_model
 from apps.usage.domain.attribution.allocations import Allocation
 from apps.usage.domain.attribution.sharing import DeviceGroup, DeviceKey
@@ -37,7 +40,9 @@ class Pools:
         self._shared: dict[_Kind, list[int]] = defaultdict(list)
         self._alone: dict[_Kind, list[int]] = defaultdict(list)
         self._claimed: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._fractional: dict[_Kind, list[int]] = defaultdict(list)
         self._rows: dict[tuple[_Kind, int], list[DeviceSlot]] = defaultdict(list)
+        self._reserved: dict[tuple[_Kind, int], list[DeviceSlot]] = defaultdict(list)
         self._unnamed: dict[int, DeviceGroup] = {}
         self._group_of: dict[tuple[int, int], int] = {}
         self._keys = count()
@@ -47,6 +52,8 @@ class Pools:
             if holding.devices:
                 for uuid in holding.devices:
                     self._claimed[uuid, holding.profile].append(number)
+            elif holding.resource == GPU_FRACTION:
+                self._fractional[kind].append(number)
             else:
                 (self._shared if holding.shared else self._alone)[kind].append(number)
 
@@ -55,7 +62,7 @@ class Pools:
     @property
     def any(self) -> bool:
         """Say whether there are shared GPUs or claims at all: most clusters have none."""
-        return bool(self._shared or self._claimed)
+        return bool(self._shared or self._claimed or self._fractional)
 
     def take(self, row: DeviceSlot, named: Sequence[Numbered]) -> bool:
         """Take in a row of a shared GPU; `named` are the holdings of the pod that it names.
@@ -63,6 +70,10 @@ class Pools:
         Returns False where its label, if it has one, is to be believed.
         """
         if self._claimed and self._is_shared_claim(row):
+            return True
+        if self._fractional and names_reservation(row.namespace, row.pod):
+            # The GPUs that no pod reserves are those of pods that have them alone.
+            self._reserved[(row.node, row.profile), row.slot].append(row)
             return True
         if not self._shared or (named and not any(holding.shared for _, holding in named)):
             return False
@@ -174,12 +185,14 @@ class Pools:
     def groups(self) -> Iterator[DeviceGroup]:
         """Yield every group with somebody on it, in a fixed order."""
         yield from sorted(self._unnamed.values(), key=lambda group: (group.slot, group.tenants))
-        for (kind, slot), rows in sorted(self._rows.items(), key=lambda item: item[0]):
-            tenants = [n for n in self._shared[kind] if self._holdings[n].ran_in(slot) > 0]
-            if tenants:
-                yield from self._together(slot, tenants, rows)
-            else:
-                self.nobodys += rows
+        for places, found in ((self._shared, self._rows), (self._fractional, self._reserved)):
+            for (kind, slot), rows in sorted(found.items(), key=lambda item: item[0]):
+                numbers = places.get(kind, ())
+                tenants = [n for n in numbers if self._holdings[n].ran_in(slot) > 0]
+                if tenants:
+                    yield from self._together(slot, tenants, rows)
+                else:
+                    self.nobodys += rows
 
     def _together(
         self, slot: int, tenants: Sequence[int], rows: Sequence[DeviceSlot]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.devices.state import NO_LEVELS, ActivityLevels, ActivitySample, DeviceSlot
 from apps.clusters.domain.pods.ledger import NodeInterval
+from apps.clusters.domain.resources import GPU, PARTS_OF_GPU
 from apps.clusters.domain.tiers import gpu_model, is_shared, mig_profile, unit_weight
 from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, overlap, union
 from apps.usage.domain.attribution.allocations import Allocation
@@ -65,8 +66,10 @@ def _devices(resource: str, interval: NodeInterval) -> int:
     """Return of how many devices a node's units of a resource are shares."""
     profile = mig_profile(resource, interval.labels)
     whole = mig_part(profile, gpu_model(interval.labels)) if profile else 1.0
-    units = interval.capacity.get(resource, 0.0)
-    return max(1, round(units * unit_weight(resource, interval.labels) / whole))
+    # Of what KAI shares the node offers whole GPUs alone.
+    offered = resource if resource in interval.capacity or resource not in PARTS_OF_GPU else GPU
+    units = interval.capacity.get(offered, 0.0)
+    return max(1, round(units * unit_weight(offered, interval.labels) / whole))
 
 
 def shared_seconds(shared: SharedTimes, own: TimeSpan, other: TimeSpan) -> float:

@@ -1,0 +1,144 @@
+"""What pods hold of GPUs that HAMi or KAI Scheduler shares: parts by memory, or fractions.
+
+Neither shows in a pod's resources alone. HAMi writes into an annotation what it gave, KAI reads
+from annotations what is asked; Run:ai uses those of KAI.
+
+Sources: the documentation and the constants of both projects.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from apps.clusters.domain.kube_json import JsonObject, items, mapping, text
+from apps.clusters.domain.resources import (
+    GPU,
+    GPU_FRACTION,
+    GPU_MEMORY,
+    GPU_MEMORY_PERCENTAGE,
+    all_amounts,
+)
+
+_POD_GPUS = "hami.io/vgpu-devices-allocated"
+_MEMORY_FIELD = 2
+_FRACTION = "gpu-fraction"
+_MEMORY = "gpu-memory"
+_DEVICES = "gpu-fraction-num-devices"
+_CONTAINER = "gpu-fraction-container-name"
+_GROUP = "runai-gpu-group"
+"""Label with the GPU that a pod shares; `runai-gpu-group/…` where it shares several."""
+_RESERVATIONS = frozenset({"kai-resource-reservation", "runai-reservation"})
+_RESERVATION_NAME = "gpu-reservation-"
+_DEFAULT_SCHEDULERS = ("", "default-scheduler")
+
+
+def held_of_gpus(
+    requests: Mapping[str, float], metadata: JsonObject, spec: JsonObject
+) -> dict[str, float]:
+    """Return a pod's requests with the parts of GPUs that it has, or requests, as such.
+
+    HAMi's are in MiB (`GPU_MEMORY`) or, where it is a percentage, in GPUs (`GPU_FRACTION`);
+    KAI's in GPUs or, by memory, in MiB. What requests no part comes back as it is.
+    """
+    annotations = mapping(metadata, "annotations")
+    if GPU in requests:
+        given = _given_by_hami(annotations)
+        parts = {GPU_MEMORY: given} if given else _requested_of_hami(spec)
+        return {**_others(requests), **parts} if parts else dict(requests)
+    if not is_fractional(metadata, spec):
+        return dict(requests)
+    return {**requests, **_requested_of_kai(annotations)}
+
+
+def is_fractional(metadata: JsonObject, spec: JsonObject) -> bool:
+    """Say whether a pod shares GPUs by KAI: it is bound to one, or for a scheduler that may be KAI.
+
+    The annotations alone prove nothing: where KAI is not installed anybody may write them.
+    """
+    if not _requested_of_kai(mapping(metadata, "annotations")):
+        return False
+    if text(spec.get("nodeName")):
+        return _in_gpu_group(metadata)
+    return text(spec.get("schedulerName")) not in _DEFAULT_SCHEDULERS
+
+
+def fractional_container(metadata: JsonObject, spec: JsonObject) -> str:
+    """Return the container that uses the shared GPU: the one that is named, else the first."""
+    named = text(mapping(metadata, "annotations").get(_CONTAINER))
+    first = next(iter(items(spec.get("containers"))), {})
+    return named or text(first.get("name"))
+
+
+def reserves_gpu(metadata: JsonObject, requests: Mapping[str, float]) -> bool:
+    """Say whether a pod only reserves the GPU that KAI's fractional pods share: no workload.
+
+    Known by its label, since the namespace may be renamed. Those that share never request a GPU.
+    """
+    return GPU in requests and _GROUP in mapping(metadata, "labels")
+
+
+def names_reservation(namespace: str, pod: str) -> bool:
+    """Say by its name alone whether a pod only reserves a GPU: series have no labels of pods.
+
+    To the kubelet, and so to exporters, this pod has the GPU that the others share.
+    """
+    return namespace in _RESERVATIONS or pod.startswith(_RESERVATION_NAME)
+
+
+def _in_gpu_group(metadata: JsonObject) -> bool:
+    return any(key.partition("/")[0] == _GROUP for key in mapping(metadata, "labels"))
+
+
+def _requested_of_kai(annotations: JsonObject) -> dict[str, float]:
+    devices = _positive(annotations.get(_DEVICES)) or 1.0
+    fraction = _positive(annotations.get(_FRACTION))
+    if fraction is not None and fraction <= 1:
+        return {GPU_FRACTION: fraction * devices}
+    memory = _positive(annotations.get(_MEMORY))
+    return {} if memory is None else {GPU_MEMORY: memory * devices}
+
+
+def _positive(value: object) -> float | None:
+    found = all_amounts({"": value}).get("")
+    return found if found else None
+
+
+def _given_by_hami(annotations: JsonObject) -> float:
+    """Return the MiB that HAMi gave a pod; 0 before that.
+
+    Memory alone counts: HAMi never gives out more of it than a GPU has, of cores it may.
+    """
+    # Containers end with ";", their GPUs with ":", each uuid,vendor,MiB,cores.
+    total = 0.0
+    for gpu in text(annotations.get(_POD_GPUS)).replace(";", ":").split(":"):
+        fields = gpu.split(",")
+        if len(fields) > _MEMORY_FIELD and fields[_MEMORY_FIELD].isdigit():
+            total += float(fields[_MEMORY_FIELD])
+    return total
+
+
+def _requested_of_hami(spec: JsonObject) -> dict[str, float]:
+    """Return what containers ask of each of their GPUs; empty where none requests a part.
+
+    Cores alone are no part: HAMi then gives the whole memory of each GPU.
+    """
+    found: dict[str, float] = {}
+    parted = False
+    for container in items(spec.get("containers")):
+        kinds = mapping(container, "resources")
+        requested = all_amounts({**mapping(kinds, "limits"), **mapping(kinds, "requests")})
+        gpus = requested.get(GPU, 0.0)
+        resource, each = GPU, 1.0
+        if requested.get(GPU_MEMORY):
+            resource, each = GPU_MEMORY, requested[GPU_MEMORY]
+        elif requested.get(GPU_MEMORY_PERCENTAGE):
+            resource, each = GPU_FRACTION, min(1.0, requested[GPU_MEMORY_PERCENTAGE] / 100)
+        parted = parted or (gpus > 0 and resource != GPU)
+        if gpus > 0:
+            found[resource] = found.get(resource, 0.0) + gpus * each
+    return found if parted else {}
+
+
+def _others(requests: Mapping[str, Any]) -> dict[str, float]:
+    # What HAMi's scheduler alone counts of each GPU is no request beside these GPUs.
+    parts = {GPU, GPU_MEMORY, GPU_MEMORY_PERCENTAGE, "nvidia.com/gpucores"}
+    return {resource: units for resource, units in requests.items() if resource not in parts}

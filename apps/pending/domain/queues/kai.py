@@ -1,0 +1,160 @@
+"""What KAI Scheduler (and Run:ai) says of pods that it does not place, read into its parts.
+
+KAI writes one text into a pod's condition and its events, and that a gang is not whole yet only
+into an event of the PodGroup that it made. Its texts are those of its source, of 2025 and 2026.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from apps.clusters.domain.observed.objects import EventSnapshot, PodSnapshot
+from apps.clusters.domain.resources import GPU
+from apps.pending.domain.cluster_index import plain
+from apps.pending.domain.diagnosis import Action, Cause, Diagnosis, Suggestion, says
+from apps.pending.domain.placement.messages import LONGEST, SchedulerMessage
+
+OVER_LIMIT = "queue-over-limit"
+OVER_QUOTA = "queue-over-quota"
+NO_QUEUE = "queue missing"
+GANG = "not all can start"
+TOO_FEW_PODS = "too few pods"
+KAI_QUEUE = "kai_queue:"
+
+_NUMBER = r"(?P<{}>[0-9.,]{{1,24}})"
+_LIMIT = re.compile(
+    r"(?P<queue>[^:\n]{1,200}?) quota has reached the allowable limit of (?P<of>[\w ]+)\. Limit is "
+    rf"{_NUMBER.format('limit')} [\w ]+, currently {_NUMBER.format('used')} [\w ]+ allocated"
+    rf" and workload requested {_NUMBER.format('asked')} "
+)
+_QUOTA = re.compile(
+    rf"Workload requested {_NUMBER.format('asked')} (?P<of>GPUs|CPU cores|GB memory), but"
+    rf" (?P<queue>.{{1,200}}?) quota is {_NUMBER.format('limit')} \w+, while"
+    rf" {_NUMBER.format('used')} [\w ]+ are already allocated for non-preemptible pods"
+)
+_GANG = re.compile(
+    r"Resources were found for (?P<could>[0-9]{1,9}) pods while (?P<needed>[0-9]{1,9}) are required"
+)
+_NOT_READY = re.compile(
+    r"for (?P<needed>[0-9]{1,9}) pods\b.*?currently (?P<there>[0-9]{1,9}) exist"
+)
+_HEAD = "no nodes with enough resources were found"
+_NODES = re.compile(r"^(?:([0-9]{1,9}) )?(.+)$", re.DOTALL)
+_TOO_LITTLE = "node(s) didn't have enough resources: "
+_MIG = "node(s) didn't have enough of mig profile: "
+_RESOURCES = {"GPUs": GPU, "GPU memory": GPU, "CPU cores": "cpu", "memory": "memory"}
+_NAMES = {"GPUs": GPU, "CPU cores": "cpu", "CPU": "cpu", "memory": "memory", "GB memory": "memory"}
+_GB = 1e9
+
+
+def queue_diagnosis(message: str, requests: Mapping[str, float]) -> Diagnosis | None:
+    """Return why a queue of KAI lets a pod wait; None for a text that is not of that kind."""
+    text = message[:LONGEST]
+    if found := _LIMIT.search(text):
+        return _full(found, requests, OVER_LIMIT, "kai_over_limit", "raise_limit")
+    if found := _QUOTA.search(text):
+        return _full(found, requests, OVER_QUOTA, "kai_over_quota", "raise_deserved")
+    if "QueueDoesNotExist" in text:
+        return Diagnosis(
+            Cause.QUEUE, NO_QUEUE, sentences=(says("kai_no_queue", requests=dict(requests)),)
+        )
+    return None
+
+
+def _full(
+    found: re.Match[str], requests: Mapping[str, float], detail: str, why: str, how: str
+) -> Diagnosis:
+    queue, resource = found["queue"].strip(), _NAMES.get(found["of"], found["of"])
+    # KAI writes memory in GB; everything here is in bytes.
+    unit = _GB if resource == "memory" else 1.0
+    limit, used, asked = (_number(found[name]) * unit for name in ("limit", "used", "asked"))
+    figures = {"resource": resource, "used": used, "limit": limit}
+    sentence = says(why, requests=dict(requests), queue=queue, **figures)
+    change = {
+        "cluster_queue": queue,
+        "flavor": "",
+        "resource": resource,
+        "from": limit,
+        "to": used + asked,
+    }
+    return Diagnosis(
+        Cause.QUEUE,
+        detail,
+        sentences=(sentence,),
+        suggestions=(Suggestion(Action.RAISE_QUEUE_QUOTA, change, says(how)),),
+        blockers=(KAI_QUEUE + queue,),
+    )
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text.rstrip(".,").replace(",", ""))
+    except ValueError:
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVerdict:
+    """What KAI says of the nodes, and of the gang that a pod belongs to (0: it is in none)."""
+
+    nodes: SchedulerMessage
+    could: int = 0
+    needed: int = 0
+
+
+def node_verdict(message: str) -> NodeVerdict | None:
+    """Return what a text of KAI says of nodes, in the words of Kubernetes' own scheduler.
+
+    None where it says nothing of them, as every text of another scheduler.
+    """
+    text = plain(message)[:LONGEST]
+    gang = _GANG.search(text)
+    if _HEAD not in text:
+        if gang is None:
+            return None
+        return NodeVerdict(SchedulerMessage(), int(gang["could"]), int(gang["needed"]))
+    reasons: dict[str, int] = {}
+    for part in text.partition(_HEAD)[2].lstrip(": ").split(". \n"):
+        counted = _NODES.match(part.strip().rstrip(".").strip())
+        if counted is not None:
+            reason = _as_kubernetes(counted[2])
+            reasons[reason] = reasons.get(reason, 0) + int(counted[1] or 1)
+    verdict = SchedulerMessage(reasons=reasons)
+    if gang is None:
+        return NodeVerdict(verdict)
+    return NodeVerdict(verdict, int(gang["could"]), int(gang["needed"]))
+
+
+def _as_kubernetes(reason: str) -> str:
+    for head in (_TOO_LITTLE, _MIG):
+        if reason.startswith(head):
+            what = reason.removeprefix(head)
+            return f"Insufficient {_RESOURCES.get(what, what)}"
+    return reason
+
+
+def incomplete_gang(pod: PodSnapshot, events: list[EventSnapshot]) -> Diagnosis | None:
+    """Return that KAI waits for more pods of a pod's gang; `events` are those about its PodGroup.
+
+    Until they are all there it tries none of them and says nothing of them.
+    """
+    found = next((f for e in events if (f := _NOT_READY.search(e.message[:LONGEST]))), None)
+    if found is None:
+        return None
+    needed, there = int(found["needed"]), int(found["there"])
+    change = {"group": pod.owner, "missing": max(1, needed - there)}
+    return Diagnosis(
+        Cause.GANG,
+        TOO_FEW_PODS,
+        plain(events[0].message),
+        sentences=(says("too_few_pods", needed=needed, there=there),),
+        suggestions=(Suggestion(Action.COMPLETE_GANG, change),),
+    )
+
+
+def made_for(event: EventSnapshot, pod: PodSnapshot) -> bool:
+    """Say whether an event is about the PodGroup that KAI made for a pod's top owner.
+
+    It names them `pg-<owner>-<uid of the owner>`; the pod tells which one in an annotation only.
+    """
+    return event.about_kind == "PodGroup" and event.about_name.startswith(f"pg-{pod.owner}-")
