@@ -57,6 +57,16 @@ STANDARD_METRICS = (
     "up",
 )
 FULL_METRICS = (*STANDARD_METRICS, "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE")
+HEALTH_METRICS = (
+    "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
+    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+    "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL",
+    "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL",
+    "DCGM_FI_DEV_THERMAL_VIOLATION",
+    "DCGM_FI_DEV_POWER_VIOLATION",
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",
+)
+"""What an exporter shows beside them where its operator adds ECC and throttling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +134,9 @@ class Device:
     """One GPU. `index` counts from 0 on its node.
 
     A `stuck` one has profiling counters that stay 0. `xids` are (time, code) of its errors, of
-    which the exporter shows the latest; `remapped_rows` those of its memory.
+    which the exporter shows the latest; `remapped_rows` those of its memory from the beginning.
+    `memory_faults` are the times of errors that ECC could not correct, each of which costs a row,
+    `hot` the (start, end) in which its clocks are held down for heat.
     """
 
     index: int
@@ -134,6 +146,8 @@ class Device:
     stuck: bool = False
     xids: tuple[tuple[int, int], ...] = ()
     remapped_rows: int = 0
+    memory_faults: tuple[int, ...] = ()
+    hot: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

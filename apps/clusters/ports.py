@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from apps.clusters.domain.devices.errors import HealthAnswer
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot, DeviceState
 from apps.clusters.domain.pods.kube_state_nodes import ShownSeries
@@ -222,6 +223,12 @@ class MetricsSource(Protocol):
         """Return what inference servers did in each whole hour of the window; empty without any.
 
         `ttft_seconds` is the objective of the time to first token.
+        """
+
+    def device_health(self, window: Window) -> HealthAnswer:
+        """Return in which whole hours of the window something went wrong on a GPU, and what.
+
+        Without any of these series it costs one query for each slot of an hour, or for a day.
         """
 
     def device_states(self, at: datetime) -> Answered[DeviceState]:

@@ -185,6 +185,55 @@ class ServingHour(Hourly, WorkloadDimensions):
         ]
 
 
+class DeviceHealthHour(Hourly):
+    """What went wrong on a GPU in one hour; kept as long as the hours of pods.
+
+    Only hours in which something did have a row: what was exported at all is in
+    `CollectionWindow.health`. `xids` are [Unix seconds, code], when each was shown first. Rows and
+    ECC errors are those that came in the hour, `thermal_seconds` and `power_seconds` how long its
+    clocks were held down. What was not exported is null.
+    """
+
+    named_by = "uuid"
+    cluster = dimension("clusters.Cluster")
+    uuid = models.CharField(max_length=253)
+    node_name = models.CharField(max_length=253, blank=True)
+    xids = models.JSONField(default=list)
+    remapped_correctable = models.BigIntegerField(null=True)
+    remapped_uncorrectable = models.BigIntegerField(null=True)
+    ecc_corrected = models.BigIntegerField(null=True)
+    ecc_uncorrected = models.BigIntegerField(null=True)
+    thermal_seconds = models.FloatField(null=True)
+    power_seconds = models.FloatField(null=True)
+
+    class Meta(Hourly.Meta):
+        indexes = [models.Index(fields=["cluster", "hour"], name="device_health_hour")]
+
+
+class PodDevices(models.Model):
+    """The GPUs on which a pod was seen, of those that are not shared.
+
+    A table of its own: which GPU a pod has is known by metrics alone, and pods are written by the
+    watch. `uuids` are parted by spaces, in order.
+    """
+
+    # Without a constraint in the database: pods are deleted by the thousand.
+    pod = models.OneToOneField(
+        "clusters.Pod",
+        primary_key=True,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        related_name="on_devices",
+    )
+    uuids = models.TextField()
+
+    class Meta:
+        ordering = ["pod"]
+
+    def __str__(self) -> str:
+        return f"{self.pod_id}: {self.uuids}"
+
+
 class TeamHour(Hourly, TeamDimensions, HeldAmounts):
     """The sum of a team's pods on a tier in one hour; kept for good.
 
@@ -320,6 +369,7 @@ class CollectionWindow(models.Model):
     counts partial outcomes in a row.
     `findings` counts what was noticed (finding → times), `error` is for a person to act on.
     `serving` says whether the series of inference servers were read; empty: not asked for.
+    `health` names the measures of GPUs' health that were exported, parted by spaces.
     `slots_without_pods` counts the half hours of which neither the watch nor series tell the pods.
 
     `withheld`: its sources contradict each other, so that it is partial and has no facts.
@@ -345,6 +395,7 @@ class CollectionWindow(models.Model):
         default="",
         db_default="",
     )
+    health = models.CharField(max_length=200, blank=True, default="", db_default="")
     slots_without_pods = models.PositiveSmallIntegerField(default=0, db_default=0)
     scrape_interval_seconds = models.FloatField(null=True, blank=True)
     activity_metric = models.CharField(max_length=80, blank=True)

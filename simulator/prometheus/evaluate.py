@@ -10,7 +10,14 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from simulator.prometheus.promql import Aggregation, Call, Expression, NotEvaluated, Selector
+from simulator.prometheus.promql import (
+    Above,
+    Aggregation,
+    Call,
+    Expression,
+    NotEvaluated,
+    Selector,
+)
 from simulator.prometheus.series import Samples, Segment, Series, samples_between
 from simulator.prometheus.signals import FIXED, Signals
 
@@ -101,9 +108,16 @@ def _rows(
         return _aggregated(expression, inner)
     if isinstance(expression, Call):
         return _called(expression, times, signals, until_ms)
+    if isinstance(expression, Above):
+        return _above(expression.number, _rows(expression.of, times, signals, until_ms))
     if expression.range_ms is not None:
         raise NotEvaluated("a range selector has no value at an instant: query it by /query alone")
     return _over(expression, times, LOOKBACK_MS, _last, signals, until_ms)
+
+
+def _above(number: float, rows: Iterator[SeriesValues]) -> Iterator[SeriesValues]:
+    for labels, values in rows:
+        yield SeriesValues(labels, {at: value for at, value in values.items() if value > number})
 
 
 def _called(call: Call, times: Times, signals: Signals, until_ms: int) -> Iterator[SeriesValues]:

@@ -1,7 +1,8 @@
 """Parses the part of PromQL that the portal uses; anything else is refused by name.
 
 Grammar: AGG [by (labels)] (EXPR), FUNC(SELECTOR[RANGE]), timestamp(SELECTOR), SELECTOR and
-SELECTOR[RANGE]; matchers = != =~ !~ with PromQL's string escapes; durations such as 30m or 1h30m.
+SELECTOR[RANGE], each also > NUMBER; matchers = != =~ !~ with PromQL's string escapes; durations
+such as 30m or 1h30m.
 """
 
 import re
@@ -88,7 +89,15 @@ class Aggregation:
     of: "Expression"
 
 
-Expression = Selector | Call | Aggregation
+@dataclass(frozen=True, slots=True)
+class Above:
+    """The rows of an expression with a value above a number; the others are left out."""
+
+    of: "Expression"
+    number: float
+
+
+Expression = Selector | Call | Aggregation | Above
 
 
 @lru_cache(maxsize=512)
@@ -102,7 +111,7 @@ def parse(text: str) -> Expression:
     Raises BadQuery for what is no PromQL, NotEvaluated for PromQL beyond the grammar above.
     """
     parser = _Parser(text)
-    expression = parser.expression()
+    expression = parser.compared()
     parser.finish()
     return expression
 
@@ -157,6 +166,15 @@ class _Parser:
         if kind in {"number", "string", "operator"}:
             raise NotEvaluated(f"the lab does not evaluate literals or operators: {text!r}")
         raise BadQuery(f"parse error: unexpected {_named(kind, text)}")
+
+    def compared(self) -> Expression:
+        """Return the expression, or that what is of it above a number."""
+        expression = self.expression()
+        above = self._peek() == ("operator", ">") and self._peek(1)[0] == "number"
+        if not above or (isinstance(expression, Selector) and expression.range_ms is not None):
+            return expression
+        self._next()
+        return Above(expression, float(self._next()[1]))
 
     def finish(self) -> None:
         kind, text = self._peek()

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.prometheus.promql import (
+    Above,
     Aggregation,
     BadQuery,
     Call,
@@ -52,6 +53,9 @@ UP = Matcher("__name__", "=", "up")
             "sum by (a, b) (count_over_time(up[5m]))",
             Aggregation("sum", ("a", "b"), Call("count_over_time", Selector((UP,), 300_000))),
             id="aggregation",
+        ),
+        pytest.param(
+            "max(up) > 0", Above(Aggregation("max", (), Selector((UP,))), 0.0), id="above"
         ),
         pytest.param("max(up)", Aggregation("max", (), Selector((UP,))), id="without by"),
         pytest.param(

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import DataError, OperationalError, transaction
 from django.db.models import F, Q
 
+from apps.clusters.domain.devices.errors import HealthAnswer
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
 from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.gateways import metrics_source
@@ -60,6 +61,7 @@ from apps.usage.services.facts import (
     write_hour,
     write_queue_hour,
 )
+from apps.usage.services.health import measures_of, write_health, write_pod_devices
 from apps.usage.services.serving import write_serving
 from apps.usage.services.sources import (
     LedgerInput,
@@ -110,7 +112,8 @@ class _Answers:
     The device rows may still be on their way: the first reader blocks until they are there.
     `reference` is the complete hour that the next one is compared with. `queues` is what Kueue's
     series show where nothing was watched, `lacking` the server's words for what these lack.
-    `serving` is what inference servers did, `serving_state` whether that could be read.
+    `serving` is what inference servers did, `serving_state` whether that could be read. `health` is
+    what went wrong on GPUs.
     """
 
     cluster: Cluster
@@ -125,6 +128,7 @@ class _Answers:
     serving: Sequence[ServingPodHour] = ()
     serving_state: ServingState = ServingState.ABSENT
     serving_warnings: Sequence[str] = ()
+    health: HealthAnswer = field(default_factory=HealthAnswer)
 
     @property
     def devices(self) -> DeviceAnswer:
@@ -258,6 +262,7 @@ def _read(
     ledger = read_ledger(cluster, window, source, catalog, now=now)
     answers = _Answers(cluster, now, ledger, coming, int(window.start_seconds), source)
     _read_serving(answers, window)
+    _read_health(answers, window)
     # Only series can lack something unseen: what was watched needs no comparison.
     if ledger.unwatched:
         answers.reference = nearest_reference(cluster, window.start, window.end)
@@ -278,6 +283,14 @@ def _read_serving(answers: _Answers, window: Window) -> None:
     answers.serving, answers.serving_warnings = found, lacking
     if found:
         answers.serving_state = ServingState.READ
+
+
+def _read_health(answers: _Answers, window: Window) -> None:
+    try:
+        answers.health = answers.source.device_health(window)
+    except SourceRejected as error:
+        # As with serving: no GPU-hour depends on it.
+        answers.health = HealthAnswer(warnings=(str(error),))
 
 
 def _collect_hour(
@@ -405,7 +418,8 @@ def _noted(hour: Window, answers: _Answers, found: _Computed) -> dict[str, Any]:
         "samples": sum(row.samples for row in answers.rows(hour)),
         "findings": {name: count for name, count in counts if count},
         "warnings": [
-            *(*answers.devices.warnings, *answers.ledger.warnings, *answers.serving_warnings)
+            *(*answers.devices.warnings, *answers.ledger.warnings, *answers.serving_warnings),
+            *answers.health.warnings,
         ],
         "ledger_source": answers.ledger.source_of(hour),
         "duration_seconds": round(time.monotonic() - found.started, 3),
@@ -424,11 +438,14 @@ def _store(hour: Window, answers: _Answers, found: _Computed) -> None:
     with transaction.atomic():
         write_hour(hour, found.facts, dimensions, zone=report().zone)
         write_serving(hour, answers.served(hour), answers.ledger.pods, found.facts, dimensions)
+        write_health(cluster, hour, answers.health, answers.rows(hour))
+        write_pod_devices(found.facts.devices, dimensions)
         write_queue_hour(cluster, hour, answers.queues, answers.ledger.intervals)
         CollectionWindow.objects.filter(cluster=cluster, hour=hour.start).update(
             **_noted(hour, answers, found),
             coverage_ratio=verdict.coverage_ratio,
             serving=answers.serving_state.value,
+            health=measures_of(answers.health, hour),
             partials=F("partials") + 1 if verdict.state is CollectionState.PARTIAL else 0,
             slots_without_pods=answers.ledger.slots_without_ledger(hour),
             scrape_interval_seconds=found.interval,

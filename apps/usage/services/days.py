@@ -9,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import models, transaction
+from django.db.models import Exists, OuterRef
 
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod, UnixSeconds, Workload
@@ -17,8 +18,10 @@ from apps.usage.domain.activity import JOINT, LETTERS, PodHourAmounts, QuietTime
 from apps.usage.models import (
     CollectionWindow,
     Day,
+    DeviceHealthHour,
     ExporterSetUp,
     NodeHour,
+    PodDevices,
     PodHour,
     QueueHour,
     QueuePending,
@@ -316,7 +319,7 @@ def _prune_day(day_id: int) -> bool:
 
 
 def _delete_hours(day: Day) -> None:
-    for model in (PodHour, NodeHour, ServingHour):
+    for model in (PodHour, NodeHour, ServingHour, DeviceHealthHour):
         model._default_manager.filter(
             cluster_id=day.cluster_id, hour__gte=day.start, hour__lt=day.end
         ).delete()
@@ -338,4 +341,7 @@ def forget(*, now: datetime) -> int:
     ExporterSetUp.objects.filter(collectionwindow__isnull=True).delete()
     deleted += forget_people(now=now)
     deleted += forget_objects(now=now, history_before=horizon)
-    return deleted + forget_ledger(before=horizon)
+    deleted += forget_ledger(before=horizon)
+    # The database does not tie them to their pods, of which the ledger forgot some just now.
+    pods = Pod.objects.filter(pk=OuterRef("pod_id"))
+    return deleted + PodDevices.objects.filter(~Exists(pods)).delete()[0]

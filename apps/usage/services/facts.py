@@ -39,6 +39,7 @@ from apps.usage.domain.attribution.attribute_hour import HourFacts
 from apps.usage.domain.attribution.gpu_classes import GpuClass
 from apps.usage.models import (
     Day,
+    DeviceHealthHour,
     ExporterSetUp,
     NodeHour,
     PodHour,
@@ -282,7 +283,7 @@ def write_hour(hour: Window, facts: HourFacts, dimensions: Dimensions, *, zone: 
             f"the hourly rows of {day.day} were pruned; its sums by team and tier are kept"
         )
     of_hour = {"cluster_id": dimensions.cluster, "hour": hour.start}
-    for model in (PodHour, NodeHour, TierHour, TeamHour, ServingHour):
+    for model in (PodHour, NodeHour, TierHour, TeamHour, ServingHour, DeviceHealthHour):
         model._default_manager.filter(**of_hour).delete()
     at = instant(hour.start)
     teams = [dimensions.team_of(dimensions.pods[fact.uid].namespace_name) for fact in facts.pods]

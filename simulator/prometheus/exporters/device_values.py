@@ -6,6 +6,7 @@ clocks, errors) is the same on each of its instances.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from simulator.epochs import DeviceRun, Epoch, tenants_activity
@@ -26,6 +27,11 @@ XID = "DCGM_FI_DEV_XID_ERRORS"
 UNCORRECTABLE = "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS"
 CORRECTABLE = "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS"
 REMAP_FAILURE = "DCGM_FI_DEV_ROW_REMAP_FAILURE"
+ECC_CORRECTED = ("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL")
+ECC_UNCORRECTED = ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL")
+THERMAL = "DCGM_FI_DEV_THERMAL_VIOLATION"
+POWER_CAPPED = "DCGM_FI_DEV_POWER_VIOLATION"
+THROTTLE_REASONS = "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"
 SM_ACTIVE = "DCGM_FI_PROF_SM_ACTIVE"
 TENSOR_ACTIVE = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"
 UP = "up"
@@ -54,6 +60,13 @@ METRICS: Mapping[str, Metric] = {
     UNCORRECTABLE: Metric("counter", "Number of remapped rows for uncorrectable errors"),
     CORRECTABLE: Metric("counter", "Number of remapped rows for correctable errors"),
     REMAP_FAILURE: Metric("gauge", "Whether remapping of rows has failed"),
+    ECC_CORRECTED[0]: Metric("counter", "Total number of single-bit volatile ECC errors."),
+    ECC_UNCORRECTED[0]: Metric("counter", "Total number of double-bit volatile ECC errors."),
+    ECC_CORRECTED[1]: Metric("counter", "Total number of single-bit persistent ECC errors."),
+    ECC_UNCORRECTED[1]: Metric("counter", "Total number of double-bit persistent ECC errors."),
+    THERMAL: Metric("counter", "Throttling duration due to thermal constraints (in ns)."),
+    POWER_CAPPED: Metric("counter", "Throttling duration due to power constraints (in ns)."),
+    THROTTLE_REASONS: Metric("gauge", "Clocks throttle reasons bitmask."),
     SM_ACTIVE: Metric("gauge", "The ratio of cycles an SM has at least 1 warp assigned."),
     TENSOR_ACTIVE: Metric("gauge", "Ratio of cycles the tensor (HMMA) pipe is active."),
     UP: Metric("gauge", "Whether the target could be scraped."),
@@ -68,6 +81,8 @@ _COOL_C, _WARMER_C, _HBM_WARMER_C = 29.0, 44.0, 7.0
 _IDLE_MHZ = 210.0
 _TENSOR_SHARE = 0.6
 _COPY_SHARE = 0.5
+_NS_PER_MS = 1e6
+_SW_THERMAL_SLOWDOWN = 0x20
 
 XIDS: Mapping[int, str] = {
     0: "No Error",
@@ -98,6 +113,12 @@ def pieces(
     """
     if metric == XID:
         yield from _errors(epoch, device)
+        return
+    if metric in {UNCORRECTABLE, *ECC_UNCORRECTED}:
+        yield from _faults(epoch, device, device.remapped_rows if metric == UNCORRECTABLE else 0)
+        return
+    if metric in {THERMAL, THROTTLE_REASONS}:
+        yield from _heat(epoch, device, metric)
         return
     constant = _constant(metric, device)
     if constant is not None:
@@ -150,14 +171,36 @@ def _errors(epoch: Epoch, device: Device) -> Iterator[Piece]:
             yield Piece(start * 1000, end * 1000, float(code), labels=labels)
 
 
+def _faults(epoch: Epoch, device: Device, before: int) -> Iterator[Piece]:
+    """Yield how many memory errors there were, `before` and since."""
+    edges = [epoch.start, *device.memory_faults, epoch.end]
+    for count, (since, until) in enumerate(pairwise(edges)):
+        start, end = max(since, epoch.start), min(until, epoch.end)
+        if end > start:
+            yield Piece(start * 1000, end * 1000, float(before + count))
+
+
+def _heat(epoch: Epoch, device: Device, metric: str) -> Iterator[Piece]:
+    """Yield for how long the clocks were held down for heat, in ns, or the bit that says so."""
+    counts = metric == THERMAL
+    at, total = epoch.start, 0.0
+    for start, end in (*device.hot, (epoch.end, epoch.end)):
+        if start > at:
+            yield Piece(at * 1000, start * 1000, total if counts else 0.0)
+        if end > start:
+            ramp = _NS_PER_MS if counts else 0.0
+            value = total if counts else float(_SW_THERMAL_SLOWDOWN)
+            yield Piece(start * 1000, end * 1000, value, ramp)
+        total += (end - start) * 1e9
+        at = end
+
+
 def _constant(metric: str, device: Device) -> float | None:
     if device.stuck and metric in PROFILING:
         return 0.0
-    return {
-        UNCORRECTABLE: float(device.remapped_rows),
-        CORRECTABLE: 0.0,
-        REMAP_FAILURE: 0.0,
-    }.get(metric)
+    if metric in {CORRECTABLE, REMAP_FAILURE, POWER_CAPPED, *ECC_CORRECTED}:
+        return 0.0
+    return None
 
 
 def _measured(

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from apps.clusters.domain.devices.errors import HealthAnswer
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot, DeviceState
 from apps.clusters.domain.pods.ledger import LastSeen, NodeInterval, PodRecord, PodSource
@@ -41,6 +42,7 @@ class FakeMetrics:
     queue_slots: Sequence[QueueSlot] = ()
     pending_slots: Sequence[QueuePendingSlot] = ()
     serving_hours: Sequence[ServingPodHour] = ()
+    health_hours: HealthAnswer = field(default_factory=HealthAnswer)
     away: Collection[int] = ()
     states: Sequence[DeviceState] = ()
     activity_metric: str = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
@@ -138,6 +140,16 @@ class FakeMetrics:
         self._called("serving")
         start, end = window.start_seconds, window.end_seconds
         return self._answered(row for row in self.serving_hours if start <= row.hour < end)
+
+    def device_health(self, window: Window) -> HealthAnswer:
+        self._called("device_health")
+        start, end = window.start_seconds, window.end_seconds
+        known = self.health_hours
+        return replace(
+            known,
+            rows=tuple(row for row in known.rows if start <= row.hour < end),
+            exported={at: some for at, some in known.exported.items() if start <= at < end},
+        )
 
     def device_states(self, at: datetime) -> Answered[DeviceState]:
         del at

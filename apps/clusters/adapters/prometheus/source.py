@@ -14,6 +14,7 @@ from apps.clusters.adapters.prometheus.dcgm.devices import (
     read_devices,
 )
 from apps.clusters.adapters.prometheus.dcgm.exporters import ACTIVITY, EXPORTED, UTILIZATION
+from apps.clusters.adapters.prometheus.dcgm.health import read_health
 from apps.clusters.adapters.prometheus.dcgm.samples import read_samples, slots_touched
 from apps.clusters.adapters.prometheus.http_api import (
     Envelope,
@@ -47,6 +48,7 @@ from apps.clusters.adapters.prometheus.quotas import read_queue_pending, read_qu
 from apps.clusters.adapters.prometheus.serving import read_serving
 from apps.clusters.adapters.prometheus.window_reader import WindowReader
 from apps.clusters.domain.credentials import Credential
+from apps.clusters.domain.devices.errors import HealthAnswer
 from apps.clusters.domain.devices.state import ActivitySample, DeviceState
 from apps.clusters.domain.pods.people import PersonSource
 from apps.clusters.domain.window import Window
@@ -231,6 +233,10 @@ class PrometheusSource:
         # Hours do without it where a server refuses raw samples: a page is no such refusal.
         reading = WindowReader(self._api, foreign=SourceUnavailable)
         return _answered(reading, read_serving(reading, window, ttft_seconds))
+
+    def device_health(self, window: Window) -> HealthAnswer:
+        # Hours do without it where a server refuses raw samples: a page is no such refusal.
+        return read_health(WindowReader(self._api, foreign=SourceUnavailable), window)
 
     def device_states(self, at: datetime) -> Answered[DeviceState]:
         reading = WindowReader(self._api)

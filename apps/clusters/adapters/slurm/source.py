@@ -12,6 +12,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from apps.clusters.adapters.slurm.job_log import LogRejected, SlurmJob, jobs_of
+from apps.clusters.domain.devices.errors import HealthAnswer
 from apps.clusters.domain.devices.state import ActivitySample, DeviceState
 from apps.clusters.domain.host_lists import hosts_of
 from apps.clusters.domain.pods.ledger import LastSeen, NodeInterval, Owner, PodRecord, PodSource
@@ -189,6 +190,11 @@ class SlurmSource:
         """Return no server."""
         del window, ttft_seconds
         return Answered(())
+
+    def device_health(self, window: Window) -> HealthAnswer:
+        """Return nothing: the log names no GPU."""
+        del window
+        return HealthAnswer()
 
     def device_states(self, at: datetime) -> Answered[DeviceState]:
         """Return no device."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from apps.clusters.domain.devices.errors import ThrottleReason, throttling
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.tiers import gpu_model, mig_profile, model_key, unit_weight
 
@@ -158,7 +159,8 @@ class DeviceState:
     hour, `activity_now` of the last sample. `memory_total_mib` may lie a little under the board's
     size. `sm_active`, `tensor_active` and `memory_copy` (of the memory controller) are fractions
     0..1 as last sampled. `xid` is the code of the last error, 0 without any; `xid_message` is the
-    exporter's text about it.
+    exporter's text about it. ECC errors are counted since the driver started (volatile) and since
+    the GPU was made (aggregate). `throttle_reasons` are the bits of `ThrottleReason`.
     """
 
     uuid: str
@@ -186,6 +188,11 @@ class DeviceState:
     remapped_correctable: int | None = None
     remapped_uncorrectable: int | None = None
     remap_failure: bool | None = None
+    ecc_corrected_volatile: int | None = None
+    ecc_uncorrected_volatile: int | None = None
+    ecc_corrected_aggregate: int | None = None
+    ecc_uncorrected_aggregate: int | None = None
+    throttle_reasons: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -264,6 +271,12 @@ def _own(state: DeviceState, limits: Limits) -> Iterable[_Finding]:
             Health.WATCH,
             f"{state.remapped_uncorrectable} memory rows replaced after uncorrectable errors",
         )
+    if state.ecc_uncorrected_volatile:
+        yield Health.WATCH, f"{state.ecc_uncorrected_volatile} ECC errors that were not corrected"
+    # A power cap alone is how a GPU under full load is meant to run.
+    causes = throttling((state.throttle_reasons or 0) & ~ThrottleReason.POWER_CAP)
+    if causes:
+        yield Health.WATCH, f"its clocks are held down: {', '.join(causes)}"
     for what, value, limit in (
         ("temperature", state.temperature_celsius, limits.temperature_celsius),
         ("memory temperature", state.memory_temperature_celsius, limits.memory_temperature_celsius),

@@ -73,7 +73,8 @@ class HourFacts:
     """The facts of an hour; `findings` counts what was noticed on the way.
 
     `first_held` (by pod uid and GPU) and `first_capacity` are the parts of `allocated` and
-    `capacity` that lie in the first of the hour's two slots, in nano-GPU-hours.
+    `capacity` that lie in the first of the hour's two slots, in nano-GPU-hours. `devices` are by
+    pod uid the UUIDs of the GPUs on which it was seen, of those that are not shared.
     """
 
     pods: list[PodFact] = field(default_factory=list)
@@ -81,6 +82,7 @@ class HourFacts:
     first_held: dict[tuple[str, GpuClass], int] = field(default_factory=dict)
     first_capacity: dict[GpuClass, int] = field(default_factory=dict)
     findings: Counter[str] = field(default_factory=Counter)
+    devices: dict[str, set[str]] = field(default_factory=dict)
 
     def total(self) -> Amounts:
         """Return the sum over all nodes."""
@@ -154,6 +156,8 @@ def hour_facts(
             if not all(ran.values()):
                 strays += [row for row in own if ran[row.slot] <= 0]
                 own = [row for row in own if ran[row.slot] > 0]
+            if own:
+                result.devices.setdefault(holding.pod.uid, set()).update(row.uuid for row in own)
             shares = attribution.shares.get(number, ())
             fact = _pod_fact(holding, own, shares, ran, attribution, idle_below)
             if holding.inferred or number in attribution.guessed:

@@ -155,6 +155,17 @@ _XID = _Gauge("DCGM_FI_DEV_XID_ERRORS", "dcgm_xid_errors", 1e5)
 _CORRECTABLE = _Gauge("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "", 1e6)
 _UNCORRECTABLE = _Gauge("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "", 1e6)
 _FAILURE = _Gauge("DCGM_FI_DEV_ROW_REMAP_FAILURE", "", 1.0)
+_ECC = {
+    "ecc_corrected_volatile": _Gauge("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "", 1e12),
+    "ecc_uncorrected_volatile": _Gauge("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "", 1e12),
+    "ecc_corrected_aggregate": _Gauge("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", "", 1e12),
+    "ecc_uncorrected_aggregate": _Gauge("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", "", 1e12),
+}
+# Renamed in DCGM 3.3; an exporter has one of the two.
+_THROTTLING = (
+    _Gauge("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "", 1e6),
+    _Gauge("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "", 1e6),
+)
 _SM = _Gauge("DCGM_FI_PROF_SM_ACTIVE", "dcgm_fi_prof_sm_active", LARGEST_PERCENT)
 _TENSOR = _Gauge(
     "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "dcgm_fi_prof_pipe_tensor_active", LARGEST_PERCENT
@@ -164,6 +175,7 @@ _ACTIVITY = _Gauge(ACTIVITY, DCGM_1.activity, LARGEST_PERCENT)
 _UTILIZATION = _Gauge(UTILIZATION, DCGM_1.utilization, LARGEST_PERCENT)
 _GAUGES = (
     *(_TEMPERATURE, _MEMORY_TEMPERATURE, _POWER, _CLOCK),
+    *(*_ECC.values(), *_THROTTLING),
     *(_CORRECTABLE, _UNCORRECTABLE, _FAILURE, _ACTIVITY, _UTILIZATION, _SM, _TENSOR, _COPY),
 )
 _PERCENTS = (_UTILIZATION, _COPY)
@@ -398,6 +410,8 @@ def _state(
         remapped_correctable=_whole(now(_CORRECTABLE)),
         remapped_uncorrectable=_whole(now(_UNCORRECTABLE)),
         remap_failure=None if failure is None else failure > 0,
+        throttle_reasons=_whole(next((v for v in map(now, _THROTTLING) if v is not None), None)),
+        **{name: _whole(now(gauge)) for name, gauge in _ECC.items()},
     )
 
 
