@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from simulator.fleet import (
     DAY,
     FULL_METRICS,
+    HEALTH_METRICS,
     GPU,
     GPU_SHARED,
     MIG_PREFIX,
@@ -33,7 +34,10 @@ _3G, _1G, _HALF = "3g.40gb", "1g.10gb", "2g.12gb"
 
 _PLAIN = Exporter(version=(4, 4, 0), metrics=STANDARD_METRICS)
 _HONORED = Exporter(
-    version=(4, 8, 3), metrics=FULL_METRICS, honor_labels=True, job="dcgm-exporter-h100"
+    version=(4, 8, 3),
+    metrics=(*FULL_METRICS, *HEALTH_METRICS),
+    honor_labels=True,
+    job="dcgm-exporter-h100",
 )
 _OF_MIG = Exporter(version=(4, 6, 0), metrics=FULL_METRICS, job="dcgm-exporter-mig")
 _BY_PROCESS = Exporter(
@@ -251,6 +255,8 @@ _OWNED = frozenset(
 # What is out of order, and since which day: a card that fell off the bus, one whose counters are
 # stuck, one that somebody uses behind the scheduler's back, a node that is being cut anew.
 UNHEALTHY = ("a100-03", 5)
+HOT = ("h100-02", 3)
+"""Held down for heat for three hours of the same day, after which its memory has an error."""
 STUCK = ("a100-05", 2)
 STRAY = ("a100-12", 7)
 RECUT = "mig-04"
@@ -330,6 +336,9 @@ def _with_faults(node: Node, origin: int) -> Node:
         if place == UNHEALTHY:
             xids = ((origin + UNHEALTHY_DAY * DAY, _FELL_OFF),)
             return replace(one, xids=xids, remapped_rows=2)
+        if place == HOT:
+            noon = origin + UNHEALTHY_DAY * DAY + DAY // 2
+            return replace(one, hot=((noon, noon + DAY // 8),), memory_faults=(noon + DAY // 8,))
         return replace(one, stuck=True) if place == STUCK else one
 
     return replace(node, devices=tuple(device(one) for one in node.devices))
