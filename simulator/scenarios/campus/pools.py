@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from simulator.fleet import (
     DAY,
     FULL_METRICS,
-    HEALTH_METRICS,
     GPU,
     GPU_SHARED,
+    HEALTH_METRICS,
     MIG_PREFIX,
     STANDARD_METRICS,
     Card,
