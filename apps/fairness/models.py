@@ -58,7 +58,7 @@ class TierFairnessSums(models.Model):
 
 
 class Loan(models.Model):
-    """What one team held of another's entitlement; only the largest of a tier are told apart."""
+    """What one team held of another's entitlement; only the largest of a tier are kept."""
 
     named_by = "lender_id"
     tier = _dimension("clusters.Tier")

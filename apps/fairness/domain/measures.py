@@ -232,7 +232,7 @@ def apportion(parts: Array, totals: NanoGpuHours) -> NanoGpuHours:
 
 
 def largest_loans(measured: Measured, *, at_most: int) -> Sequence[LoanAmount]:
-    """Return who borrowed how much from whom, the largest first; at most so many."""
+    """Return the loans between teams, the largest first; at most `at_most`."""
     lending, hours = measured.lending, measured.slots.hours
     lenders = np.flatnonzero(lending.lent.any(axis=0))
     borrowers = np.flatnonzero(lending.borrowed.any(axis=0))

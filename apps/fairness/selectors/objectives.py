@@ -56,7 +56,7 @@ _SPAN_SECONDS = _MADE_WITHIN_SECONDS + 1
 _LAG = timedelta(hours=2)
 """Without API access pending work is known by whole hours, some time after each has ended."""
 _NEAR = timedelta(days=7)
-"""A cluster has a tier that it had within so many days before it was last known."""
+"""A cluster has a tier that it had within this time before it was last known."""
 _SPACE = "workload__namespace_id"
 
 

@@ -79,7 +79,7 @@ def fairness_rows(
     visibility: Visibility,
     filters: FairnessFilters = ALL_FAIRNESS,
 ) -> list[TierFairness]:
-    """Return each tier of which anything is known in the window, with its teams, by name.
+    """Return each tier with a known hour or a queue time in the window, with its teams by name.
 
     Tiers are in the catalog's order. Sums of GPUs at the level of a team, which everybody may
     see: `visibility` narrows nothing. Hours that were not computed yet are in no sum. At most 24
@@ -214,9 +214,9 @@ def jain_of(sums: _Teams) -> tuple[float | None, float | None]:
 def matrix_of(
     tier: str, loans: Loans, sums: Mapping[int, TeamSums], names: Mapping[int, str]
 ) -> BorrowMatrix:
-    """Return who borrowed from whom in a tier, and all that each did so, from loans and sums.
+    """Return the loans of a tier, and the sums of what each team borrowed and lent.
 
-    Of each hour and day only the largest loans are told apart.
+    Only the largest loans of each hour and day are known one by one.
     """
     rows = [
         LoanPart(names.get(lender, UNASSIGNED), names.get(borrower, UNASSIGNED), hours(amount))
@@ -283,7 +283,7 @@ class _DaySums:
 
 
 def days_of(parts: WindowPlan, tier: int) -> list[TierDayIndex]:
-    """Return a tier day by day, oldest first; days of which nothing is known are left out.
+    """Return a tier day by day, oldest first; unknown days are left out.
 
     Five queries, at most.
     """

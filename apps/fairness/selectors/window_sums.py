@@ -139,7 +139,7 @@ def fairness_days(window: Window) -> Sequence[FairnessDay]:
     return [FairnessDay.from_db(alias, _DAY_COLUMNS, row) for row in FAIRNESS_DAYS.rows(window)]
 
 
-# What teams held is long, and nobody asks for it here.
+# Without `held`, which has a number of every team and is not used here.
 _DAY_COLUMNS = ("id", "day", "start", "end", "rolled", "pruned")
 
 

@@ -127,7 +127,7 @@ def write_week(week: Sequence[FairnessDay]) -> None:
 
 
 def prune_blobs(*, now: datetime) -> None:
-    """Delete the blobs of hours of which the days' are enough."""
+    """Delete the blobs of hours that the blobs of their days replace."""
     TierTeamBlob.objects.filter(span=TierTeamBlob.HOUR, start__lt=now - _HOUR_RETENTION).delete()
 
 
@@ -415,7 +415,7 @@ def roll_day(date_id: int) -> bool:
 
 
 def _held_by_team(date: FairnessDay) -> dict[int, int]:
-    """Return what each team held of all tiers, in hours of which a tier is missing too."""
+    """Return what each team held of all tiers, also in hours that miss a tier."""
     clusters = list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
     facts = TeamHour.objects.filter(
         cluster__in=clusters, hour__gte=date.start, hour__lt=date.end, allocated__gt=0

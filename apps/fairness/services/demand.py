@@ -30,7 +30,7 @@ _Spans = Mapping[int, Sequence[TimeSpan]]
 
 
 class UnknownTiers(NamedTuple):
-    """Tiers of which an hour's facts tell nothing, and those of which they tell a part."""
+    """Tiers that the facts of an hour tell nothing of, and those that they tell a part of."""
 
     missing: frozenset[int]
     partial: frozenset[int]
@@ -121,7 +121,7 @@ def unknown_tiers(hour: Window, with_facts: Collection[int]) -> UnknownTiers:
 
 
 def _without_capacity(hour: Window, clusters: Collection[int]) -> frozenset[int]:
-    """Return the tiers in which devices were active and of which no capacity is known."""
+    """Return the tiers with active devices and without any known capacity."""
     rows = TierHour.objects.filter(hour=hour.start).order_by().values_list("tier_id")
     sums = rows.annotate(
         there=Sum("capacity"), lost=Sum("unattributed", filter=Q(cluster__in=clusters))

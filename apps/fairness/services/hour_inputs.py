@@ -28,7 +28,7 @@ _ENTITLEMENT_COLUMNS = ("tier_id", "team_id", "gpus", "weight")
 HAS_FACTS = frozenset({CollectionState.COMPLETE.value, CollectionState.PARTIAL.value})
 _FAILED = CollectionState.FAILED.value
 _NEAR = timedelta(days=7)
-"""A cluster that had a tier so many days before or after has it, though its hour is missing."""
+"""A cluster has a tier in a missing hour that it had this many days before or after."""
 
 
 class EntitlementSpan(NamedTuple):
@@ -207,15 +207,15 @@ class HourInputs:
     changes: Collection[float]
     """Times within the hour at which an entitlement begins or ends."""
     missing: Collection[int]
-    """Tiers of which a cluster's facts are not there, or its demand is not known."""
+    """Tiers with a cluster whose facts are missing, or whose demand is not known."""
     partial: Collection[int]
-    """Tiers of which a cluster's facts are partial."""
+    """Tiers with a cluster whose facts are partial."""
     estimated: Collection[int]
-    """Tiers of which a cluster was not watched all the hour: series tell its demand."""
+    """Tiers with a cluster that was not watched all the hour: its demand is from series."""
     mark: str
-    """What stands for the entitlements."""
+    """A digest of the entitlements."""
     watch: str
-    """What stands for the clusters that were watched, and those that series tell of."""
+    """A digest of the clusters that were watched, and of those whose demand is behind."""
     facts: bool = True
     """Whether any cluster has facts; else nothing is judged."""
 
@@ -302,7 +302,7 @@ def _collected(hour: Window) -> dict[int, _Collected]:
 def _not_known(
     hour: Window, collected: Mapping[int, _Collected], sources: DemandSources
 ) -> tuple[set[int], set[int], set[int]]:
-    """Return the tiers that are missing, of which facts are partial, and demand is estimated."""
+    """Return the tiers that are missing, with partial facts, and with estimated demand."""
     of_clusters = _tiers_of(collected, hour)
     of_claims = unknown_tiers(hour, [c for c, one in collected.items() if one.has_facts])
 

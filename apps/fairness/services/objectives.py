@@ -11,7 +11,7 @@ from apps.fairness.models import QueueTimeObjective
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveRecord:
-    """In a span 95 % of a tier's work is to start within so many seconds, over so many days."""
+    """An objective of a tier while it holds: 95 % of its work starts within `p95_seconds`."""
 
     tier: str
     p95_seconds: int

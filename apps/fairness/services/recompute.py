@@ -33,7 +33,7 @@ from apps.usage.models import CollectionWindow
 _WHOLE = timedelta(days=1)
 """All hours are compared as often as this; in between only what was written since."""
 _LATE = timedelta(hours=6)
-"""A row may become visible so long after the time of writing in it: its transaction lasted."""
+"""A row may become visible this long after its time of writing: its transaction lasted."""
 _RECENT = timedelta(hours=12)
 """For this long after a day ends its hours are compared with the pending history itself. Later
 they are compared only when the day's sums are written anew.
@@ -214,7 +214,7 @@ def _not_pruned(hours: set[datetime], since: datetime) -> list[datetime]:
 def compute_hours(*, now: datetime, at_most: int = 48) -> int:
     """Compute hours that have not been, or from what has changed since; return how many.
 
-    Newest first, at most so many; where more are due the task is asked for again.
+    Newest first, at most `at_most`; where more are due the task is sent again.
     """
     found = changed_hours(now=now)
     count = sum(_is_computed(hour, now) for hour in found.hours[:at_most])

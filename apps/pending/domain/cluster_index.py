@@ -190,7 +190,7 @@ def bodies(objects: Iterable[ObservedObject], of: type[B]) -> list[tuple[Observe
 
 
 def plain(message: str) -> str:
-    """Return an event's text without the mark of those that stand for several."""
+    """Return an event's text without the prefix of combined events."""
     return message.removeprefix(SIMILAR)
 
 

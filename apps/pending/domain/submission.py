@@ -357,7 +357,7 @@ def _adding(state: ClusterState, seen: ObservedObject) -> ClusterState:
 def _filled(
     index: ClusterIndex, pod: PodSnapshot, room: Mapping[int, int], count: int
 ) -> ClusterIndex:
-    """Return the cluster with so many pods on its nodes, those first that have least left."""
+    """Return the cluster with `count` pods on its nodes; nodes with the least room fill first."""
     gpus = index.gpus(pod.requests)
     nodes, left, taken = index.nodes, count, dict[str, int]()
     for at in sorted(room, key=lambda i: (sum(free(nodes.seen[i], r) for r in gpus), i)):

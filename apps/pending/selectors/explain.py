@@ -1,4 +1,4 @@
-"""How the figures of pending work come about: each with its formula and the rows below it."""
+"""Explanations of the figures of pending work: the formula of each, and its rows."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -53,7 +53,7 @@ _NOW: Mapping[str, tuple[str, str, tuple[str, ...], Collection[str]]] = {
         frozenset(Cause),
     ),
 }
-"""Label, meaning, the sums that it adds up, and of which causes."""
+"""Label, meaning, the sums that are added up, and their causes."""
 _HOUR_SECONDS = 3600.0
 _EVICTIONS: Mapping[str, tuple[str, str, str]] = {
     "evicted_pods": ("Evicted", "Pods that lost their GPUs to others.", "sum(pods)"),

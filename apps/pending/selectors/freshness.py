@@ -18,11 +18,11 @@ from gpuportal.queries import BatchQuery, read_once
 _HOUR = timedelta(hours=1)
 _RECENT = timedelta(days=7)
 STALE = timedelta(seconds=90)
-"""A cluster counts as not watched after so long without proof."""
+"""Without proof for this long a cluster counts as not watched."""
 _COLLECTED_LATE = 3 * _HOUR
-"""After an hour ends its series are collected within the next: so long is too long."""
+"""Series of an hour are collected within the next one: later than this they are late."""
 _LATE = timedelta(minutes=2)
-"""A refresh comes every 15 seconds: so long without one is too long."""
+"""A refresh comes every 15 seconds: after this time without one it is late."""
 _FROZEN_BY = {
     "waiting:jobs": "Job",
     "waiting:replicasets": "ReplicaSet",
@@ -30,7 +30,7 @@ _FROZEN_BY = {
     "waiting:workloads": "Workload",
     "waiting:podgroups": "PodGroup",
 }
-"""Subjects of the watch's notes on collections it may not read, and what those hold."""
+"""Subjects of issues of the watch, and the kinds of objects that it may not read then."""
 
 
 @read_once
@@ -97,12 +97,12 @@ class PendingKnown:
     def of_tier(self, tier: str) -> datetime | None:
         """Return until when it is known what pends for a tier, on each of its clusters.
 
-        None: not known of one of them. A tier of which no hour is known may be on any cluster.
+        None: not known of one of them. A tier without a known hour may be on any cluster.
         One query for all tiers of a page.
         """
         own = _offered((self.at - _RECENT).date(), tuple(self.until)).get(tier, ())
         times = [at for name, at in self.until.items() if name in own or not own]
-        # One cluster of which nothing is known makes the tier unknown.
+        # One unknown cluster makes the whole tier unknown.
         known = [at for at in times if at is not None]
         return min(known) if known and len(known) == len(times) else None
 
@@ -207,7 +207,7 @@ def watches_away() -> list[datetime]:
 
 
 def facts_until(clusters: Collection[int]) -> dict[int, datetime]:
-    """Return when the last facts of some clusters end; of those that have any. One query."""
+    """Return when the last facts of clusters end; those without facts are left out. One query."""
     rows = CollectionWindow.objects.filter(HAS_FACTS, cluster__in=clusters)
     newest = rows.order_by().values_list("cluster_id").annotate(Max("hour"))
     return {cluster: hour + _HOUR for cluster, hour in newest}
@@ -229,8 +229,8 @@ def without_history() -> dict[int, datetime]:
 def has_history_until(at: datetime) -> bool:
     """Say whether the pending history has all that is known from before `at`. Two queries.
 
-    So nothing `without_history` begins before: one pod is enough to tell, of which there are
-    hundreds of thousands before a first refresh.
+    The same as that nothing of `without_history` begins before. One missing pod is enough to tell;
+    before a first refresh there are hundreds of thousands.
     """
     clusters = _known_clusters()
     # Hours of Kueue's series that are due come into the history later.

@@ -98,7 +98,7 @@ def partial_gangs(
 
 
 def _pending_members(pods: QuerySet[Pod], at: datetime) -> dict[int, _PendingMembers]:
-    """Return the pending pods of the jobs of which other pods hold GPUs. One query."""
+    """Return the pending pods of jobs that hold GPUs with other pods. One query."""
     waits = Q(bound_at__isnull=True) | Q(bound_at__gt=at)
     sums = (
         pods.order_by()
@@ -114,7 +114,7 @@ def _pending_members(pods: QuerySet[Pod], at: datetime) -> dict[int, _PendingMem
     return {
         job: _PendingMembers(waiting, holding, missing, since, tier or UNDETERMINED)
         for job, waiting, missing, since, holding, tier in sums
-        # A job of which all pods pend holds nothing, and one that is whole lacks nothing.
+        # Without holders nothing is held for nothing; without pending pods the job is whole.
         if waiting and holding
     }
 

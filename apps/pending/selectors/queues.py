@@ -50,7 +50,7 @@ _Key = tuple[int, str]
 
 @dataclass(frozen=True)
 class QueueSettings:
-    """The settings of a cluster's queues; `mark` stands for all that rests on them.
+    """The settings of a cluster's queues; `mark` is a digest of everything that demand depends on.
 
     `flavors` are the node labels of a ClusterQueue's flavors, by queue and resource.
     """

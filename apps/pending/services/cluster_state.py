@@ -203,7 +203,7 @@ def read_state(
 
 def current_state(cluster_id: int, *, now: datetime, catalog: TierHistory) -> ClusterState:
     """Return what was seen of a cluster last. Two queries."""
-    # Gone objects explain what has ended, and nobody asks for that here.
+    # Gone objects only explain pending work that has ended.
     state = read_state(cluster_id, (), now=now, gone_since=now, catalog=catalog)
     return replace(state, holders=_bound_pods(cluster_id))
 

@@ -431,7 +431,7 @@ def _rejection(record: PendingRecord) -> Diagnosis | None:
 
 
 def _refused(mark: CauseSpan) -> CauseSpan:
-    """Return a mark of a pod of which series show by now that a scheduler refused it."""
+    """Return a mark of a pod as refused by a scheduler, which series show by now."""
     return replace(mark, cause=Cause.UNSCHEDULABLE) if mark.cause is Cause.UNRECORDED else mark
 
 

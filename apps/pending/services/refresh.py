@@ -239,7 +239,7 @@ def _refresh(held: RefreshState, now: datetime, diagnose: Diagnose) -> int:
     to = min([to, *(pk - 1 for pk in young)])
     mark = take_in_queues(held, spans, catalog)
     count = Episode.objects.filter(cluster=cluster, until__isnull=True).count()
-    # While nobody watches, the last refresh stays when it was: what it missed ended since then.
+    # Without a watch the time of the last refresh stays: whatever was missed ended after it.
     unwatched = state is None and cluster.kubernetes is not None
     at = held.at or now if unwatched else now
     release(
@@ -375,7 +375,7 @@ def _add_pods(
 def _add_revised(
     cluster_id: int, records: dict[ItemKey, PendingRecord], held: RefreshState
 ) -> None:
-    """Add the pods of which series tell something else since the last refresh."""
+    """Add the pods whose ledger rows series have changed since the last refresh."""
     revised = Q(revised_at__isnull=False)
     if held.revised_to is not None:
         revised &= Q(revised_at__gte=held.revised_to - _LATE_REVISION)

@@ -1,4 +1,4 @@
-"""Buy, return, move or share: what the forecast and the replayed sizes of a tier speak for."""
+"""Buy, return, move or share GPUs: what the forecast and the replays of a tier suggest."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,9 +13,9 @@ from apps.planning.domain.forecast import WEEK, Forecast
 from apps.planning.domain.replay import ReplayWork, TierPlan, replay
 
 _HOUR = 3600.0
-# Unmet demand below this part of all demand is none: work that starts within minutes is in it.
+# Below this part of all demand unmet demand is ignored: work that starts in minutes has some.
 _UNMET_TO_ACT = 0.01
-# So much of today's unmet demand may be left by what is bought: the last tenth costs most.
+# The part of today's unmet demand that a purchase may leave: the last tenth costs most.
 _LEFT_AFTER = 0.1
 _SIZES = (-0.5, -0.25, -0.1, -0.05, 0.05, 0.1, 0.25, 0.5, 1.0)
 
@@ -101,6 +101,7 @@ class TierOutlook:
         if self.forecast is None:
             return None
         low, middle, high = (
+            # A week, so that every weekday counts once; a short forecast may have fewer days.
             sum(line[-WEEK:]) / len(line[-WEEK:])
             for line in (self.forecast.low, self.forecast.middle, self.forecast.high)
         )
@@ -108,7 +109,7 @@ class TierOutlook:
 
     @property
     def with_bookings(self) -> tuple[float, ...]:
-        """The forecast of each day on top of which its bookings are used whole."""
+        """The forecast of each day, plus its bookings as if they were used in full."""
         if self.forecast is None or not any(self.booked):
             return ()
         days = zip(self.forecast.middle, self.booked, strict=True)
@@ -123,6 +124,7 @@ class TierOutlook:
     @property
     def as_it_is(self) -> SizePoint | None:
         """The replay with the capacity of today."""
+        # Both come from sums of hours: equal ones may differ in the last digits.
         return next((one for one in self.sizes if isclose(one.gpus, self.capacity_now)), None)
 
 
@@ -150,6 +152,7 @@ def replay_size(
     for work, started_at, ended_at in replay(
         works, replace(plan, capacity=gpus), start=start, end=end
     ):
+        # Time before the window is in no sum, of running work neither.
         asked_at = start if work.running else max(start, work.asked_at)
         until = end if ended_at is None else min(end, ended_at)
         began = until if started_at is None else started_at
@@ -176,6 +179,7 @@ def with_typical_runs(works: Sequence[ReplayWork]) -> list[ReplayWork]:
     runs = sorted(work.runs_seconds for work in works if work.runs_seconds is not None)
     if not runs:
         return list(works)
+    # One of the known runs, without a mean of two.
     typical = runs[len(runs) // 2]
     return [
         replace(work, runs_seconds=typical)
@@ -187,6 +191,7 @@ def with_typical_runs(works: Sequence[ReplayWork]) -> list[ReplayWork]:
 
 def sizes_to_replay(capacity: float) -> list[float]:
     """Return the numbers of GPUs to replay a tier with: as it is, and up to twice as many."""
+    # A tier of few GPUs is tried with one more and one less at least.
     steps = {round(capacity * part) or (1 if part > 0 else -1) for part in _SIZES}
     found = {capacity + step for step in steps}
     return sorted({capacity, *(gpus for gpus in found if gpus > 0)})
@@ -227,6 +232,7 @@ def _to_buy(tier: TierOutlook) -> CapacityCase | None:
         enough = _LEFT_AFTER * now.unmet_gpu_hours
         larger = [one for one in tier.sizes if one.gpus > tier.capacity_now]
         after = next((one for one in larger if one.unmet_gpu_hours <= enough), None)
+        # Even twice as many do not suffice: the most that was replayed is what is known to help.
         after = after or (larger[-1] if larger else None)
     of_replay = 0 if after is None else round(after.gpus - tier.capacity_now)
     gpus = max(of_forecast, of_replay)
@@ -250,6 +256,7 @@ def _to_return(tier: TierOutlook) -> CapacityCase | None:
     ]
     if not smaller:
         return None
+    # Down: a GPU that is partly needed is not returned.
     gpus = floor(tier.capacity_now - smaller[0].gpus + 1e-9)
     return CapacityCase(tier.tier, CaseAction.RETURN, gpus, before=now, after=smaller[0])
 
@@ -276,6 +283,7 @@ def _moves(
 
 def _share_and_buy(tier: TierOutlook, wanted: CapacityCase) -> list[CapacityCase]:
     """Return what sharing can give of what is wanted, and the rest to buy: no GPU is in both."""
+    # Sharing wins whole GPUs only where as many are unused; without metrics none are.
     shared = min(wanted.gpus, floor(tier.unused or 0.0))
     bought = wanted.gpus - shared
     own = [replace(wanted, action=CaseAction.SHARE, gpus=shared)] if shared > 0 else []

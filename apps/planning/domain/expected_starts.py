@@ -21,7 +21,7 @@ from apps.planning.domain.recorded.works import WorkLife
 
 DAY = 86_400.0
 HORIZON = DAY
-"""So far ahead is looked: what does not start by then counts as pending so long."""
+"""How far a replay looks ahead; work that has not started by then counts with this time."""
 _ENOUGH = 5
 """Runs of a family that are enough to draw from; else those of its tier are taken."""
 _DAYS_BACK = 7
@@ -43,6 +43,7 @@ class RunHistory:
         self._runs: dict[str, list[float]] = defaultdict(list)
         for one in past:
             times = one.life.times
+            # What ended later was not known at that time, and a test of forecasts must not use it.
             if times.started_at is None or times.ended_at is None or times.ended_at > until:
                 continue
             seconds = times.ended_at - times.started_at
@@ -56,15 +57,16 @@ class RunHistory:
         for key in (life.family, life.times.tier):
             runs = self._runs.get(key, [])
             first = bisect_right(runs, age)
+            # Only runs longer than this one so far can tell how it goes on.
             if len(runs) - first >= _ENOUGH:
                 return runs[random.randrange(first, len(runs))] - age
-        # It has run longer than all before: as long again, as for all that is known of it.
+        # It has run longer than all before: it is taken to run as long again.
         return max(age, 60.0)
 
 
 @dataclass(frozen=True, slots=True)
 class TierState:
-    """What of a tier runs and is pending at a moment, and what came of it in the days before."""
+    """Work of a tier at a moment: running, pending, and what arrived in the days before."""
 
     at: float
     running: Sequence[PastWork]
@@ -127,13 +129,15 @@ class TierForecaster:
     def estimate(self, asked: RecordedWork, at: float, *, seed: int = 0) -> QueueTimeEstimate:
         """Return what replays and history say together of the queue time of `asked`."""
         waits = self.waits(asked, at, seed=seed)
+        # Ratios and logarithms of estimates follow, so none may be 0.
         mean = max(_LEAST_SECONDS, sum(waits) / len(waits))
         starts_now = sum(wait <= STARTS_NOW_SECONDS for wait in waits) / len(waits)
         usual = self._usual(asked.units, at)
+        # The geometric mean: queue times differ by factors, not by seconds.
         return QueueTimeEstimate(mean if usual is None else sqrt(mean * usual), starts_now)
 
     def _usual(self, units: float, at: float) -> float | None:
-        """Return how long half of the work of like size queued that had to, and started by then."""
+        """Return the median queue time of work of like size that queued and started by `at`."""
         queued = [
             times.started_at - times.asked_at
             for one in self.past
@@ -160,8 +164,9 @@ class TierForecaster:
 
 
 def _fresh(work: RecordedWork, runs: float, **more: Any) -> RecordedWork:
-    """Return a work without what only its own end tells."""
+    """Return a work without what became known only later."""
     values: dict[str, Any] = {"running": False, "nodes": (), "ends_at": None, "leaves_at": None}
+    # How long it was held up is known afterwards only.
     values |= {"delay_seconds": 0.0, "check_seconds": 0.0}
     return replace(work, **(values | more), runs_seconds=runs)
 
@@ -178,6 +183,7 @@ def _pending(one: PastWork, history: RunHistory, random: Random) -> RecordedWork
 
 def _arrivals(state: TierState, history: RunHistory, random: Random) -> list[RecordedWork]:
     """Return what came in the day from the same time on, some days ago."""
+    # Whole days: demand follows the time of day.
     back = random.randint(1, _DAYS_BACK) * DAY
     return [
         replace(_pending(one, history, random), asked_at=one.work.asked_at + back)

@@ -20,7 +20,7 @@ ENDING = ONE_OFF | {"CronJob", "Workflow", "PipelineRun", "TaskRun"}
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUse:
-    """What whole GPUs of a model did for a family of workloads, measured on so many days.
+    """The use of whole GPUs of a model by a family of workloads, measured on `days` days.
 
     `memory_peak_mib` is the most on any one GPU, `p95_activity` the 95th percentile of half-hours,
     0..1. None: without metrics, or of too few days.
@@ -69,6 +69,7 @@ def unit_memory_mib(resource: str, labels: Mapping[str, str], share: float) -> f
     if memory is None:
         return None
     cut = geometry(profile, model) if profile else None
+    # No MIG device, or a profile that the model is not known to have.
     if cut is None:
         return memory * share
     device = memory * cut.memory / cut.memory_total * MIG_MEMORY_SHARE
@@ -85,6 +86,7 @@ def holds(offer: GpuOffer, use: MeasuredUse) -> bool:
         return False
     if use.memory_peak_mib * HEADROOM > offer.memory_mib:
         return False
+    # As activity is of one model: a faster GPU is less active with the same work.
     ratio = _speed_ratio(use.gpu_model, offer.gpu_model)
     if ratio is None:
         return False

@@ -114,6 +114,7 @@ class SubmissionReader:
         context = ExtractionContext(self._named, None, found, self._is_gpu, self._templates)
         pod = pod_snapshot(item, context)
         if pod is None:
+            # The watch keeps only pods with GPUs; one without is planned all the same.
             pod = PodSnapshot(
                 created=self.state.at,
                 requests=request(template.spec),
@@ -148,7 +149,9 @@ def _claims_requested(state: ClusterState) -> dict[tuple[str, str], ClaimUnits]:
     for seen in state.of(ObservedKind.RESOURCE_CLAIM):
         if isinstance(seen.body, ClaimSnapshot):
             units: dict[str, float] = {}
+            # Devices that a claim has already are held, and not requested again.
             for one in () if seen.body.allocated is not None else seen.body.requests:
+                # `All` devices of a class: one is the least that it can be.
                 count = 1 if one.count is None else one.count
                 units[one.device_class] = units.get(one.device_class, 0.0) + count
             found[seen.namespace, seen.name] = ClaimUnits(seen.uid, units)

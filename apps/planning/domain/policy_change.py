@@ -61,9 +61,9 @@ class PolicyChange:
     """What is to be otherwise; the defaults change nothing.
 
     `fair_order`: pending work of teams below their entitlement comes first, then of the team that
-    holds least for its weight. `half_life_days`: what a team held counts too, half after so long.
-    `idle_minutes`: work is ended after so long without activity; `idle_of` narrows that to a team
-    in a tier.
+    holds least for its weight. `half_life_days`: what a team held before counts too, by half after
+    that time. `idle_minutes`: work is ended after that time without activity; `idle_of` narrows it
+    to a team in a tier.
     """
 
     limits: tuple[LimitChange, ...] = ()
@@ -120,6 +120,7 @@ def cluster_with(cluster: ReplayCluster, change: PolicyChange, *, after: bool) -
     for one in change.limits:
         amount = one.after if after else one.before
         if one.source != QuotaSource.CLUSTER_QUEUE:
+            # Both replays use the least limit, so that raising one alone may change nothing.
             least = amount if one.others is None else min(amount, one.others)
             spaces.setdefault(one.namespace, {})[one.resource] = least
         elif one.name in queues:
@@ -142,6 +143,7 @@ def policy_with(base: ReplayPolicy, change: PolicyChange, shares: Shares) -> Rep
     if change.fair_order:
         now = dict(shares)
         for one in change.shares:
+            # A team that has no entitlement yet begins with none.
             known = now.get((one.team, one.tier), TeamShare(0.0, 0.0))
             gpus = known.gpus if one.gpus is None else one.gpus
             # As in the catalog: a weight that is not set is the entitlement.

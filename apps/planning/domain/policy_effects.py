@@ -97,6 +97,7 @@ class RecordedWeeks:
 
 def policy_effects(weeks: RecordedWeeks, change: PolicyChange) -> PolicyEffects:
     """Replay recorded weeks without and with a change. Raises PolicyRefused."""
+    # The same works for both replays, so that only the change tells them apart.
     works = with_idle_ends(weeks.works, weeks.idle_seconds, change, end=weeks.end)
     policy = policy_with(weeks.policy, change, weeks.shares)
     before = _replay(weeks, works, cluster_with(weeks.cluster, change, after=False), weeks.policy)
@@ -148,6 +149,7 @@ def _freed(
     found: dict[tuple[str, str], float] = defaultdict(float)
     for one, was in zip(after.played, weeks.happened, strict=True):
         cut = idle_cut(one.work, policy)
+        # Only work that ended in the replay gave GPUs back; what never ran held none.
         if one.ended_at is None or not one.runs or cut <= 0:
             continue
         # What it would have held after the end of these weeks is not part of them.

@@ -1,7 +1,7 @@
 """Ranges of queue times: what replays forward said before, held against how long it took.
 
-Replays know the queue and what runs, but not all that holds work up. So the range is what they
-tell times the ratios of real queue times to it, of work with like estimates.
+Replays know the queue and what runs, but not everything that delays work. So an estimate is
+multiplied by the ratios of real to estimated queue times, of work with similar estimates.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ STARTS_NOW_SECONDS = 60.0
 _FRACTIONS = (0.1, 0.5, 0.9)
 _NEAREST = 60
 _OTHER_TIER = 1.0
-"""Another tier is as far as 2.7 times as long a queue time."""
+"""Distance of another tier: as much as a queue time that is 2.7 times as long."""
 _ENOUGH = 30
 
 
@@ -40,9 +40,9 @@ class QueueTimeForecast:
 def forecast(
     tier: str, expected: float, starts_now: float, past: Sequence[PastForecast]
 ) -> QueueTimeForecast | None:
-    """Return the range for work of which such a queue time is expected.
+    """Return the range of queue times for work with this estimate.
 
-    None where too little is known of earlier forecasts to tell how wide it is.
+    None where too few earlier forecasts are known to tell how wide it is.
     """
     if len(past) < _ENOUGH:
         return None
@@ -50,12 +50,14 @@ def forecast(
         past,
         key=lambda one: (abs(log(one.expected / expected)) + _OTHER_TIER * (one.tier != tier), one),
     )[:_NEAREST]
+    # In logarithms: half and twice as long are equally far off.
     ratios = sorted(log(one.waited / one.expected) for one in near)
 
     def queued(fraction: float) -> float:
         return max(STARTS_NOW_SECONDS, expected * exp(_rank(ratios, fraction)))
 
     def whole(fraction: float) -> float:
+        # That part of the replays starts at once; the rest is spread over the others.
         if fraction <= starts_now:
             return 0.0
         return queued((fraction - starts_now) / (1.0 - starts_now))
@@ -88,7 +90,7 @@ class ForecastRow:
 
 
 def row_for(rows: Sequence[ForecastRow], tier: str, queue: str, units: float) -> ForecastRow | None:
-    """Return the row of the size that is least of those at least as large, else of the largest.
+    """Return the row of the next larger size, or of the largest where none is larger.
 
     None where no work of the tier and queue was requested recently.
     """

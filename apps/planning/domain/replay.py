@@ -228,13 +228,13 @@ class _ReplayTeam:
     waiting: defaultdict[float, deque[int]] = field(default_factory=lambda: defaultdict(deque))
 
     def turn(self) -> tuple[bool, float, str]:
-        """Sorts teams by whose turn it is."""
+        """Return what sorts teams by whose turn it is."""
         level = self.held / self.weight if self.weight > 0 else inf
         # The name breaks ties: a replay must give the same answer each time it is asked.
         return (self.held >= self.entitled - _SLACK, level, self.name)
 
     def oldest_fitting(self, free: float) -> int:
-        """Return the number of the oldest work that fits, of which there is one.
+        """Return the number of the oldest work that fits; there must be one.
 
         Works are numbered in the order of asking.
         """
@@ -242,7 +242,7 @@ class _ReplayTeam:
 
 
 class _TeamTurns:
-    """Whose turn it is, by size of work: heaps of turns, of which those gone by are passed over.
+    """The order of teams, by size of work: heaps of turns, in which outdated ones are skipped.
 
     A tier may have thousands of teams with pending work but few sizes, and most instants change one
     team.

@@ -65,6 +65,7 @@ def _resource_quotas(state: ClusterState, work: PlannedWork) -> Iterator[QuotaTo
         for key, limit in sorted(quota.hard.items()):
             used = quota.used.get(key)
             needs = sum(_counted(key, part) for part in work.pods)
+            # A key without `used` is not counted by the cluster.
             if used is not None and needs > 0:
                 left = max(0.0, limit - used)
                 yield QuotaTouched(
@@ -93,6 +94,7 @@ def _queues(state: ClusterState, work: PlannedWork) -> Iterator[QuotaTouched]:
         for one in state.of(ObservedKind.LOCAL_QUEUE)
         if (one.namespace, one.name) == (work.namespace, work.queue)
     )
+    # Without a LocalQueue of that name, the name may be one of Volcano.
     name = next((getattr(body, "cluster_queue", "") for body in local), "")
     for resource, units in sorted(needs.items()):
         for room in queues.rooms(name, resource):
@@ -127,9 +129,11 @@ def verdict_of(
         return Verdict.STARTS
     ever = nodes is None or _could_ever(part, nodes)
     match why.cause:
+        # Nothing that ends changes these: the work or the cluster must be changed.
         case Cause.AFFINITY | Cause.VOLUME | Cause.CLAIM | Cause.ADMISSION:
             ever = False
         case Cause.TAINT:
+            # A sick node recovers; a taint of a healthy one stays.
             ever = why.detail == NOT_READY
         case Cause.SCHEDULER:
             ever = why.detail != NO_SCHEDULER
@@ -145,12 +149,11 @@ def verdict_of(
 
 def _beyond_limit(part: PlannedPods, work: PlannedWork, quotas: list[QuotaTouched]) -> bool:
     """Say whether one pod, or a gang as a whole, needs more than a quota ever gives."""
-    gang = sum(one.gang for one in work.pods) if part.gang > 1 else 1
     for one in quotas:
         if one.source == "ResourceQuota":
             whole = sum(_counted(one.key, each) for each in work.pods)
             single = _counted(one.key, part) / max(1, part.count or 1)
-            if (whole if gang > 1 else single) > one.most + EPSILON:
+            if (whole if part.gang > 1 else single) > one.most + EPSILON:
                 return True
     return False
 

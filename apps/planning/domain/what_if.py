@@ -171,6 +171,7 @@ def outcomes(
 def moved(works: Iterable[ReplayWork], changes: Sequence[Change]) -> list[ReplayWork]:
     """Return the works after those changes that have them ask in another tier."""
     moves = [change for change in changes if isinstance(change, MoveWork)]
+    # Moves follow one another: work may go on from the tier that it came to.
     found = list(works)
     for move in moves:
         for number, work in enumerate(found):
@@ -239,6 +240,7 @@ def _queue_times(
         own = found[work.team]
         if started_at is not None:
             asked_at = start if work.running else work.asked_at
+            # What ran before and lost its room has a queue time in the replay.
             if not work.running or started_at > start:
                 own.ended[started_at - asked_at] += 1
         elif ended_at is None:

@@ -59,4 +59,5 @@ def backtest_reports(*, visibility: Visibility) -> list[BacktestReport]:
 def usual_packing(cluster_id: int) -> Packing:
     """Return how the scheduler chooses nodes, as the newest backtest found. One query."""
     known = Backtest.objects.filter(cluster_id=cluster_id).values_list("packing", flat=True)
+    # Empty until a first backtest; then the default of kube-scheduler.
     return Packing(next(iter(known), "") or Packing.SPREAD.value)

@@ -186,16 +186,18 @@ class TierCapacityPlan:
         return [self._row(case) for case in self.cases] or [self._row(None)]
 
     def cost_of(self, case: CapacityCase | None) -> Decimal | None:
-        """Return what an action costs in a month; None of those that neither cost nor save."""
+        """Return what an action costs in a month; None where it neither costs nor saves."""
         signs = {CaseAction.BUY: 1, CaseAction.RETURN: -1}
         if self.price is None or case is None or case.action not in signs:
             return None
+        # Moving and sharing cost nothing by themselves: the GPUs are paid for already.
         return self.price.per_month(signs[case.action] * case.gpus)
 
     def _row(self, case: CapacityCase | None) -> CapacityPlanRow:
         one = self.outlook
         ahead = one.ahead or (None, None, None)
         skill = one.forecast.skill if one.forecast else None
+        # A tier that gives GPUs to another shows the replay of that other one.
         before = (case.before if case else None) or one.as_it_is
         after = case.after if case else None
         cost = self.cost_of(case)
@@ -245,6 +247,7 @@ def capacity_plans(
         _with_bookings(msgspec.convert(outlook, TierOutlook), booked, through)
         for outlook, through, _ in rows
     ]
+    # All tiers at once: what one can spare may serve another.
     cases = capacity_cases(outlooks)
     prices = _prices(capacity_values(now, visibility=visibility))
     return [
@@ -269,6 +272,7 @@ def _with_bookings(
         return outlook
     first, zone = through + timedelta(days=1), report().zone
     count = len(outlook.forecast.middle)
+    # One edge more than days: the end of the last.
     days = [day_start(first + timedelta(days=n), zone) for n in range(count + 1)]
     return replace(outlook, booked=booked_by_day(own, days))
 

@@ -69,9 +69,9 @@ from apps.usage.models import CollectionWindow, NodeHour
 
 _POD = "Pod"
 _FOUND_WITHIN = timedelta(hours=1)
-"""After a watch began it has listed all nodes: what it knows then is how it found them."""
+"""By then a new watch has listed all nodes, so it knows how it found them."""
 SHARED_CLAIM = "shared claim"
-"""Pods that use one claim together: the claim counts in their place."""
+"""Reason: pods share a claim, which counts in their place."""
 _KINDS = (
     ObservedKind.RESOURCE_QUOTA,
     ObservedKind.CLUSTER_QUEUE,
@@ -84,7 +84,7 @@ _OWNER = ("workload__namespace__name", "workload__kind", "workload__name")
 _OF_DEMAND = frozenset(cause.value for cause in OF_DEMAND)
 _UNSEEN = frozenset(cause.value for cause in FROM_SERIES)
 _HELD_UP = frozenset({GATED, INACTIVE, MISCONFIGURED, STOPPED})
-"""Details of causes of demand that a replay does not know: neither quota nor room ends them."""
+"""Details of demand that neither quota nor room ends, so that no replay explains them."""
 
 
 class NothingRecorded(LookupError):
@@ -111,6 +111,7 @@ def recorded_window(cluster: str, window: Window) -> Window:
     collected = ((start, start + HOUR_SECONDS) for start in starts)
     known = union([*watched_spans(found, window), *collected])
     end, day = window.end_seconds, 24 * HOUR_SECONDS
+    # Windows end at an hour of the clock, so days count back from there.
     count = round((end - window.start_seconds) / day)
     back = [
         overlap(known, end - number * day, end - (number - 1) * day) / HOUR_SECONDS
@@ -163,6 +164,7 @@ def recorded_demand(cluster: str, window: Window, *, visibility: Visibility) -> 
     seen = _as_found(observed_objects(found.pk, _KINDS, gone_since=window.start), first, start)
     queues = recorded_queues(
         seen,
+        # Names of the catalog and common names: a quota may limit GPUs that no tier has.
         lambda name: is_gpu(name, names) or name in names or is_gpu_class(name, None),
         start=start,
         end=end,
@@ -300,6 +302,7 @@ def _node_hours(cluster: Cluster, span: TimeSpan) -> list[NodeTierHour]:
     )
     rows = NodeHour.objects.filter(
         cluster=cluster,
+        # An hour that began before the span reaches into it.
         hour__gt=from_seconds(span[0] - HOUR_SECONDS),
         hour__lt=from_seconds(span[1]),
         hour__in=hours.values("hour"),
@@ -424,8 +427,10 @@ def _episodes(cluster_id: int, window: Window) -> list[_EpisodeRow]:
 
 
 class _Pending(msgspec.Struct):
-    """How long something was pending for what is neither quota nor room, and for checks of its
-    queue, in seconds; whether for any cause that is demand, and whether any was not seen.
+    """How long an item was pending, in seconds: `checks` of its queue, and any other `delay`.
+
+    `delay` is time that neither quota nor room explains. `demand`: it was pending for a cause that
+    is demand. `unseen`: some cause was not seen.
     """
 
     delay: float = 0.0
@@ -438,7 +443,7 @@ _NOT_PENDING = _Pending(demand=True)
 
 
 def _delays(cluster_id: int, window: Window) -> Mapping[str, _Pending]:
-    """Return for how long and for what pods and blocked work were pending, by uid."""
+    """Return why and for how long pods and blocked work were pending, by uid."""
     rows = CauseInterval.objects.filter(
         Q(end__isnull=True) | Q(end__gt=window.start),
         episode__cluster_id=cluster_id,
@@ -454,6 +459,7 @@ def _delays(cluster_id: int, window: Window) -> Mapping[str, _Pending]:
             found[uid].demand = True
         if cause in _UNSEEN:
             found[uid].unseen = True
+        # While it is checked it has its quota; other delays come before that.
         if detail == CHECKS:
             found[uid].checks += seconds
         elif cause not in _OF_DEMAND or detail in _HELD_UP:
@@ -488,6 +494,7 @@ class _Sources:
 
     def pods(self, rows: Sequence[_PodRow], window: Window) -> list[LedgerPod]:
         teams = team_spans(window, {row.namespace for row in rows} | self._spaces())
+        # `blocked` asks for the same spans, so the pods are made first.
         self._teams = teams
         return [self._pod(row, window) for row in rows]
 
@@ -499,6 +506,7 @@ class _Sources:
         pending = self._delays.get(row.uid, _NOT_PENDING)
         tier, gpus, priority, queue = row.tier, row.gpus, row.priority, row.queue
         if episode is not None:
+            # Not bound: the flavor of its queue may tell the tier, and so what a unit weighs.
             if tier in {None, UNDETERMINED}:
                 tier, gpus = episode.tier, episode.gpus
             priority = episode.priority if priority is None else priority
@@ -545,6 +553,7 @@ class _Sources:
                 checks=self._delays.get(one.uid, _NOT_PENDING).checks,
             )
             for one in self._others
+            # Others are counted by their pods, which are works already.
             if one.counts == Counts.SUPPRESSED.value
         ]
 
@@ -560,7 +569,7 @@ class _Sources:
 
 
 def _ended(row: _PodRow, window: Window) -> float | None:
-    """Return when a pod ended; of one that series showed last, then, unless that was at the end."""
+    """Return when a pod ended; of a pod from series, when they showed it last before the end."""
     if row.ended is not None or row.observed is None:
         return row.ended
     # Series are an hour behind: what they showed last may well go on.

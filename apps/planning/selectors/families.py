@@ -41,6 +41,7 @@ def family_history(
         name__startswith=stem,
     ).order_by("-pk")
     named = rows.values_list("pk", "name")[:_MOST_MEMBERS]
+    # The prefix alone matches longer names of other families too.
     ids = [pk for pk, called in named if _stem(kind, called) == stem]
     since = now - _MONTH
     seen, runs = _runs(kind, ids, since) if ids else (0, [])
@@ -74,13 +75,14 @@ def _runs(kind: str, ids: Collection[int], since: datetime) -> tuple[int, list[f
     lengths = [
         (end - start).total_seconds()
         for start, end, of, over, _ in found
+        # A run is over when all its pods are; a service has no length.
         if over == of and kind in ENDING
     ]
     return len({row[-1] for row in found}), lengths
 
 
 def _measured_use(cluster_id: int, ids: Sequence[int], since: datetime) -> MeasuredUse | None:
-    """Return what whole GPUs of the tier and model did of which the family had most."""
+    """Return the use of whole GPUs, of the tier and model that the family held most of."""
     whole = [
         row.name
         for row in tier_rows(visibility=EVERYTHING)
@@ -94,6 +96,7 @@ def _measured_use(cluster_id: int, ids: Sequence[int], since: datetime) -> Measu
         .annotate(held=Sum("allocated"), off=Sum("not_running"), dark=Sum("unmeasured"))
         .annotate(peak=Max("memory_peak_mib"), on=Count("day", distinct=True, filter=_MEASURED))
     )
+    # Two tiers would mix two kinds of GPUs: the one with most GPU-hours is taken.
     best = max(pools, key=lambda row: (row["held"], row["tier_id"]), default=None)
     if best is None:
         return None

@@ -65,9 +65,9 @@ def gang_rows(window: Window, *, visibility: Visibility, filters: TierFilters) -
     """Return the gangs of a window in tiers of whole GPUs, spread ones and the largest first.
 
     Gangs are pods that name a group (Volcano, coscheduling, Kueue, Kubernetes), those of kinds
-    whose pods work together, of Kueue Workloads with several pods, and of Jobs whose spec says
-    so. Of teams that the reader sees, and of
-    the 500 largest gangs. Eleven queries at most, one more for every 5,000 pods of them.
+    whose pods work together, of Kueue Workloads with several pods, and of Jobs whose spec says so.
+    Of teams that the reader sees, and of the 500 largest gangs. Eleven queries at most, one more
+    for every 5,000 pods of them.
     """
     tiers = {
         (one.cluster, one.tier): one
@@ -85,6 +85,7 @@ def gang_rows(window: Window, *, visibility: Visibility, filters: TierFilters) -
             end = float("inf") if ended is None else ended
             key = (cluster, tier, namespace, kind, name, gang)
             pods[key].append((pk, node, GangPod(number, gpus, bound, end)))
+    # One pod is always together.
     whole = {key: own for key, own in pods.items() if len(own) > 1}
     return _rows(whole, tiers, window, visibility)
 
@@ -104,6 +105,7 @@ def _rows(
     shapes = {key: _Shape(one) for key, one in tiers.items()}
     placed: list[tuple[tuple[Any, ...], list[GangPod], GangSpread]] = []
     for key, own in seen.items():
+        # Pods of several runs of one controller need not have run at the same time.
         held = together([pod for _, _, pod in own])
         spread = shapes[key[0], key[1]].spread(held) if len(held) > 1 else None
         if spread is not None:
@@ -149,6 +151,7 @@ class _Shape:
         self._domains = {level: tier.domain_numbers(level) for level in tier.known_levels()}
         self._capacity = [0.0] * len(tier.nodes)
         for span in tier.offered:
+            # The most that it offered: a node that was away for a time has its size all the same.
             self._capacity[span.node] = max(self._capacity[span.node], span.gpus)
 
     def spread(self, held: Sequence[GangPod]) -> GangSpread | None:
@@ -160,6 +163,7 @@ def _pods(window: Window, clusters: Collection[str]) -> Iterable[Any]:
     owners = _declared(clusters)
     named = Q(gang__gt="") | Q(workload__kind__in=GANG_KINDS)
     for kind in sorted({owner[2] for owner in owners}):
+        # By name alone in SQL, which is wide; the whole owner is compared below.
         names = sorted({owner[3] for owner in owners if owner[2] == kind})
         named |= Q(workload__kind=kind, workload__name__in=names[:_MOST_NAMES])
     rows = Pod.objects.filter(

@@ -117,6 +117,7 @@ def blocking_pods(reports: Sequence[LayoutReport], *, visibility: Visibility) ->
         node_name__in={node for _, node in nodes},
         bound_at__isnull=False,
         ended_at__isnull=True,
+        # Pods that only series show may have ended long ago.
         observed_until__isnull=True,
     ).exclude(workload__kind="ResourceClaim")
     columns = (
@@ -127,6 +128,7 @@ def blocking_pods(reports: Sequence[LayoutReport], *, visibility: Visibility) ->
     return [
         BlockingPod(cluster, node, space, name, f"{kind}/{owner}", gpus, bound)
         for cluster, node, space, name, kind, owner, gpus, bound in found
+        # Two clusters may have nodes of one name, and SQL compares both lists apart.
         if (cluster, node) in nodes
     ]
 
@@ -145,6 +147,7 @@ def _report(row: LayoutPlan, visibility: Visibility) -> LayoutReport:
     advice = msgspec.convert(row.advice, LayoutAdvice) if row.advice is not None else None
     changed = len(advice.steps) if advice is not None else 0
     if advice is not None and not visibility.operations:
+        # Steps name nodes; how many change may be known to all.
         advice = replace(advice, steps=())
     return LayoutReport(
         cluster=row.cluster.name,

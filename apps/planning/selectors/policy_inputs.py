@@ -31,7 +31,10 @@ def limits_to_change(
     filters = QuotaFilters(cluster=(cluster,), tier=(tier,) if tier else (), effective=True)
     rows = every_quota_row(at, filters=filters, visibility=visibility)
     found = [
-        row for row in rows if row.source in _REPLAYED and not row.scopes and isfinite(row.hard)
+        # Infinite limits hold nothing back, and scopes limit only some pods.
+        row
+        for row in rows
+        if row.source in _REPLAYED and not row.scopes and isfinite(row.hard)
     ]
     return sorted(found, key=lambda row: (row.team or "", *row.ref))
 
@@ -102,8 +105,10 @@ def _idle_since(cluster: str, window: Window) -> dict[str, tuple[float, float]]:
     found = {}
     columns = ("pod__uid", "active", "first", "newest", "hours")
     for uid, active, first, newest, hours in rows.values_list(*columns):
+        # As many hours as there are from the first to the newest: then none is missing.
         if hours * HOUR_SECONDS != (newest - first).total_seconds() + HOUR_SECONDS:
             continue
+        # Never active: it was idle from its first hour on.
         since = first.timestamp() if active is None else active.timestamp() + HOUR_SECONDS
         found[uid] = (since, newest.timestamp() + HOUR_SECONDS)
     return found

@@ -113,6 +113,7 @@ def simulation_reports(user: User) -> list[SimulationReport]:
 
     Their own, and for who sees everything all of them: limits name namespaces. Two queries.
     """
+    # A simulation has a row for each team and tier, which a list does not show.
     rows = _seen_by(user).defer("rows").order_by("-pk")[:MOST_LISTED]
     return [_report(row, ()) for row in rows]
 
@@ -125,6 +126,7 @@ def simulation_report(pk: int, user: User) -> SimulationReport | None:
 
 def _seen_by(user: User) -> QuerySet[PolicySimulation]:
     rows = PolicySimulation.objects.select_related("cluster")
+    # Limits name namespaces of the author, which others may not see.
     own = Q(author=user.username)
     return rows.filter(Q() if visibility_of(user).everything else own)
 

@@ -19,4 +19,5 @@ def priority_values(cluster_id: int, classes: Collection[str]) -> dict[str, int]
         priority__isnull=False,
     )
     found = pods.order_by("created_at", "pk").values_list("priority_class", "priority")
+    # Oldest first, so that the newest pod has the last word.
     return {name: value for name, value in found if value is not None}

@@ -153,6 +153,7 @@ class _TierReader:
                 continue
             of_tier, number = self._node(cluster, tier, node, labels)
             of_tier.gpus[number] = units
+            # The newest interval wins: a node may have come to another tier.
             self.places[cluster, node, resource] = of_tier, number
             if is_open:
                 span = GpuSpan(number, start, float("inf") if end is None else end, units)
@@ -250,6 +251,7 @@ def _held(
         for one in devices:
             place = (cluster, node, one["device_class"])
             of_claims.add(place)
+            # MIG devices of a claim are no whole GPUs.
             if place in places and not one["profile"]:
                 yield place, start, _end(end), one["share"]
     for place, start, end, units in _held_by_pods(pods, window):

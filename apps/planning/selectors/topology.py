@@ -79,6 +79,7 @@ def node_rooms(
         times = [now.timestamp()]
         free, capacity = one.free(times)[:, 0].tolist(), one.capacity(times)[:, 0].tolist()
         levels = [level for level in one.known_levels() if level in _PLACES]
+        # The narrowest level whose label is there: its domain names the wider ones too.
         places = one.domains(levels[-1]) if levels else [None] * len(one.nodes)
         rooms += [
             NodeRoom(
@@ -162,7 +163,7 @@ def fragmentation_rows(
 
 
 def requested_sizes(window: Window, filters: TierFilters) -> dict[TierKey, dict[int, int]]:
-    """Return by tier how many pods asked for so many GPUs within a window, by their GPUs.
+    """Return by tier the number of pods that requested GPUs within a window, by their GPUs.
 
     Those that were created in it, and those that were pending when it began. One query.
     """
@@ -180,6 +181,7 @@ def requested_sizes(window: Window, filters: TierFilters) -> dict[TierKey, dict[
     columns = ("cluster__name", "tier__name", "units")
     found: dict[TierKey, dict[int, int]] = defaultdict(dict)
     for cluster, tier, units, pods in rows.order_by().values_list(*columns).annotate(Count("pk")):
+        # Parts of GPUs have no place in a measure of whole ones.
         if units == int(units):
             found[cluster, tier][int(units)] = pods
     return found
@@ -223,7 +225,9 @@ def _fragmentation(
 def _hours(window: Window, now: datetime) -> list[datetime]:
     """Return the starts of the hours of a window that have begun."""
     first = window.start.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    # An hour that began before the window is none of its hours.
     if first < window.start:
         first += _HOUR
     end = min(window.end, now)
+    # Rounded up: the hour that has just begun has a start too.
     return [first + n * _HOUR for n in range(max(0, -((first - end) // _HOUR)))]

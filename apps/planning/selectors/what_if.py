@@ -182,13 +182,14 @@ def _edges(window: Window) -> list[float]:
 def _layout(
     window: Window, tiers: Mapping[int, str], names: Mapping[int, str], asked: Collection[str]
 ) -> Layout:
-    """Return the plans of the tiers that are asked for, else of all of which anything is known."""
+    """Return the plans of the tiers that are asked for, else of all tiers with a known hour."""
     sums = tier_sums(plan_of(window), tiers)
     chosen = [
         tier
         for tier, name in tiers.items()
         if name != UNDETERMINED and (name in asked if asked else sums.get(tier, TierSums()).known)
     ]
+    # One set of entitlements for the whole replay, that of its last moment.
     entitled = _entitled(window.end - _INSTANT, chosen, names)
     return {
         tiers[tier]: TierPlan(
@@ -208,8 +209,8 @@ def _capacity(tier: int, sums: Mapping[int, TierSums], tiers: Mapping[int, str])
     if own is None or not own.known:
         raise CapacityUnknown(
             f"The capacity of {tiers[tier]} in these days is not known: no hour of them has facts "
-            "that fairness was computed from. Choose another window; data health says which hours "
-            "are there."
+            "that fairness was computed from. Choose another window; data quality shows which "
+            "hours there are."
         )
     return hours(own.capacity) / own.known
 
@@ -246,6 +247,7 @@ def _works(window: Window, tiers: Mapping[int, str], most: int) -> list[ReplayWo
     for row in rows:
         tier, gpus = row.tier, row.gpus
         if tier is None:
+            # Not bound yet: its episode tells the tier that it would have come to.
             tier, gpus = asked.get(row.uid, (None, 0.0))
         if tier is None or tier not in tiers or gpus <= 0:
             continue
@@ -273,6 +275,7 @@ def _of_queues(
     for space, tier, gpus, start, end in rows.order_by("start", "pk").values_list(*columns):
         at = max(window.start, start)
         span = next(one for one in spans[space] if one.end > at)
+        # Without a namespace no team is known to have asked.
         if not space or end is None:
             continue
         asked, until = at.timestamp(), min(end, window.end).timestamp()
@@ -289,6 +292,7 @@ def _work(row: _PodRow, team: str, tier: str, gpus: float, window: Window) -> Re
     start, end = window.start_seconds, window.end_seconds
     running = _has_run(row, window)
     began = start if running else row.bound
+    # What ends after the window is still there when the replay ends.
     over = row.ended if row.ended is not None and row.ended < end else None
     return ReplayWork(
         team=team,
@@ -349,7 +353,7 @@ def _last_known(window: Window) -> dict[int, float]:
 
 
 def _until(row: _PodRow, end: float | None) -> _PodRow | None:
-    """Return a pod as far as it is known; None for one that came later."""
+    """Return a pod as it was known until `end`; None for one that came later."""
     if end is None or (row.ended is not None and row.ended <= end):
         return row
     if row.created >= end:

@@ -43,6 +43,7 @@ def backtest_clusters(*, now: datetime, anew: bool = False) -> int:
 
 
 def _backtest(cluster_id: int, name: str, now: datetime, *, anew: bool) -> int:
+    # UTC, unlike the local days of a capacity plan: replays sum no days of a calendar.
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     window, problem = last_days(name, midnight)
     computed = None if anew else of_today(midnight, window)
@@ -57,6 +58,7 @@ def _backtest(cluster_id: int, name: str, now: datetime, *, anew: bool) -> int:
     except NothingRecorded as error:
         values["error"] = str(error)
     Backtest.objects.filter(pk=held.pk).update(**values)
+    # A try that found nothing is noted, but is no replay.
     return int("rows" in values)
 
 

@@ -28,9 +28,9 @@ HISTORY_DAYS = 400
 FORECAST_DAYS = 91
 RECENT_DAYS = 28
 REPLAYED_DAYS = (14, 7, 3)
-"""Days that are replayed: no more than are known, fewer where there is too much work in them."""
+"""Numbers of days to replay: no more than are known, and fewer where they hold too much work."""
 _AGAIN_AFTER = timedelta(minutes=30)
-# Half as many again: what the plan says may be another thing, and that is not put off.
+# Half as many again: the plan may say something else by then, so it is not put off.
 _CLEARLY_MORE = 1.5
 _WEEK_HOURS = 7 * 24
 
@@ -140,6 +140,7 @@ class _OutlookReader:
             first_day=first.isoformat(),
             demand=demand,
             capacity=capacity,
+            # The newest known day: yesterday may be missing.
             capacity_now=next((gpus for gpus in reversed(capacity) if gpus is not None), 0.0),
             gpu_models=tuple(self.models.get(tier, ())),
             unused=unused,
@@ -180,6 +181,7 @@ def _activity(
     total = sum(day.hours for day in days if day is not None)
     if amounts is None or not total:
         return None, None
+    # Time without metrics is left out: it may have been active.
     unused = amounts.not_running + amounts.idle + amounts.underused
     return unused / NANO / total, amounts.utilization_ratio
 
@@ -203,6 +205,7 @@ def _by_hour_of_week(rows: Iterable[UsageRow]) -> dict[str, list[float | None]]:
     for row in rows:
         if row.period is None or not row.amounts.capacity:
             continue
+        # Periods have the offset of the report zone, so this is the local hour.
         at = row.period.weekday() * 24 + row.period.hour
         held[row.groups["tier"]][at] += row.amounts.allocated
         whole[row.groups["tier"]][at] += row.amounts.capacity
@@ -216,7 +219,7 @@ def _with_sizes(outlook: TierOutlook, end: datetime, known: int) -> TierOutlook:
     """Return the outlook with its last days replayed: all `known` ones that are not too much."""
     zone = report().zone
     reason = "" if known else "The last days of this tier are not known."
-    # Also 10 where these are known: work of days that nobody saw must not count as none.
+    # As many as are known, as 10: days without data must not count as days without work.
     for days in dict.fromkeys(min(known, most) for most in REPLAYED_DAYS if known):
         window = Window(day_start(day_of(end, zone) - timedelta(days=days), zone), end)
         try:
@@ -225,6 +228,7 @@ def _with_sizes(outlook: TierOutlook, end: datetime, known: int) -> TierOutlook:
             )
         except TooMuchToReplay as problem:
             reason = str(problem)
+        # Fewer days would not help: no hour of the window is known.
         except CapacityUnknown as problem:
             reason = str(problem)
             break

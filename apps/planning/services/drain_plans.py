@@ -41,7 +41,7 @@ UNCHECKED = (
 )
 """What a plan takes for granted, in sentences."""
 _RECREATING = frozenset({"ReplicaSet", "Deployment", "StatefulSet", "Job", "CronJob"})
-"""Kinds of which it is known that they make a deleted pod anew."""
+"""Kinds that are known to create a deleted pod again."""
 _Owner = tuple[str, str, str]
 
 
@@ -128,6 +128,7 @@ class _DrainReader:
 
     def _offered(self, node: NodeSnapshot) -> Iterator[tuple[str, str]]:
         for resource, units in node.allocatable.items():
+            # Parts of GPUs are left out: which GPU a part is on is not known.
             whole = unit_weight(resource, node.labels) == 1.0
             if units > 0 and self._state.is_gpu(resource) and whole:
                 tier = tier_of(resource, node.labels, self._rules)
@@ -175,16 +176,19 @@ class _DrainReader:
             gpus=int(holder.requests[resource]),
             requests=constraints_of(requests, placement, self._state.is_gpu).requests,
             placement=placement,
+            # Clocks differ: a pod may seem to have been bound after the state.
             held=max(0.0, self._state.at - holder.bound),
         )
 
     def _placement(self, own: _OwnSettings, at: int) -> Placement:
         taints = self._nodes.seen[at].taints
+        # It runs there, so it tolerates these taints, and perhaps others that are not known.
         borne = tuple(Toleration(one.key, "Exists", effect=one.effect) for one in taints)
         return Placement(node_selector=own.node_selector, tolerations=borne)
 
     def _is_of(self, holder: BoundPod, one: ControllerSnapshot) -> bool:
         gpus = {r: units for r, units in one.requests.items() if self._state.is_gpu(r)}
+        # An old ReplicaSet without pods is none that the pod could be of.
         return bool(one.pods) and gpus == dict(holder.requests)
 
     def _by_owner(self) -> Mapping[_Owner, list[ControllerSnapshot]]:

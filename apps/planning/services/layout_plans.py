@@ -11,12 +11,12 @@ from apps.accounts.services import leases
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import active_clusters, report
 from apps.clusters.services import TierHistory
-from apps.planning.domain.cluster_replay.inputs import Packing
 from apps.planning.domain.layouts.advice import HeldGpus, LayoutAdvice, held_gpus, layout_advice
 from apps.planning.domain.layouts.figures import DemandWindow
 from apps.planning.domain.layouts.options import layout_choices
-from apps.planning.models import Backtest, LayoutPlan
+from apps.planning.models import LayoutPlan
 from apps.planning.selectors import NothingRecorded, RecordedDemand, recorded_demand
+from apps.planning.selectors.backtests import usual_packing
 from apps.planning.services.backtests import last_days, of_today
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
 from apps.usage.selectors import usage_rows
@@ -57,10 +57,10 @@ def _advise(cluster_id: int, name: str, now: datetime, *, anew: bool) -> int:
 
 def _advice(cluster_id: int, demand: RecordedDemand) -> LayoutAdvice:
     start, end = demand.window.start_seconds, demand.window.end_seconds
+    # Half-open: rules that begin at the end itself are of the next day.
     rules = TierHistory.load().at(end - 1)
     choices = layout_choices(demand.cluster.nodes, rules, _activity(demand.window), end=end)
-    of_backtest = Backtest.objects.filter(cluster_id=cluster_id).values_list("packing", flat=True)
-    packing = Packing(of_backtest.first() or Packing.SPREAD)
+    packing = usual_packing(cluster_id)
     happened = [life.times for life in demand.lives]
     window = DemandWindow(demand.works, happened, demand.cluster, start, end)
     advice = layout_advice(window, choices, _held(demand), packing)
@@ -76,7 +76,7 @@ def _activity(window: Window) -> dict[str, float]:
 
 
 def _held(demand: RecordedDemand) -> HeldGpus:
-    """Return who held GPUs of which node; a gang's are divided evenly among its nodes."""
+    """Return the GPUs held on each node over time; those of a gang are split evenly."""
     start, end = demand.window.start_seconds, demand.window.end_seconds
     spans = [
         (node, one.times.gpus / len(one.nodes), one.times.started_at, one.times.ended_at or end)

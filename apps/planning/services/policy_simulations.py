@@ -95,6 +95,7 @@ def _limit_changes(
     others = least_other_limits(cluster, now)
     found = []
     for one in limits:
+        # By the limits that the user sees: others are refused as if they did not exist.
         row = known.get(one.ref._replace(cluster=cluster))
         if row is None:
             raise PolicyRefused(f"{one.ref.key} of {one.ref.name} is no limit that you can change.")
@@ -141,6 +142,7 @@ def simulate_policies(*, now: datetime) -> int:
             weeks, demand = recorded_weeks(held.cluster, change, now=now)
             values |= _computed(policy_effects(weeks, change), demand)
         except (NothingRecorded, PolicyRefused) as error:
+            # Computed all the same: an answer that says why there is none is not tried again.
             values["error"] = str(error)
         PolicySimulation.objects.filter(pk=held.pk).update(**values)
         done += 1

@@ -53,6 +53,7 @@ def preflight_manifest(
         raise PreflightRefused(f"The manifest is for the namespace {named}, not {namespace}.")
     if sum(len(one.templates) for one in read.submissions) > MOST_TEMPLATES:
         raise PreflightRefused(f"The manifest has more than {MOST_TEMPLATES} kinds of pods.")
+    # There is one: the namespace was found among those of active clusters.
     found = next(one for one in active_clusters() if one.name == cluster)
     # Metrics alone tell neither quotas nor queues nor what is free on a node.
     if found.kubernetes is None or found.watched_until is None:
@@ -98,6 +99,7 @@ class _ClusterAnswers:
         with_gpus = [
             at for at, part in enumerate(work.pods) if self._sizes.gpus(part) or part.pod.claims
         ]
+        # A manifest without GPUs is answered too, by its first pods.
         for at in with_gpus or [0]:
             unchecked = tuple(_unchecked(one, at, work.pods[at], asked))
             yield self._result(one, work, at, starts[at], unchecked)
@@ -124,6 +126,7 @@ class _ClusterAnswers:
         total = size.each * start.count
         family = self._family(work.namespace, one)
         hours = None if family is None or family.run_seconds is None else family.run_seconds / 3600
+        # Without a GPU, or without a start ever, a queue time means nothing.
         waits = size.tier and verdict is not Verdict.NEVER
         return PreflightResult(
             kind=one.kind,

@@ -48,6 +48,7 @@ class AlternativeRequests:
     def _smaller(self, part: PlannedPods, size: PodSize) -> Iterator[tuple[str, float]]:
         if len(self._sizes.gpus(part)) != 1 or part.pod.claims:
             return
+        # By halves: GPUs are mostly asked for in powers of two, and each try is a diagnosis.
         units = int(size.units) // 2
         while units >= 1:
             yield size.resource, float(units)
@@ -67,6 +68,7 @@ class AlternativeRequests:
         if use is None or now is None or len(self._sizes.gpus(part)) != 1 or part.pod.claims:
             return []
         found: list[AlternativeRow] = []
+        # By the digits shown: a float given directly would bring its binary tail along.
         limit = now * Decimal(repr(size.each))
         for offer in self._offers:
             # Two MIG devices or replicas are no two GPUs.
@@ -94,6 +96,7 @@ class AlternativeRequests:
         kept = {
             key: value
             for key, value in placement.node_selector.items()
+            # Labels that chose the old tier would contradict the new one.
             if before is None or before.node_selector.get(key) != value
         }
         placement = replace(placement, node_selector={**kept, **offer.node_selector})
@@ -143,6 +146,7 @@ class AlternativeRequests:
         return [
             next(iter(offers.values()))
             for tier, offers in sorted(by_tier.items())
+            # A tier of unlike nodes promises nothing about the one that the pod would get.
             if len(offers) == 1 and self._lets_in(tier)
         ]
 

@@ -14,10 +14,10 @@ from apps.planning.domain.verdicts import QuotaTouched
 
 @dataclass(frozen=True, slots=True)
 class QueueTimeRange:
-    """Queue times in seconds, of which 10, 50 and 90 % are no longer.
+    """The 10th, 50th and 90th percentile of queue times, in seconds.
 
-    `basis`: `history` of pods of like size, or a `replay` of what runs and is pending; only that
-    tells how likely the work starts now.
+    `basis`: `history` of pods of like size, or a `replay` of what runs and is pending. Only a
+    replay tells how likely the work starts now.
     """
 
     p10: float

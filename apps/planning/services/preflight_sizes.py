@@ -86,9 +86,9 @@ class SubmissionSizes:
         return PodSize(tier, resource, units, each)
 
     def price(self, size: PodSize, part: PlannedPods) -> tuple[Decimal | None, str]:
-        """Return the price of a GPU-hour on most of the nodes that could hold the pods.
+        """Return the price of a GPU-hour on the most common kind of node that could hold the pods.
 
-        Where none could, on most of those that are selected and offer such GPUs at all.
+        Where no node could, of the most common kind that is selected and offers such GPUs.
         """
         fitting = self.diagnoser.placer.fit_of(part.pod.requests, part.pod.placement)
         mask = fitting.could or fitting.selected & fitting.gpu_offering
@@ -97,6 +97,7 @@ class SubmissionSizes:
         kinds = Counter((gpu_model(one), capacity_type(one).value) for one in labels)
         if not kinds:
             return None, ""
+        # Prices differ by model and capacity type; which node it will be is not known yet.
         model, paid = max(kinds, key=lambda kind: (kinds[kind], kind))
         found = self._prices.price(
             cluster=self._cluster,
@@ -122,6 +123,7 @@ class SubmissionSizes:
             found = pending.queue_time_quantiles(
                 tier, each, self._now, cluster=self._cluster, fractions=_RANGE
             )
+            # None is kept too, so that a rare size is not read again for each alternative.
             p10, p50, p90 = found or (0.0, 0.0, 0.0)
             self._waits[key] = QueueTimeRange(p10, p50, p90) if found else None
         return self._waits[key]
@@ -129,4 +131,5 @@ class SubmissionSizes:
 
 def cost_of(price: Decimal | None, gpu_hours: float) -> Decimal | None:
     """Return what GPU-hours cost, in cents; None without a price."""
+    # `repr` keeps the shortest digits of the float, so cents round as they read.
     return None if price is None else (price * Decimal(repr(gpu_hours))).quantize(_CENT)

@@ -55,6 +55,7 @@ def _forecast(cluster_id: int, name: str, now: datetime) -> int:
     held = leases.take_figure(QueueForecast, now, computed=computed, cluster_id=cluster_id)
     if held is None:
         return 0
+    # Old rows go even where nothing is recorded: a forecast of yesterday misleads.
     values: dict[str, Any] = {"at": now, "rows": [], "lease_until": None}
     try:
         demand = recorded_demand(name, Window(now - HISTORY, now), visibility=EVERYTHING)
@@ -100,6 +101,7 @@ def tier_forecasters(demand: RecordedDemand, packing: Packing) -> Mapping[str, T
 
 def past_forecasts(tiers: Mapping[str, TierForecaster], window: Window) -> Iterator[PastForecast]:
     """Yield what replays would have said of earlier work that had to queue, and its queue time."""
+    # Earlier work has too few days before it to be forecast from.
     first = (window.start + _BEFORE).timestamp()
     queued = [
         (one, times.asked_at, times.started_at - times.asked_at)
@@ -125,6 +127,7 @@ def _rows(
     for tier, own in tiers.items():
         for one in own.past:
             key = (tier, one.work.queue, one.work.total_units)
+            # Works are by arrival, so the last one stands for its size.
             newest[key] = one
             asked[key] += 1
     for key, _ in asked.most_common(_MOST_ROWS):

@@ -188,7 +188,7 @@ class Nodes:
         return self._sums[key]
 
     def names_of(self, mask: int, most: int = 20) -> list[str]:
-        """Return the names of the nodes of a mask, at most so many."""
+        """Return the names of the nodes of a mask, at most `most`."""
         return [self.names[i] for i, _ in zip(bits(mask), range(most), strict=False)]
 
     def named(self, mask: int) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def almost(found: NodeFit) -> int:
 
 
 def equivalent_nodes(nodes: Nodes, resource: str, placement: Placement) -> int:
-    """Return the nodes (bits) of which one unit of `resource` is no less than what is asked for.
+    """Return the nodes (bits) on which one unit of `resource` is at least what is requested.
 
     That is as large a part of a GPU with as much memory, and not shared where it was not. The
     request is measured on the nodes that the pod may choose; where there are none, the pod's own

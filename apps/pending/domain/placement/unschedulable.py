@@ -207,7 +207,7 @@ class PlacementDiagnoser:
 
         `mine` are those whose holdings are the pod's own, see `ClusterIndex.mine`.
         """
-        # Who owns the pod matters too: its own pods are nobody to make room.
+        # By owner too: pods of the same owner are not asked to make room.
         key = (*shape_key(requests, placement), mine)
         if key not in self._by_state:
             known = len(self._index.nodes) > 0
@@ -247,7 +247,7 @@ class PlacementDiagnoser:
         late = [c for c in LATE if verdict.caused_by(c)]
         if late and not insufficient(verdict.reasons) and Cause.CLAIM not in late:
             return None
-        # Claims are told apart: too few devices is capacity, a request that none meets is not.
+        # Too few devices is a lack of capacity; a request that no device meets is not.
         if Cause.CLAIM in late and self._picky(pod, verdict):
             return None
         mine = self._index.mine(seen.namespace, pod)

@@ -22,8 +22,8 @@ from apps.pending.domain.cluster_index import bodies
 from apps.pending.domain.diagnosis import ClusterState
 
 NEAR = 10
-"""How far from the head of a queue it is worth to tell exactly what would happen."""
-# A queue that is stopped evicts as well, but nobody took the quota: it is not lost to others.
+"""Places from the head of a queue for which the next admissions are worked out exactly."""
+# A stopped queue evicts as well, but the quota did not go to others.
 _STOPPED_BY = ("ClusterQueueStopped", "LocalQueueStopped")
 _INFINITE = float("inf")
 FlavorResource = tuple[str, str]

@@ -31,7 +31,7 @@ _OVERUSED = "resource in cluster is overused"
 NOT_ENQUEUED = "not-enqueued"
 TOO_FEW_PODS = "too few pods"
 NOT_ENOUGH = "not all can start"
-# `Unknown` is Volcano's phase of a gang of which only a part runs.
+# `Unknown` is Volcano's phase of a gang that runs only in part.
 _WAITING_PHASES = frozenset(
     {"", "Pending", "Inqueue", "PreScheduling", "Scheduling", "Unknown", "Unschedulable"}
 )

@@ -229,7 +229,7 @@ class AdmissionAdvisor:
     ) -> list[MissingQuota]:
         """Return the quotas that are too small and by how much, with those in front let in.
 
-        It is one change for the whole queue: what lets in all that pend there and have a place.
+        One change for the whole queue is preferred: it admits all that pend there and have a place.
         """
         needed = []
         own = total(one.body)

@@ -1,4 +1,4 @@
-"""Kueue's admission: whose work of which queue gets quota next, in which flavor."""
+"""Kueue's admission: which work gets quota next, from which queue and flavor."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
@@ -31,7 +31,7 @@ class AdmittedWork(NamedTuple):
 
 
 class _QuotaNeeds(NamedTuple):
-    """What works of one queue need alike."""
+    """Needs that works of one queue have in common: where one does not fit, none does."""
 
     tier: str
     counted: str
@@ -41,7 +41,7 @@ class _QuotaNeeds(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """The first work of a queue that can have quota; the least is admitted first."""
+    """The first work of a queue that can have quota; of several, the smallest tuple is admitted."""
 
     borrows: bool
     share: float
@@ -91,7 +91,7 @@ class QueueAdmission:
         if queue is None:
             return False
         self._works[number] = (work, key)
-        # Who may preempt is not held up by who may not.
+        # Work that may preempt must not be blocked by work that may not.
         levels = queue.preempts_own or queue.reclaim == Reclaim.LOWER_PRIORITY
         needs = _QuotaNeeds(
             work.tier,
@@ -157,10 +157,10 @@ class QueueAdmission:
     def _unblock(self, root: int) -> None:
         for name in self._members[root]:
             line = self._lines[name]
-            # Most that goes frees too little for what is pending: then all stays as it is.
+            # Most releases free too little for any pending work: then nothing is tried again.
             if name in self._least and self._is_too_little(name):
                 continue
-            # Also where nobody is pending now: who comes later must not find it blocked.
+            # Even where nothing is pending: later work must not find the line blocked.
             line.unblock()
             if len(line):
                 self._live.add(name)
@@ -191,13 +191,13 @@ class QueueAdmission:
         return None
 
     def _is_too_little(self, name: str) -> bool:
-        """Say whether a queue has less quota than the least that is pending in it needs."""
+        """Say whether a queue has less quota left than its smallest pending work needs."""
         most = self._most_room(self._queues[name])
         least = self._least[name].items()
         return all(units > most.get(counted, 0.0) + SLACK for counted, units in least)
 
     def _is_hopeless(self, queue: ReplayQueue) -> Callable[[Hashable], bool]:
-        """Return what says that no flavor has so much quota, not by preemption either."""
+        """Return a test of needs that no flavor can meet, not even by preemption."""
         most = self._most_room(queue)
         return lambda needs: (
             isinstance(needs, _QuotaNeeds) and needs.units > most.get(needs.counted, 0.0) + SLACK

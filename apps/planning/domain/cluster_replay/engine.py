@@ -30,7 +30,7 @@ from apps.planning.domain.cluster_replay.team_turns import TeamTurns
 
 
 class _EventKind(IntEnum):
-    """At one instant what ends goes first: what comes must see all that is free then."""
+    """The order of events of one instant: ends come first, so that arrivals see what they free."""
 
     END = 0
     CANCEL = 1
@@ -136,6 +136,7 @@ def _of_namespaces(cluster: ReplayCluster) -> ReplayCluster:
         ReplayQueue(name, {("", key): FlavorQuota(hard) for key, hard in limits.items()})
         for name, limits in cluster.namespace_quotas.items()
     )
+    # They know no nodes and no flavors: what may be created is placed by other rules.
     return ReplayCluster((), queues)
 
 
@@ -191,9 +192,10 @@ class _ClusterRun:
                 _, kind, number, attempt = heappop(self._events)
                 self._happen(at, _EventKind(kind), number, attempt)
             self._settle(at)
-        # Who goes at the end has gone by then, but nobody starts any more.
+        # At the end itself work still ends and leaves, but none starts.
         while self._events and self._events[0][0] == end:
             _, kind, number, attempt = heappop(self._events)
+            # Ends and cancellations alone, which come first in `_EventKind`.
             if kind <= _EventKind.CANCEL:
                 self._happen(end, _EventKind(kind), number, attempt)
 
@@ -209,6 +211,7 @@ class _ClusterRun:
     def _prepare_nodes(self, start: float) -> None:
         for place, node in enumerate(self._cluster.nodes):
             for span in node.closed:
+                # Spans that end before the replay begins have no events in it.
                 if span.end > start:
                     self._push(max(span.start, start), _EventKind.NODE_CLOSES, place)
                     self._push(span.end, _EventKind.NODE_OPENS, place)
@@ -231,6 +234,7 @@ class _ClusterRun:
             work = state.played.work
             if not work.running:
                 asked_at = max(start, work.asked_at)
+                # Nothing explains the delay, so it comes before quota and room are asked for.
                 self._push(asked_at + work.delay_seconds, _EventKind.ARRIVE, number)
             for leaves_at in (work.leaves_at, work.ends_at):
                 if leaves_at is not None:
@@ -276,6 +280,7 @@ class _ClusterRun:
 
     def _end(self, number: int, at: float, attempt: int) -> None:
         state = self._states[number]
+        # Ends of runs that were preempted stay among the events.
         if state.phase == _Phase.RUNNING and state.attempt == attempt:
             self._stop_work(number, at)
             state.phase, state.played.ended_at = _Phase.OVER, at
@@ -340,6 +345,7 @@ class _ClusterRun:
     def _end_checks(self, number: int, attempt: int) -> None:
         state = self._states[number]
         if state.phase == _Phase.CHECKED and state.attempt == attempt:
+            # Checks passed once are not repeated after a preemption.
             state.checks_left = 0.0
             self._join_line(number)
 
@@ -409,6 +415,7 @@ class _ClusterRun:
         parts = self._recorded_room(work, space)
         if parts is None:
             parts = space.place(work.units, work.pods, state.requires)
+        # Room for a gang by preemption would have to be found on several nodes at once.
         if parts is not None or not self._policy.preemption or work.pods > 1:
             return parts
         holders = [
@@ -453,6 +460,7 @@ class _ClusterRun:
         self._turns[work.tier].hold(work.team, state.gpus, at)
         self._running[work.tier].add(number)
         if work.ends_at is not None:
+            # A time of the clock, whenever it started; durations below count from the start.
             ends_at = work.ends_at - idle_cut(work, self._policy)
             self._push(max(at, ends_at), _EventKind.END, number, state.attempt)
         elif state.left is not None:
@@ -483,5 +491,6 @@ class _ClusterRun:
                 self._lines[state.played.work.tier].remove(number)
             self._admission.release(number)
             self._creation.release(number)
+        # The flavor of the admission that it lost may not be the one of the next.
         state.requires = state.played.work.requires
         self._arrive(number)

@@ -1,7 +1,7 @@
 """What a replay of a cluster takes and gives: nodes, queues, recorded work, policies, results.
 
 Amounts are units of a tier: whole GPUs, MIG devices, replicas of a GPU, or devices of
-claims. A unit weighs so many GPU-equivalents. Times are Unix seconds, durations seconds.
+claims. The weight of a unit is in GPU-equivalents. Times are Unix seconds, durations seconds.
 """
 
 from collections.abc import Mapping
@@ -70,14 +70,14 @@ class ReplayAssumption(StrEnum):
 
 
 class ClosedSpan(NamedTuple):
-    """While a node takes no new pods: it is away, not ready or cordoned."""
+    """A time in which a node takes no new pods: it is away, not ready or cordoned."""
 
     start: float
     end: float
 
 
 class MissingUnits(NamedTuple):
-    """While a node has so many units of a tier less: unavailable devices, or another layout.
+    """A time in which a node lacks `units` of a tier: unavailable devices, or another layout.
 
     What runs on them goes on until it ends.
     """
@@ -90,7 +90,7 @@ class MissingUnits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplayDevice:
-    """A device of a node: `units` pods' units fit on it; `weight`: GPU-equivalents of a unit.
+    """A device of a node with room for `units`; `weight` is the GPU-equivalents of one.
 
     A whole GPU and a MIG device have one unit, a GPU with replicas as many as these. MIG devices
     of one GPU have its `gpu` number.

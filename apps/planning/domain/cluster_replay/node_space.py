@@ -95,6 +95,7 @@ class TierSpace:
             for free, node in self._by_score(line, place):
                 if allowed is None or node in allowed:
                     part = (free - units) / size
+                    # Rounded, so that equal parts are equal and the first node wins.
                     score = (round(-part if self._spread else part, 9), node)
                     found = score if found is None else min(found, score)
                     break
@@ -112,8 +113,9 @@ class TierSpace:
             self._move(part.node, own.free + part.units - missing)
 
     def lose(self, node: int, units: float) -> None:
-        """Let a node have so many units less: those that are free at once, others as they end."""
+        """Take units off a node: free ones at once, held ones as soon as they are released."""
         own, left = self._nodes[node], units
+        # The emptiest first: as little as possible is owed by running pods.
         for device in sorted(own.devices, key=lambda one: (-own.free_on[one], -one)):
             part = min(left, own.free_on[device])
             own.free_on[device] -= part

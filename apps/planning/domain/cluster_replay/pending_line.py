@@ -28,10 +28,10 @@ class PendingLine:
         return len(self._there)
 
     def add(self, group: PendingGroup, key: LineKey) -> None:
-        """A work comes; one that goes is only forgotten, and dropped when it is first."""
+        """Add a work. One that is removed stays in its heap until it is first there."""
         heappush(self._heaps.setdefault(group, []), key)
         self._there.add(key[-1])
-        # It may come before the one that lets nobody pass.
+        # It may stand before the work that closed the line.
         self._closed = False
 
     def remove(self, number: int) -> None:
@@ -72,6 +72,7 @@ class PendingLine:
         for group, key in self._heads():
             if turn is not None and group.team not in turns:
                 turns[group.team] = turn(group.team)
+            # Minus the priority, so that higher ones come first whoever's turn it is.
             head = (key[0], turns.get(group.team, ()), key)
             if best is None or head < best:
                 best, chosen = head, (key[-1], group)
@@ -88,5 +89,6 @@ class PendingLine:
                 yield group, heap[0]
             else:
                 empty.append(group)
+        # Afterwards, for a dictionary must not shrink while it is read.
         for group in empty:
             del self._heaps[group]

@@ -32,10 +32,10 @@ class QuotaDemand:
 def quota_victims(
     tree: QuotaTree, demand: QuotaDemand, holders: Iterable[QuotaHolder]
 ) -> list[int]:
-    """Return whom of `holders` to preempt so that the demand has quota; none if that is too few.
+    """Return the holders to preempt so that the demand has quota; empty where all are too few.
 
-    Those of queues that borrow come first, then the least priority, then who came last. As few as
-    possible: who need not go after all stays. No queue loses what is its own.
+    Holders of queues that borrow come first, then the lowest priority, then the latest admission.
+    As few as possible are preempted, and no queue loses its own quota.
     """
     own = demand.queue.name
     candidates = sorted(
@@ -45,19 +45,22 @@ def quota_victims(
     for holder in candidates:
         if tree.fits(own, demand.key, demand.units):
             break
+        # Asked again each time: a queue that has lost enough no longer borrows.
         if holder.queue == own or tree.borrows(holder.queue, holder.key):
             tree.use(holder.queue, holder.key, -holder.units)
             gone.append(holder)
     fits = tree.fits(own, demand.key, demand.units)
     needed = _fewest(tree, demand, gone) if fits else []
+    # The tree is used to try; the caller takes the quota of the victims itself.
     for holder in needed if fits else gone:
         tree.use(holder.queue, holder.key, holder.units)
     return [holder.number for holder in needed]
 
 
 def _fewest(tree: QuotaTree, demand: QuotaDemand, gone: Sequence[QuotaHolder]) -> list[QuotaHolder]:
-    """Put back who need not go, the last one first; return the others."""
+    """Put back holders that need not go, the last one first; return the others."""
     needed = list(gone)
+    # Who was taken last counts most, and is the first to be spared.
     for holder in reversed(gone):
         tree.use(holder.queue, holder.key, holder.units)
         if tree.fits(demand.queue.name, demand.key, demand.units):
@@ -82,11 +85,10 @@ def node_victims(
     free: Callable[[int], float],
     holders: Sequence[NodeHolder],
 ) -> list[int]:
-    """Return whom to preempt so that a pod has room on one of the nodes.
+    """Return the works to preempt so that a pod has room on one of the nodes; empty: no help.
 
-    The node is taken where the highest priority of who goes is least, then where fewest go, then
-    the first. On a node the least priority goes first, then who came last. Empty where it does not
-    help.
+    The chosen node has the lowest highest priority among its victims, then the fewest victims,
+    then the first place. On a node the lowest priority goes first, then the latest start.
     """
     best: tuple[int, int, int] | None = None
     chosen: list[int] = []
@@ -100,8 +102,10 @@ def node_victims(
                 break
             room += holder.units[node]
             gone.append(holder)
+        # Where nobody has to go, preemption is not what helps.
         if room < units - SLACK or not gone:
             continue
+        # As kube-scheduler chooses among its candidates: the highest victim counts first.
         score = (max(one.priority for one in gone), len(gone), node)
         if best is None or score < best:
             best, chosen = score, [one.number for one in gone]

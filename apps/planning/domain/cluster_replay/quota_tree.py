@@ -46,10 +46,12 @@ class _QuotaNode:
     def available(self, key: FlavorTier, *, borrowing: bool) -> float:
         total = self.total.get(key, 0.0)
         if self.parent is None:
+            # May be below 0: what ran before the replay holds its quota in any case.
             return total - self.used[key]
         own = max(0.0, self.retained(key) - self.used[key])
         above = self.parent.available(key, borrowing=borrowing)
         limit = self.quotas.get(key, _NO_QUOTA).borrowing_limit
+        # Only queues borrow: cohorts still pass on what is lent to them.
         if not borrowing and not self.children:
             limit = 0.0
         if limit is not None:
@@ -91,6 +93,7 @@ class QuotaTree:
         for queue in queues:
             _hang(self._queues[queue.name], above.get(queue.cohort))
         for node in (*above.values(), *self._queues.values()):
+            # From each root down; the sums of a cohort need those of its children.
             if node.parent is None:
                 node.sum_up()
 
@@ -102,7 +105,7 @@ class QuotaTree:
         return units <= self.available(queue, key) + SLACK
 
     def borrows(self, queue: str, key: FlavorTier, units: float = 0.0) -> bool:
-        """Say whether the queue uses more than is its own, with so many units more."""
+        """Say whether the queue uses more than its own quota, with `units` more."""
         node = self._queues[queue]
         return node.used[key] + units > node.total.get(key, 0.0) + SLACK
 
@@ -118,7 +121,7 @@ class QuotaTree:
         return self._queues[queue].used[key]
 
     def root(self, queue: str) -> int:
-        """Return what queues of one tree have in common."""
+        """Return a number that is the same for all queues of one tree."""
         node = self._queues[queue]
         while node.parent is not None:
             node = node.parent
@@ -127,8 +130,8 @@ class QuotaTree:
     def share(self, queue: str, key: FlavorTier | None = None, units: float = 0.0) -> float:
         """Return Kueue's weighted share: what is borrowed over what the cohort lends, ÷ weight.
 
-        Of the tier where that is largest. `units` more of `key` are counted. 0 where nothing is
-        borrowed, infinite for a weight of 0.
+        The largest of all tiers, with `units` of `key` added. 0 where nothing is borrowed,
+        infinite for a weight of 0.
         """
         node = self._queues[queue]
         borrowed: defaultdict[str, float] = defaultdict(float)

@@ -27,14 +27,14 @@ class TeamTurns:
         self._teams: dict[str, _TeamHolding] = defaultdict(lambda: _TeamHolding(at=start))
 
     def hold(self, team: str, gpus: float, at: float) -> None:
-        """A team holds so many GPU-equivalents more, or less."""
+        """Note that a team holds `gpus` GPU-equivalents more, or less where negative."""
         own = self._teams[team]
         own.mean = self._mean(own, at)
         own.at = at
         own.held += gpus
 
     def turn(self, team: str, at: float) -> tuple[float, float]:
-        """Sorts teams: below entitlement first, then by what they hold for their weight."""
+        """Return what sorts teams: below entitlement first, then by holding ÷ weight."""
         own = self._teams[team]
         # Without a weight a team comes after all that have one.
         weight = self._weights.get((team, self._tier), 0.0)

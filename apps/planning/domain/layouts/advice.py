@@ -28,11 +28,11 @@ from apps.planning.domain.layouts.program import (
 )
 
 CHANGE_HOURS = 0.5
-"""How long a node is away while its layout changes, taken for granted: half an hour."""
+"""Assumed time that a node is away while its layout changes."""
 _FACTORS = (1.0, 10.0, 50.0)
-"""How much more than its own loss a change has to gain: bold, and more careful programs."""
+"""A change has to gain this many times its own loss: one bold program, two more careful ones."""
 _LEAST_GAIN = 0.01
-"""Advice that gains less than this part of the unmet demand is none."""
+"""The least part of the unmet demand that advice has to gain."""
 _WEEK = 7 * 24
 _HOUR = 3600.0
 
@@ -132,6 +132,7 @@ def layout_advice(
     the one with the least unmet demand is taken, if it gains more than the change costs.
     """
     before, assumptions = layout_figures(demand, demand.cluster, packing)
+    # Nothing to change is the first candidate: a solution has to beat it.
     best = LayoutAdvice(
         before, before, (), packing, is_optimal=True,
         changeable=sum(len(group.nodes) for group in choices.groups),
@@ -145,6 +146,7 @@ def layout_advice(
         nodes = advised_nodes(demand.cluster.nodes, steps)
         after, _ = layout_figures(demand, replace(demand.cluster, nodes=nodes), packing)
         found = replace(best, after=after, steps=steps, is_optimal=solution.is_optimal)
+        # Both in GPU-hours, so that the hours a node is away count against the gain.
         cost = after.unmet_gpu_hours + found.lost_gpu_hours
         if cost < least:
             best, least = found, cost
@@ -162,7 +164,8 @@ def advised_nodes(
 def held_gpus(
     spans: Sequence[tuple[str, float, float, float]], *, start: float, end: float
 ) -> HeldGpus:
-    """Return who held how much when; `spans` are (node, GPUs, from, to) within the window."""
+    """Return mean GPUs by node and hour of the week; `spans` are (node, GPUs, from, to)."""
+    # Days that are replayed may be fewer than a week: then an hour is its own mean.
     weeks = max(1.0, (end - start) / _HOUR / _WEEK)
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * _WEEK)
     for node, amount, first, last in spans:
@@ -197,6 +200,7 @@ def _steps(
     groups: Sequence[NodeGroup], changes: Sequence[GroupChange], held: HeldGpus, now: float
 ) -> tuple[LayoutStep, ...]:
     """Return the changed nodes in the order of their hours: one node at a time."""
+    # The coming week, from the next full hour on.
     times = [(now // _HOUR + hour + 1) * _HOUR for hour in range(_WEEK)]
     taken: set[float] = set()
     steps = []

@@ -116,6 +116,7 @@ def tier_demand(demand: DemandWindow) -> list[TierDemand]:
 
 def _wanted(work: RecordedWork, demand: DemandWindow) -> tuple[float, float]:
     """Return when a work would have run, in hours from the window's start."""
+    # Delays that no layout could shorten are no demand for capacity.
     begins = demand.start if work.running else work.asked_at + work.delay_seconds
     ends = demand.end if work.runs_seconds is None else begins + work.runs_seconds
     ends = ends if work.ends_at is None else work.ends_at
@@ -125,6 +126,7 @@ def _wanted(work: RecordedWork, demand: DemandWindow) -> tuple[float, float]:
 def _by_hour(rows: Iterable[tuple[float, float, float]], hours: int) -> list[float]:
     begins, ends, units = (np.array(column) for column in zip(*rows, strict=True))
     return [
+        # The part of each hour that each work fills, times its units.
         float(units @ (np.clip(ends - hour, 0, 1) - np.clip(begins - hour, 0, 1)).clip(0))
         for hour in range(hours)
     ]

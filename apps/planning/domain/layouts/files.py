@@ -80,6 +80,7 @@ def _mig_config(layout: Sequence[LayoutSpan]) -> list[dict[str, Any]]:
 
 def _plugin_name(layout: Sequence[LayoutSpan]) -> str:
     """Return the key of a node's device plug-in configuration."""
+    # A node has one strategy: that of its MIG devices, where any GPU has some.
     first = next((span.layout for span in layout if span.layout.mig), layout[0].layout)
     if first.replicas > 1:
         return f"{first.strategy}-{first.replicas}"

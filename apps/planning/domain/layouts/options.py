@@ -256,6 +256,7 @@ def _mig_options(node: ReplayNode, base: str, rules: Sequence[TierRule]) -> list
     for profile in part.profiles:
         labels = {**node.labels, PRODUCT_LABEL: f"{base}{_MIG_MARK}{profile}" if single else base}
         tiers[profile] = tier_of(_GPU if single else f"{_MIG}{profile}", labels, rules)
+    # A device of no tier would be capacity that nobody is offered.
     named = [profile for profile, tier in tiers.items() if tier != UNMATCHED]
     for layout in fullest_layouts(part, named):
         # All devices of such a node are offered under one name, so they must be alike.
@@ -280,6 +281,7 @@ def _mig_options(node: ReplayNode, base: str, rules: Sequence[TierRule]) -> list
 
 
 def _whole(node: ReplayNode, base: str, rules: Sequence[TierRule]) -> GpuLayout | None:
+    # Labels of sharing would make the whole GPU look like a replica.
     kept = {k: v for k, v in node.labels.items() if k not in (_SHARING, _REPLICAS)}
     tier = tier_of(_GPU, {**kept, PRODUCT_LABEL: base}, rules)
     if tier == UNMATCHED:
@@ -297,8 +299,9 @@ def _shared_options(
     product = node.labels.get(PRODUCT_LABEL, "")
     renamed = not product.endswith(_SHARED) and is_shared(_SHARED_GPU, node.labels)
     most = now
-    # Not measured is not idle: without activity nobody knows what more pods would do to each other.
+    # Not measured is not idle: without activity the effect of more pods is not known.
     if strategy == "time-slicing" and activity.get(tier):
+        # Activity grows with the pods on a GPU, taken to be in proportion.
         by_load = floor(now * _MOST_LOAD / activity[tier] + 1e-9)
         most = max(now, min(_MORE_REPLICAS * now, by_load))
     found = []

@@ -14,7 +14,7 @@ import numpy as np
 from apps.planning.domain.layouts.options import NodeGroup
 
 MOST_SECONDS = 10.0
-"""So long the solver searches; the best that it has found by then is taken."""
+"""Time limit of the solver; the best solution by then is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class TierDemand:
     hours: tuple[float, ...]
 
     def unmet(self, capacity: float) -> float:
-        """Return the GPU-hours that so many units leave unmet."""
+        """Return the GPU-hours that a capacity in units leaves unmet."""
         return self.weight * sum(max(0.0, wanted - capacity) for wanted in self.hours)
 
     def bounds(self) -> Iterator[tuple[float, float]]:

@@ -14,7 +14,7 @@ from yaml.resolver import Resolver
 MOST_CHARACTERS = 512 * 1024
 MOST_DOCUMENTS = 100
 MOST_VALUES = 20_000
-"""Values of all documents together; what an alias stands for counts each time."""
+"""Values of all documents together; an alias counts all values of its anchor each time."""
 MOST_DEPTH = 64
 _LONGEST_NUMBER = 40
 _PLAIN_TAGS = "tag:yaml.org,2002:"
@@ -143,6 +143,8 @@ class _Builder:
             case yaml.AliasEvent():
                 name = event.anchor or ""
                 value, size = self._anchors.get(name, (None, 0))
+                # An alias inside of what it stands for, or before it: the anchor is known only at
+                # its end.
                 if not size:
                     raise self._error(f"the alias {name[:60]} stands for nothing")
                 self._add(value, size)
@@ -169,6 +171,7 @@ class _Builder:
     def _end(self) -> None:
         done = self._open.pop()
         if isinstance(done.value, dict):
+            # Own keys go before merged ones, and the first merge before the next.
             for merged in done.merged:
                 for key, value in merged.items():
                     done.value.setdefault(key, value)
@@ -190,6 +193,7 @@ class _Builder:
     def _key(self, top: _Open, key: str) -> None:
         twice = key in top.value and key != "<<"
         top.key = key
+        # YAML forbids it, but parsers keep the last: an author would not see which one counts.
         if twice:
             raise self._error("is there twice")
         self._lines[(*top.path, key)] = self.line
@@ -250,6 +254,7 @@ def _plain_value(kind: str, text: str) -> Any:
             return None
         case "bool":
             return text.lower() in _TRUE
+        # Python takes a long time for numbers of many digits.
         case "int" | "float" if len(text) <= _LONGEST_NUMBER:
             try:
                 return int(text, 10) if kind == "int" else float(text)

@@ -56,7 +56,9 @@ def _cron_job(item: Reader) -> Templates:
 def _job_pods(spec: Reader, role: str, times: int) -> PodTemplate:
     parallel, completions = spec.count("parallelism"), spec.body.get("completions")
     if completions is not None:
+        # A Job never runs more pods than it has to complete.
         parallel = min(parallel, spec.count("completions"))
+    # All indexes run at once: such a Job works on one task, as a gang does.
     indexed = spec.text("completionMode") == "Indexed" and parallel == completions
     count = parallel * times
     return pod_template(
@@ -154,6 +156,7 @@ def _leader_worker_set(item: Reader) -> Templates:
     groups, size = spec.count("replicas"), template.count("size")
     worker = template.required("workerTemplate")
     leader = template.maybe("leaderTemplate") or worker
+    # Each group has a leader; `size` counts it too.
     yield pod_template(leader, count=groups, role="leader")
     if size > 1:
         count = groups * (size - 1)
@@ -196,6 +199,7 @@ def _task(item: Reader) -> Templates:
 def _task_run(item: Reader) -> Templates:
     spec = item.required("spec")
     place = spec.maybe("podTemplate")
+    # Without one it refers to a Task by its name, which the manifest does not hold.
     if (task := spec.maybe("taskSpec")) is not None:
         yield from _tekton(task, {} if place is None else place.body, "")
 

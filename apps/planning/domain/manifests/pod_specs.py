@@ -1,4 +1,4 @@
-"""Pod specs of manifests, checked as far as their amounts and places go."""
+"""Pod specs of manifests: their amounts and placement are checked."""
 
 from collections.abc import Iterator
 
@@ -77,6 +77,7 @@ def _check_amounts(amounts: Reader) -> dict[str, float]:
         units = _quantity(amount)
         if units is None or units < 0:
             raise amounts.error("a quantity is expected, as 2 or 16Gi", resource)
+        # Extended resources are whole; CPU may be 500m.
         if "/" in resource and units != int(units):
             raise amounts.error("a whole number is expected: GPUs cannot be divided", resource)
         found[resource] = units
@@ -84,6 +85,7 @@ def _check_amounts(amounts: Reader) -> dict[str, float]:
 
 
 def _quantity(amount: object) -> float | None:
+    # True is an int in Python, but no quantity.
     if isinstance(amount, bool) or not isinstance(amount, str | int | float):
         return None
     try:

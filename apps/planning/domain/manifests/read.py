@@ -31,6 +31,7 @@ def read_manifest(manifest: str) -> Manifest:
         if not kind:
             raise item.error("is missing", "kind")
         if kind in (_CLAIM, _CLAIM_TEMPLATE):
+            # A template has the spec of its claims within its own.
             inner = ("spec",) if kind == _CLAIM else ("spec", "spec")
             item.required(*inner).objects("devices", "requests")
             (claims if kind == _CLAIM else templates).append(item.body)
@@ -66,8 +67,10 @@ def _submission(kind: str, item: Reader, pods: list[PodTemplate]) -> Submission:
     if metadata is not None:
         for key in ("name", "generateName", "namespace"):
             metadata.text(key)
+    # A CronJob names its queue on the Jobs that it makes.
     of_job = mapping(item.body, "spec", "jobTemplate", "metadata")
     labels = of_labels(own, of_job, *(one.metadata for one in pods))
+    # Jobs of Kubeflow name a queue of Volcano here, and suspend here too.
     policy = mapping(item.body, "spec", "runPolicy", "schedulingPolicy")
     return Submission(
         kind=kind,

@@ -115,6 +115,7 @@ class Reader:
         found = self._get(path)
         if found is None:
             return default
+        # True is an int in Python, but no number of pods.
         if not isinstance(found, int) or isinstance(found, bool) or found < 0:
             raise self.error("a whole number, 0 or more, is expected", *path)
         if found > MOST_PODS:
@@ -152,6 +153,7 @@ def of_labels(metadata: JsonObject, *others: JsonObject) -> JsonObject:
     for key in ("labels", "annotations"):
         merged: dict[str, str] = {}
         for one in (metadata, *others):
+            # What came before stays: the object itself goes before its templates.
             merged = words(mapping(one).get(key)) | merged
         found[key] = merged
     return found

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 FEWEST_HOURS = 12
-"""Of a day of which less is known its mean says little, and so does a replay."""
+"""With fewer known hours the mean of a day says little, and so does its replay."""
 # One day of a week may be missing: an outage of yesterday must not hide the two weeks before.
 _KNOWN_PART = 6 / 7
 

@@ -1,7 +1,7 @@
 """For how long recorded work was held up though it had quota and a node had room.
 
-Series show when a pod came and when it was bound, not what held it up in between. What the cluster
-held meanwhile is known: what quota and room explain of that time can be told from the rest.
+Series show when a pod was created and bound, not what it was pending for. What the cluster held
+meanwhile is known, so time that quota or room explains can be separated from the rest.
 """
 
 from collections import defaultdict
@@ -63,9 +63,8 @@ def unexplained_delays(
 ) -> Mapping[int, float]:
     """Return for how many seconds of the window works were pending though they could have started.
 
-    By their place in `works`, of those in `of`; others are left out, and those without such time.
-    All work starts and ends as it did, on the nodes where it did. Quota is given as Kueue gives it,
-    and work that started has had it by then.
+    By place in `works`, for places in `of` with any such time. All work starts and ends when and
+    where it did. Quota is given as Kueue gives it, and work that started has had it by then.
     """
     return _RecordedCourse(works, lives, cluster, of, window).delays()
 
@@ -98,6 +97,7 @@ class _RecordedCourse:
         instants: dict[float, list[_Change]] = defaultdict(list)
         for one in (*self._work_changes(), *self._node_changes()):
             if one.at < end:
+                # What was there before the window comes at its start, all at once.
                 instants[max(start, one.at)].append(one)
         for at, changes in sorted(instants.items()):
             for one in sorted(changes, key=lambda each: (each.kind, each.number)):
@@ -174,6 +174,7 @@ class _RecordedCourse:
         own = self._pending[work.tier].get(number)
         if own is None:
             self._admission.keep(number, work, at)
+        # It did start, so it had quota by then, whatever the queues give it here.
         elif not own.has_quota:
             self._admission.remove(number, work)
             self._admission.keep(number, work, at)
@@ -239,7 +240,9 @@ class _RecordedCourse:
             if needs not in rooms:
                 parts = space.place(work.units, work.pods, work.requires)
                 rooms[needs] = parts is not None
+                # Only tried: nothing is held by work that is still pending.
                 space.release(parts or ())
+            # Time without room in between is explained, and interrupts the delay.
             if rooms[needs] and own.since is None:
                 own.since = at
             elif not rooms[needs] and own.since is not None:

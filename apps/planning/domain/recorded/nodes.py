@@ -23,7 +23,7 @@ from apps.planning.domain.cluster_replay.inputs import (
 )
 
 _TOLERANCE = 90.0
-"""A hole of so many seconds between two intervals of a node is one of the watch."""
+"""Seconds: a shorter gap between two intervals of a node comes from the watch, not the node."""
 _FIRST_SEEN = 300.0
 
 _TierDevices = Mapping[str, tuple[ReplayDevice, ...]]
@@ -88,6 +88,7 @@ def _of_resource(
 ) -> Iterator[ReplayDevice]:
     weight, profile = unit_weight(resource, labels), mig_profile(resource, labels)
     part = mig_part(profile, gpu_model(labels)) if profile else 1.0
+    # Replicas of one GPU lie on one device: together they are its GPU or MIG device.
     units = max(1, round(part / weight)) if is_shared(resource, labels) and weight else 1
     left, number = amount, 0
     while left > 0:
@@ -105,6 +106,7 @@ def _node(
 ) -> ReplayNode:
     start, end = window
     first = intervals[0].start
+    # A node that the watch found at its start was there before.
     began = start if first <= max(start, watched_from) + _FIRST_SEEN else first
     offers: list[tuple[TimeSpan, _TierDevices]] = []
     closed: list[TimeSpan] = [(start, began)] if began > start else []
@@ -118,6 +120,7 @@ def _node(
             closed.append(span)
         offers.append((span, tier_devices(one.allocatable, one.labels, one.devices, rules)))
         at = until
+    # Gone until the end: no interval says so, there just is none.
     if at + _TOLERANCE < end:
         closed.append((at, end))
     # The engine has one layout for each node: the others lack some of it for a time.

@@ -107,6 +107,7 @@ def _prevailing(seen: Iterable[ObservedObject], start: float, end: float) -> lis
     for one in seen:
         gone = end if one.gone is None else one.gone
         held = (min(end, gone) - max(start, one.first), one.first, one)
+        # By uid: an object that was deleted and made anew is another one.
         key = (one.kind, one.uid)
         if key not in best or held[:2] > best[key][:2]:
             best[key] = held

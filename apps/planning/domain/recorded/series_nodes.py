@@ -1,7 +1,7 @@
 """Nodes before the first watch, as collected hours tell them: capacity by tier, to the hour.
 
-Hours keep no resources and no labels. A node that the watch found later has those that it had then;
-of another its tier, its GPU model and the pods that ran on it tell the nearest.
+Hours keep no resources and no labels. A node that the watch found later is taken to have had the
+same ones before. Those of other nodes are guessed from tier, GPU model and the pods that ran there.
 """
 
 from collections import Counter, defaultdict
@@ -91,6 +91,7 @@ def series_nodes(
             stays = later in by_hour or (later == span[1] and name in seen)
             end = min(span[1], later if stays else start + HOUR_SECONDS)
             state = shape.interval(own, net, (at, end))
+            # Nothing known of its units: it cannot be replayed in that hour.
             if end > at and state.capacity:
                 _append(intervals, state)
     there = {one.node for one in intervals}
@@ -218,6 +219,7 @@ class _NodeShape:
         if unit is not None and unit[1] < weight:
             # Replicas of a GPU: the label says how many, and the pods what one of them counted.
             labels[_REPLICAS_LABEL] = str(round(weight / unit[1]))
+        # The guess must lead back to the tier, or work of it would find no node.
         if tier_of(resource, labels, self._rules) != hour.tier:
             return []
         self._labels = labels
@@ -225,7 +227,7 @@ class _NodeShape:
 
 
 def _labels_of(rule: TierRule, resource: str, gpu_model: str) -> dict[str, str]:
-    """Return the labels that a node of a tier bears, as far as tier and GPU model tell."""
+    """Return the labels of a node of a tier that follow from the tier and the GPU model."""
     labels = dict(rule.node_selector)
     if gpu_model and gpu_model != UNKNOWN_MODEL:
         labels.setdefault(

@@ -13,9 +13,9 @@ from apps.planning.domain.cluster_replay.inputs import Labels, RecordedWork
 from apps.planning.domain.measured_use import ENDING
 
 _TOGETHER = 120.0
-"""Pods that came, and started, within so many seconds of each other are a gang."""
+"""Seconds: pods of a group that came and started this close together are one gang."""
 _CREATED_AFTER = 600.0
-"""So long after a queue lets it in, at the most, a controller makes its pods."""
+"""Seconds after its admission in which a controller creates its pods, at most."""
 OwnerKey = tuple[str, str, str]
 """Namespace, kind and name of a top controller."""
 
@@ -132,7 +132,7 @@ def recorded_works(
         else:
             usable.append(pod)
     arrivals, unstarted = _arrivals(usable, blocked)
-    # Never known, and to leave it out would free the GPUs that it would have held.
+    # Its length is unknown, but without any it would leave its GPUs to others.
     runs = _median_runs(usable)
     # A pod whose gang is cut at the window's edge counts alone: the others left the ledger.
     made = [_of_pods(own, arrivals, runs, start, end) for own in _gangs(usable)]
@@ -182,6 +182,7 @@ def _arrivals(
             if came and left > 0 and pod.uid not in arrivals:
                 arrivals[pod.uid] = _Arrival(min(one.since, pod.created), one.checks)
                 left -= pod.units
+        # No pod was made for any part of it.
         if left == one.units and not one.started:
             unstarted.append(one)
     return arrivals, unstarted
@@ -223,7 +224,7 @@ def _whole(batch: list[LedgerPod]) -> Iterator[list[LedgerPod]]:
     if not bound or (len(bound) == len(batch) and max(bound) - min(bound) <= _TOGETHER):
         yield batch
     else:
-        # No scheduler of gangs placed them: each started when it could.
+        # No gang scheduler placed them: each started when it could.
         yield from ([pod] for pod in batch)
 
 

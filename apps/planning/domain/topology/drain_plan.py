@@ -148,11 +148,13 @@ class _Search:
         for at in bits(self.hosts.tier & nodes.uncordoned(())):
             lacking = self.size - int(self._free(at, self.hosts.resource) + EPSILON)
             movable = sum(pod.gpus for pod in self._pods(at))
+            # More than its movable pods hold cannot be freed at all.
             if nodes.seen[at].ready and at not in self.opened and 0 < lacking <= movable:
                 yield lacking, at
 
     def _pods(self, at: int) -> list[MovablePod]:
         own = [pod for pod in self.hosts.pods.get(at, ()) if pod.uid not in self._gone]
+        # A pod as large as the gang needs a slot itself.
         small = [pod for pod in own if pod.gpus < self.size]
         return sorted(small, key=lambda pod: (pod.gpus, pod.held, pod.uid))[:_MOST_ON_HOST]
 
@@ -168,12 +170,14 @@ class _Search:
 
         def cost(pods: tuple[MovablePod, ...]) -> tuple[float, ...]:
             gpus = sum(pod.gpus for pod in pods)
+            # Of equal sets the one that loses least work: seconds held times GPUs.
             return (gpus, len(pods), sum(pod.gpus * pod.held for pod in pods))
 
         return sorted(found, key=cost)
 
     def _placed(self, source: int, pods: Sequence[MovablePod]) -> tuple[int, ...] | None:
         """Return a host for each of these pods; None where they do not fit all together."""
+        # Large pods have the fewest hosts: placed first, they fail early.
         order = sorted(range(len(pods)), key=lambda n: -pods[n].gpus)
         targets: dict[int, int] = {}
 
@@ -203,6 +207,7 @@ class _Search:
         mask &= nodes.uncordoned(tolerations) & ~(1 << source)
         found = []
         for at in bits(mask):
+            # Counted here, where the time goes: other steps are cheap.
             self.tries -= 1
             if self.tries < 0:
                 raise _BoundReached
@@ -212,6 +217,7 @@ class _Search:
 
     def _has_room(self, pod: MovablePod, at: int) -> bool:
         there = self._free(at, self.hosts.resource)
+        # A move that closes one slot to open another wins nothing.
         keeps = int(there - pod.gpus + EPSILON) // self.size == self.slots_on(at)
         return keeps and all(
             self._free(at, resource) >= units - EPSILON for resource, units in pod.requests.items()

@@ -17,7 +17,7 @@ WHOLE = 1000
 
 
 class GpuRequest(NamedTuple):
-    """What a pod requests on one node: `gpus` different GPUs, of each so many thousandths."""
+    """What a pod requests on one node: `part` thousandths of each of `gpus` different GPUs."""
 
     gpus: int
     part: int = WHOLE

@@ -39,9 +39,9 @@ def together(pods: Sequence[GangPod]) -> list[GangPod]:
 
 
 def domains_needed(sizes: Iterable[float], gpus: float) -> int:
-    """Return the fewest domains, of these sizes in GPUs, that have so many GPUs together.
+    """Return the fewest domains, of these sizes in GPUs, that have `gpus` GPUs together.
 
-    All of them and one more where they have not.
+    One more than there are where all of them are too small.
     """
     found, left = 0, gpus
     for size in sorted(sizes, reverse=True):
@@ -71,6 +71,7 @@ def spread_of(
             sizes[number] = sizes.get(number, 0.0) + capacity[node]
         sizes.pop(-1, None)
         needed = domains_needed(sizes.values(), sum(pod.gpus for pod in pods))
+        # Known capacity may be too small: it cannot have needed more domains than it was in.
         found = GangSpread(level, len(own), min(needed, len(own)))
         if found.domains > found.needed:
             return found
