@@ -62,6 +62,7 @@ def device(request: PageRequest, cluster: str, uuid: str) -> HttpResponseBase:
     fleet = fleet_state(wanted, visibility=reading.visibility, now=reading.now)
     if not fleet.devices:
         raise Http404("There is no such device, or you may not see it.")
+    # Several devices of one UUID are the MIG devices of one GPU.
     first = fleet.devices[0].row
     table = device_tables.devices_table(fleet.devices, reading)
     pods = _pods_of_node(first, reading)
@@ -96,6 +97,7 @@ def device(request: PageRequest, cluster: str, uuid: str) -> HttpResponseBase:
 def device_verdict(devices: Sequence[FleetDevice], reading: QuerySession) -> DeviceVerdict:
     """Return the verdict on a GPU, by the worst of its MIG devices where it has several."""
     counts = Counter(use_state(device) for device in devices)
+    # The states are listed with the worst first.
     worst = min(devices, key=lambda device: list(STATES).index(use_state(device)))
     verdict = _verdict(worst, reading)
     if len(devices) == 1:
@@ -119,6 +121,7 @@ def _verdict(device: FleetDevice, reading: QuerySession) -> DeviceVerdict:
             describe,
             Tone.DANGER,
         )
+    # Before use: what an exporter last said of a GPU is no news of it.
     if row.health is Health.UNSEEN:
         pods = ("get", "pods", "--all-namespaces", "--field-selector", f"spec.nodeName={row.node}")
         return DeviceVerdict(
@@ -152,6 +155,7 @@ def _verdict(device: FleetDevice, reading: QuerySession) -> DeviceVerdict:
 
 
 def _repair(xid: Xid | None) -> str:
+    # An error of an application does not break a GPU: something else must have.
     if xid is None or xid.kind is XidKind.APPLICATION:
         return "Drain the node and check the GPU."
     return xid.advice
@@ -176,6 +180,7 @@ def _holders(device: FleetDevice) -> str:
 def _figures(device: FleetDevice, line: TableRow) -> FigureRow:
     """Return the current metrics of a GPU; of MIG devices those that their GPU has."""
     state = device.row.state
+    # Activity and memory are of one MIG device; temperature, power and errors of the GPU.
     own = [] if device.row.gpu_instance else [_activity(device), _memory(device)]
     temperature, power = state.temperature_celsius, state.power_watts
     memory = state.memory_temperature_celsius
@@ -203,6 +208,7 @@ def _figures(device: FleetDevice, line: TableRow) -> FigureRow:
         if state.xid is None
         else KeyFigure(
             "Last XID",
+            # The exporter says 0 where there was no error: that is known, and no missing data.
             f"{state.xid}" if state.xid else "none",
             note=str(xid.kind) if xid else "",
             tone=Tone.DANGER if xid and xid.fatal else Tone.NONE,
@@ -275,6 +281,7 @@ def _timeline(
 
 
 def _pods_table(pods: RowPage[PodRow], reading: QuerySession) -> Table:
+    # The page asks for no more pods: a busy node has thousands in a day.
     table = listings.pods(pods.rows, reading, next_query=None, every=lambda: pods.rows)
     cut = "" if pods.next_cursor is None else f" These are the {_MOST_PODS} newest."
     return replace(

@@ -126,6 +126,7 @@ def use_state(device: FleetDevice) -> str:
         return "unavailable"
     if row.health is Health.UNSEEN:
         return "no_metrics"
+    # Activity counts only after holders: an idle GPU without a pod is free, not idle.
     if not device.holders:
         return "unattributed" if row.is_stray else "free"
     if mean is None:
@@ -175,6 +176,7 @@ def tenant_parts(row: DeviceRow, reading: QuerySession) -> list[CellPart]:
         )
         for tenant in row.tenants
     ]
+    # Pods of other teams are counted without names: their number explains the activity.
     hidden = row.hidden_tenants
     others = [CellPart(f"{hidden} pod{'' if hidden == 1 else 's'} of other teams")]
     return [*named, *(others if hidden else [])]
@@ -254,6 +256,7 @@ def title_of(row: DeviceRow) -> str:
 def memory_ratio(device: FleetDevice) -> float | None:
     """Return the used share of a device's memory, 0..1; None where it is not exported."""
     used, total = device.row.state.memory_used_mib, device.row.state.memory_total_mib
+    # Of a total of zero nothing can be a share.
     return used / total if used is not None and total else None
 
 
@@ -263,6 +266,7 @@ def node_href(node: str, reading: QuerySession) -> str | None:
 
 
 def _sum(*counts: int | None) -> int | None:
+    # One of the two counts may be missing: what is known counts.
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
@@ -328,6 +332,7 @@ def _node_line(
         "node": node.node,
         "cluster": node.cluster,
         "tier": ", ".join(sorted({tier for device in devices for tier in device.tiers})),
+        # MIG devices of one GPU have a line each, and the node has the GPU once.
         "gpus": len({device.gpu for device in devices}),
         "idle_gpus": sum(device.share for device in devices if use_state(device) == "idle"),
         "rack": rack,
@@ -339,6 +344,7 @@ def _node_line(
             if units
         ),
         "driver": _versions(node.labels, "cuda.driver-version.full", "cuda.driver", "rev")
+        # Without feature discovery no label tells, but the exporter does.
         or ", ".join(sorted(drivers)),
         "cuda": _versions(node.labels, "cuda.runtime-version.full", "cuda.runtime"),
         "sharing": _sharing(node.labels),
@@ -365,6 +371,7 @@ def _versions(labels: Mapping[str, str], full: str, parts: str, last: str = "") 
         return version
     names = ("major", "minor", *((last,) if last else ()))
     found = [labels.get(f"nvidia.com/{parts}.{name}", "") for name in names]
+    # A minor version alone says nothing.
     return ".".join(part for part in found if part) if found[0] else ""
 
 
@@ -427,6 +434,7 @@ def _unattributed_line(
             "node": row.node,
             "cluster": row.cluster,
             "unattributed_gpu_hours": row.unattributed,
+            # Activity may exceed the capacity that is known: the ratio takes what lies within it.
             "share_of_capacity_ratio": row.within / row.capacity if row.capacity else None,
             "reason": _reason(row),
             "devices_now": ", ".join(
@@ -464,6 +472,7 @@ def unattributed_nodes(reading: QuerySession) -> Table | None:
             visibility=reading.visibility,
             limit=MOST_NODES,
         )
+    # The selector refuses both cases; a page without this table is right for either.
     except GroupingRefused:
         return None
     if not rows:

@@ -95,12 +95,14 @@ def device_list(request: PageRequest) -> HttpResponseBase:
         visibility=reading.visibility,
         now=reading.now,
     )
+    # Health and state narrow map and lists alone: figures and counts are of all devices.
     shown = asked.shown(fleet.devices)
     narrowed = bool(asked.query or any(getattr(reading.filters, key) for key in _NARROWING))
     empty = device_tables.no_devices(reading, narrowed=narrowed)
     unattributed = unattributed_nodes(reading)
     looks = last_readings(visibility=reading.visibility, clusters=reading.filters.cluster)
     tabs = tab_bar(request, _TABS, name="GPUs")
+    # Drawing thousands of cells for a tab that nobody sees would cost most of the page.
     drawn = [_map(request, fleet, shown, asked, reading)] if tabs.chosen == "map" else []
     return respond(
         request,
@@ -181,6 +183,7 @@ def _map_links(
     request: PageRequest, key: str, options: Sequence[StrEnum], chosen: StrEnum
 ) -> list[tuple[str, str, bool]]:
     """Return (label, address, chosen) of what the map can be grouped or coloured by."""
+    # The usual choice is not written to the address, so that both mean the same page.
     usual = options[0]
     return option_links(
         path_of(request),
@@ -248,6 +251,7 @@ def _figures(
             href=_list_href(request, "state", "idle"),
         ),
     ]
+    # Activity without a pod belongs to no team, so only who sees all sees it.
     if reading.visibility.everything:
         found.append(_unattributed(request, amounts["unattributed"], unattributed))
     return figure_row(*found)
@@ -280,6 +284,7 @@ def _query_of(request: PageRequest, reading: QuerySession) -> _DeviceQuery:
     healths, problem = page_query.names_from(given, "health", _HEALTHS)
     states, unknown = page_query.names_from(given, "state", tuple(STATES))
     nodes = _names(given, "node")
+    # PostgreSQL refuses NUL in text.
     text = given.get("uuid", "").replace("\0", "").strip()[:_LONGEST_NAME]
     return _DeviceQuery(
         filters=DeviceFilters(
@@ -307,6 +312,7 @@ def _query_of(request: PageRequest, reading: QuerySession) -> _DeviceQuery:
 
 def _names(given: QueryDict, key: str) -> tuple[str, ...]:
     names = (name[:_LONGEST_NAME] for name in given.getlist(key) if name and "\0" not in name)
+    # An address may hold any number of names: a query with all of them would not end.
     return tuple(dict.fromkeys(names))[:_MOST_NAMES]
 
 

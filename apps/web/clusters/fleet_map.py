@@ -86,6 +86,7 @@ def fleet_map(
             [_node(node, by_node[node], choice.colour, reading, dense=is_dense) for node in own],
             href=_group_href(label, choice.grouping, reading),
             open_href=links.open_group(label)
+            # A fleet of thousands of cells is no picture: large groups open when asked for.
             if label not in choice.opened and _is_folded(len(own), len(by_node))
             else "",
         )
@@ -128,6 +129,7 @@ def _group_label(
 
 
 def _group_href(label: str, grouping: MapGrouping, reading: QuerySession) -> str:
+    # A group of several tiers has no page to lead to.
     if grouping is not MapGrouping.TIER or label == _NO_TIER or ", " in label:
         return ""
     return href("tier", reading.query, name=label) or ""
@@ -151,6 +153,7 @@ def _node(
 
 def _gpu(devices: Sequence[FleetDevice], colour: MapColour, *, dense: bool) -> FleetGpu:
     parts = [device for device in devices if device.row.gpu_instance]
+    # The parts tell the states; the GPU that is cut into them has none of its own.
     if parts:
         return FleetGpu(
             "mig",
@@ -162,6 +165,7 @@ def _gpu(devices: Sequence[FleetDevice], colour: MapColour, *, dense: bool) -> F
         )
     device = devices[0]
     state, text = use_state(device), _text(device, dense=dense)
+    # The labels may say fewer replicas than pods hold, while a new layout is rolled out.
     units = max(device.replicas, device.holders)
     if units > 1 and colour is MapColour.STATE and device.holders and state != "unavailable":
         held = [FleetPart(state)] * device.holders
@@ -202,6 +206,7 @@ def _css(device: FleetDevice, colour: MapColour) -> str:
     ratio = (
         own.activity_mean if colour is MapColour.UTILIZATION else device_tables.memory_ratio(device)
     )
+    # No value must not look like the palest one, which is zero.
     return "of-unmeasured" if ratio is None else heat_css(ratio, hue=_HUES[colour], over="")
 
 

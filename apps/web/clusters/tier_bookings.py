@@ -61,9 +61,11 @@ def booking_calendar(
     zone = reading.choice.zone
     today = reading.now.astimezone(zone).date()
     days = [today + timedelta(days=n) for n in range(-_BACK, _AHEAD)]
+    # The day after the last one closes it: days with a clock change are not 24 hours long.
     starts = [day_start(day, zone) for day in (*days, days[-1] + timedelta(days=1))]
     window = Window(starts[0], starts[-1])
     found = tier_bookings(name, window, actor=actor, now=reading.now)
+    # Up to midnight: the day that runs has no share yet that compares with others.
     used = _used(name, Window(starts[0], starts[_BACK]), reading)
     shown = [
         _day(day, today, used.get(day), _most(found.spans, start, end))
@@ -98,6 +100,7 @@ def _day(day: date, today: date, used: float | None, span: BookedSpan) -> Bookin
     capacity = "not known" if span.capacity is None else gpus_text(span.capacity)
     limits = "" if span.limits is None else f", limits {gpus_text(span.limits)}"
     return BookingDay(
+        # The month is told where it begins: every day has room for a number alone.
         label=f"{day.day}" if day.day != 1 else f"{day.day} {day:%b}",
         today=day == today,
         used="" if used is None else formats.percent(used, digits=0).removesuffix(" %"),
@@ -112,13 +115,16 @@ def _day(day: date, today: date, used: float | None, span: BookedSpan) -> Bookin
 
 def _bar(row: BookingRow, starts: Sequence[datetime], reading: QuerySession) -> BookingBar:
     zone = reading.choice.zone
+    # Columns count from 1; a booking from before the first day starts with it.
     first = max(1, sum(start <= row.start for start in starts))
+    # However short it is, a booking fills a column, or it would not be seen.
     last = max(first + 1, 1 + sum(start < row.end for start in starts[:-1]))
     who = row.team or "another team"
     span = formats.span_text(row.start, row.end, zone)
     return BookingBar(
         row=row,
         label=f"{who} +{gpus_text(row.gpus)}",
+        # Requests of other teams come without an id: they are no page that the reader may open.
         href=href("request", pk=str(row.id)) or "" if row.id else "",
         first=first,
         last=last,

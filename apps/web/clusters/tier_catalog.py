@@ -145,6 +145,7 @@ def tier_offer(tier: TierRow, reading: QuerySession, freshness: Freshness) -> Ti
     if tier.sharing is None:
         return None
     entitled = entitled_teams(reading.now, visibility=reading.visibility)
+    # A day, for an hour may lack a cluster and with it a price.
     days = _newest(reading, freshness, _DAY, PRICED)
     priced = usage.usage_rows(days, visibility=reading.visibility) if days else []
     return TierOffer(
@@ -244,6 +245,7 @@ def _line(tier: TierRow, facts: TierFacts, reading: QuerySession) -> TableRow:
             LISTED_PENDING_GPUS.key: figure_href("waiting_gpus", query, tier=name),
             "queue_p50_seconds": figure_href("bind_time_p50", query, tier=name),
             "queue_p95_seconds": figure_href("bind_time_p95", query, tier=name),
+            # Several prices are explained one by one, in the tab that this cell leads to.
             **({"price": costs[0].explain_href} if len(costs) == 1 else {}),
         },
     )
@@ -265,6 +267,7 @@ def price_text(costs: Sequence[Cost]) -> str | None:
     """Return a price, or the lowest and the highest of several: `0.81 – 2.10 USD`."""
     if not costs:
         return None
+    # Amounts of several currencies have no lowest and highest.
     if len({one.currency for one in costs}) > 1:
         return ", ".join(dict.fromkeys(f"{one.text} {one.currency}" for one in costs))
     ordered = sorted(costs, key=lambda one: one.amount)
@@ -285,11 +288,13 @@ def prices(rows: Sequence[UsageRow], reading: QuerySession) -> dict[str, list[Co
         price = book.price(
             cluster=cluster, tier=tier, gpu_model=model, capacity_type=paid, at=reading.now
         )
+        # A price without capacity behind it is of GPUs that the tier has no more.
         if price is None or not row.amounts.capacity:
             continue
         link = figure_href("tier_price", reading.query, **row.groups)
         cost = _cost(price.contracted, price.currency, f"{model}, {paid}", link)
         of_tier = found.setdefault(tier, [])
+        # Clusters often share a price. The link is not compared, or each would be a price.
         if cost not in of_tier:
             of_tier.append(cost)
     return found
@@ -400,6 +405,7 @@ def _facts(reading: QuerySession, freshness: Freshness) -> TierFacts:
         committed=tier_commitments(reading.now),
         amounts=_amounts(reading, freshness),
         prices=prices(priced, reading),
+        # Weeks of pods take long to read, and their times hardly differ from visit to visit.
         waits=usage.cached(
             "waits",
             (since, reading.filters),
@@ -420,6 +426,7 @@ def _amounts(reading: QuerySession, freshness: Freshness) -> dict[str, Amounts]:
     return {
         row.groups[Grouping.TIER]: row.amounts
         for row, hours in zip(rows, told, strict=True)
+        # None: nothing is counted for this tier, so its hour counts as known.
         if hours != 0
     }
 

@@ -130,6 +130,7 @@ def advise(answers: Answers) -> Advice | None:
         return None
     if answers["gpus"] == "part":
         return _part_of_a_card(answers)
+    # Before attributes: GPUs that idle between bursts are dear however they are asked for.
     if answers["load"] == "bursty":
         return _BURSTS_ON_WHOLE_CARDS
     if answers["attributes"] == "yes":
@@ -140,6 +141,7 @@ def advise(answers: Answers) -> Advice | None:
 
 
 def _part_of_a_card(answers: Answers) -> Advice:
+    # First of all, since a wrong share harms its neighbours too.
     if answers["memory"] == "unknown":
         return _MEASURE_FIRST
     if answers["attributes"] == "yes":
@@ -161,6 +163,7 @@ def answered(given: Mapping[str, str]) -> dict[str, str]:
 def fitting(advice: Advice, tiers: Sequence[tuple[str, GpuSharing]]) -> list[str]:
     """Return the tiers (name, sharing) of the first kind that the catalog has one of."""
     for kind in advice.kinds:
+        # A kind that no tier has is passed over: the next best can be asked for.
         if found := [name for name, sharing in tiers if sharing is kind]:
             return found
     return []

@@ -118,6 +118,7 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
         figures=_figures(read, reading),
         comparison=comparison,
         gaps=gap_tiers(reading.window, visibility=reading.visibility, tiers=[name])
+        # Without gaps of any tier there is none to be asked for.
         if comparison.gaps
         else [],
         tabs=tabs,
@@ -263,6 +264,7 @@ def _figures(read: TierUsage, reading: QuerySession) -> FigureRow:
             "allocation_ratio",
             change=change_of(changes.allocated if changes else None, comparison),
         )
+        # A ratio needs a capacity, which what some teams hold does not have.
         if whole or sums is None
         else gpus("Allocated", sums.gpus.allocated, "allocated_gpu_hours"),
         ratio(
@@ -320,6 +322,7 @@ def _commitments(name: str, own: TierCommitment | None, reading: QuerySession) -
     capacity = own.capacity if own else None
     quotas = tier_quotas(reading.now, name)
     promised = {"Entitlements": own.entitled} if own else {}
+    # A source without quotas has no line: a sum of 0 would read as a promise of nothing.
     promised |= {label: quotas[source] for source, label in _QUOTAS.items() if source in quotas}
     return Table(
         id="commitments",
@@ -390,6 +393,7 @@ def _no_data(name: str, comparison: Comparison) -> str:
     clusters = [cluster for cluster, tier in gaps if tier == name]
     if not clusters:
         return ""
+    # Some hours tell of the tier: an empty table is then an answer, not a lack of data.
     if any(hours.get(cluster, 0) > gaps[cluster, name] for cluster in clusters):
         return "None in the known hours of this window."
     return "No data: no API server was watched in this window."

@@ -73,6 +73,7 @@ def sums(
     def average(name: str) -> float:
         return sum((getattr(row.amounts, name) or 0) / NANO / hours_of(row) for row in known)
 
+    # What some teams hold has no capacity: an average of it would read as zero.
     capacity = average("capacity") if total.capacity is not None else None
     return WindowSums(total, Gpus(capacity, *map(average, ("allocated", "busy", "not_used"))))
 
@@ -87,6 +88,7 @@ def known_hours(
 
 def amount_change(now: float, before: float) -> Difference | None:
     """Return how an amount differs: in percent, or as a multiple; None where it was nothing."""
+    # No percentage says how much more than nothing something is.
     if before <= 0:
         return None
     ratio = now / before
@@ -111,6 +113,7 @@ def change_of(
 
     `better` is the sign of a change for the better, 0 where none is.
     """
+    # No change gets no arrow: a figure that says nothing new stays short.
     if difference is None or not difference.sign:
         return None
     verdict = Verdict.BETTER if difference.sign == better else Verdict.WORSE
@@ -194,6 +197,7 @@ class Comparison:
         before = sums(_of(rows_before, tier), self.hours_before, self.gaps_before)
         if now is None or before is None:
             return None
+        # Capacity that only one of the windows knows would read as growth or loss.
         capacity = None
         if now.gpus.capacity is not None and before.gpus.capacity is not None:
             capacity = amount_change(now.gpus.capacity, before.gpus.capacity)
@@ -244,6 +248,7 @@ def compared(
     hours, hours_before = usage.collected_hours(
         reading.window, filters=narrowed, visibility=reading.visibility, before=window
     )
+    # By the cluster with most hours: one that came lately does not hide the others.
     there = max(hours_before.values(), default=0)
     every = round((window.end - window.start) / HOUR)
     if there < _ENOUGH * every:
@@ -255,6 +260,7 @@ def compared(
 
 def _allocated_change(now: WindowSums, before: WindowSums) -> Difference | None:
     if now.gpus.capacity is None:
+        # What some teams hold has no capacity, so only amounts can be compared.
         return amount_change(now.gpus.allocated, before.gpus.allocated)
     return ratio_change(now.amounts.allocation_ratio, before.amounts.allocation_ratio)
 

@@ -142,6 +142,7 @@ def tier_cards(
     by_tier = rows_by(known.rows, Grouping.TIER)
     waits = {row.tier: row for row in known.waiting}
     named = [tier.name for tier in tiers if not tier.builtin]
+    # A tier may be known from rows alone: one that left the catalog has facts all the same.
     others = [tier.name for tier in tiers if tier.builtin] + [*by_tier, *waits]
     names = dict.fromkeys([*named, *(n for n in others if n in by_tier or n in waits)])
     return [_card(name, known, query, now) for name in names]
@@ -163,6 +164,7 @@ def holding(known: TierContext, query: Query) -> TeamTiers:
     """Return what the scope of `known` held, tier by tier."""
     by_tier = rows_by(known.rows, Grouping.TIER)
     cards = [_held_card(name, rows, known, query) for name, rows in by_tier.items()]
+    # With a single tier the total would repeat its card.
     total = _held_card("", known.rows, known, query) if len(cards) > 1 else None
     return TeamTiers(cards, total)
 
@@ -194,6 +196,7 @@ def tier_pending(
         tier=name,
         pods=waiting.pods if waiting else 0,
         gpu_equivalents=waiting.gpu_equivalents if waiting else 0.0,
+        # Ages end when the knowledge ends: what pended then may have been bound since.
         age=_age(waiting, known or now) if waiting else "",
         href=page,
         is_known=known is not None,
@@ -202,6 +205,7 @@ def tier_pending(
 
 
 def _age(waiting: PendingGpus, until: datetime) -> str:
+    # Clocks of clusters may be ahead of the portal's.
     return duration(max(0.0, (until - waiting.oldest_at).total_seconds()))
 
 
@@ -228,6 +232,7 @@ def pending_by_tier(reading: QuerySession, *, tier: str = "") -> list[PendingGpu
     It does not mind GPU models and capacity types.
     """
     own = of_page(reading, tier=tier)
+    # The sums by tier below are of all teams: those of some are read on their own.
     if own.team or own.namespace:
         return pending_of_teams(reading.now, filters=own, visibility=reading.visibility)
     rows = usage.pending_by_tier(reading.now, visibility=reading.visibility, filters=own)

@@ -63,6 +63,7 @@ def pod(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
         tables=[
             _life(row, reading),
             listings.pod_ledger(row, reading),
+            # A pod that shared with nobody needs no empty table to say so.
             *([_co_tenants(beside, reading, cluster)] if beside else []),
         ],
         beside=beside,
@@ -108,6 +109,7 @@ def phases(row: PodRow) -> Iterator[PodPhase]:
     yield PodPhase("pending", row.created_at, row.pending_until, "not bound to a node")
     if row.bound_at is None:
         return
+    # The end of a pod that never started ends its start too.
     started = row.started_at or row.end
     yield PodPhase("starting", row.bound_at, started, "bound; no GPU container runs yet")
     if row.started_at is not None:

@@ -120,9 +120,11 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
     read = TeamPage(row, scope, team_budgets(scope), freshness_compared(reading), inside)
     tabs = tab_bar(
         request,
+        # A tab that would refuse its reader is not offered.
         [tab for tab in _TABS if inside or tab.key in _OPEN_TABS],
         name=f"Team {name}",
     )
+    # A chosen tab counts more than the name of a table, which a file's address carries too.
     asked = None if TAB_KEY in request.GET else _TAB_OF_TABLE.get(request.GET.get("table", ""))
     chosen = asked if asked and inside else tabs.chosen
     sums = scope.comparison.sums()
@@ -196,6 +198,7 @@ def _figures(read: TeamPage) -> FigureRow:
         ),
         utilization_figure(scope),
         pending_figure(scope) if read.inside else _pending_gpus(scope),
+        # It might say that there is no price, where the reader only may not see it.
         unused if read.inside else replace(unused, note=""),
         _budget(read),
         name=f"Team {read.name}",
@@ -211,10 +214,13 @@ def _pending_gpus(scope: TeamScope) -> KeyFigure:
 def _budget(read: TeamPage) -> KeyFigure:
     """Return the budget that is used up fastest."""
     reading = read.scope.reading
+    # The filter of the page may name other teams: the link is about this one alone.
     link = href("budgets", [("team", read.name), *without(reading.query, "team")]) or ""
+    # A budget of nothing has no share that is used.
     rows = [row for row in read.budgets if row.allowance]
     if not rows:
         return no_data("Budget used", "This team has no budget.", href=link)
+    # Before a pace is known, the fullest budget is the nearest to its end.
     row = max(rows, key=lambda one: (one.burn_rate or 0.0, float(one.used) / float(one.allowance)))
     in_hours = row.unit == "gpu_hours"
     whole = f"{row.allowance:,.0f} GPU-h" if in_hours else formats.money(row.allowance, row.unit)
@@ -269,6 +275,7 @@ def _tiers(read: TeamPage) -> Table:
     ]
     return replace(
         listings.groups(
+            # A tier has rows for its capacity too, where the team held nothing.
             [row for row in rows if row.amounts.allocated],
             [Grouping.TIER],
             reading,
@@ -327,7 +334,9 @@ def _workload_page(
     )
     pages = page_query.pages_from(request.GET, count=len(ordered), usual=FEW_ROWS)
     table = listings.workloads(ordered[pages.part], reading, sums=ordered, scope={"team": team})
+    # Links to further pages must stay in this tab.
     query = [*reading.query, (TAB_KEY, "workloads")]
+    # The usual length is left out, so that links stay the same as without a choice.
     if pages.per_page != FEW_ROWS:
         query.append((PER_PAGE_KEY, str(pages.per_page)))
     table = replace(table, page_length=FEW_ROWS)
@@ -370,6 +379,7 @@ def _fairness(read: TeamPage) -> dict[str, Any]:
         id="position",
         title="Shares by tier",
         columns=_POSITION,
+        # Averages are over known hours: without any there is nothing to divide by.
         rows=[_position(own, read) for own in found.tiers if own.hours.known],
         zone=reading.choice.zone,
         empty="No entitlement, and nothing computed for this window. Choose a longer one.",

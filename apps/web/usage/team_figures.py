@@ -148,6 +148,7 @@ class TeamScope:
     @property
     def unused(self) -> UnusedCost | None:
         """The cost of what they did not use; None without one that the reader may see."""
+        # Rows come with the largest first: a figure has room for one currency.
         return next((row for row in self.unused_of_all if row.currency), None)
 
 
@@ -296,6 +297,7 @@ def tier_bars(scope: TeamScope) -> BulletBars:
     for tier in tiers:
         own, entitled = scope.held.get(tier, AllocatedGpus()), scope.entitled.get(tier)
         if own.held or own.waiting or entitled:
+            # What pends is drawn on top of what is held: together they are what the team wants.
             wanted = own.held + own.waiting if own.waiting else None
             link = href("tier", scope.query, name=tier) or ""
             rows.append(BulletRow(tier, own.held, entitled, wanted, href=link))
@@ -349,6 +351,7 @@ def reasons_bar(scope: TeamScope) -> StackedBar:
     for cls, causes in by_class.items():
         count = sum(one.workloads for one in causes)
         address = link + joint + urlencode([("cause", one.cause) for one in causes])
+        # The class may carry a shape too, which a bar does not draw.
         css = cls.css.split()[0]
         parts.append(BarPart(cls.label, float(count), f"{count:,}", css, address))
     parts.sort(key=lambda part: (-part.amount, part.label))
@@ -375,8 +378,10 @@ def gpus_over_time(scope: TeamScope, freshness: Freshness) -> SmallMultiples:
     allocated: list[float | None] = []
     active: list[float | None] = []
     for start, end in zip(periods, ends, strict=True):
+        # Hours that are lost divide nothing: they are unknown and do not lower the average.
         known = (min(end, reading.now) - start) / HOUR - sum(start <= at < end for at in lost)
         own = amounts.get(start)
+        # A period without rows held nothing, but only where its hours were collected.
         none = freshness.last_hour_end is None or start >= freshness.last_hour_end or known <= 0
         allocated.append(None if none else (own.allocated / NANO / known if own else 0.0))
         active.append(None if none else (own.busy / NANO / known if own else 0.0))
@@ -394,6 +399,7 @@ def gpus_over_time(scope: TeamScope, freshness: Freshness) -> SmallMultiples:
         periods,
         choice.zone,
         by_hour=by_hour,
+        # The day that runs is drawn as wide as it has come.
         elapsed=min(1.0, (window.end - today[0]) / _DAY) if today and not by_hour else 1.0,
         incomplete=_incomplete(drawn, (*lost, *freshness.partial)),
         today=len(today) if by_hour else 0,
@@ -416,6 +422,7 @@ def _day_of(at: datetime, reading: QuerySession) -> date:
 def _until_data(reading: QuerySession, freshness: Freshness) -> Window:
     """Return the window without the hours that are not due yet; what is late stays a gap."""
     window, last = reading.window, freshness.last_hour_end
+    # Late data must be seen as a gap, so the chart is not cut there.
     if last is None or reading.now - last > STALE_AFTER or not window.start < last < window.end:
         return window
     return Window(window.start, last)

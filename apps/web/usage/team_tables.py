@@ -42,6 +42,7 @@ def team_budgets(scope: TeamScope) -> list[BurnRow]:
         *budget_rows(now, visibility=sees, team=one, points=False, ranges=False),
         *money_budget_rows(now, visibility=sees, team=one),
     ]
+    # The selectors narrow to one team or to none: several are picked here.
     return [row for row in rows if row.team in scope.teams]
 
 
@@ -52,6 +53,7 @@ def _team_column(scope: TeamScope) -> Column:
 
 def workload_table(scope: TeamScope) -> Table:
     """Return the workloads with the dearest unused allocation."""
+    # One more than is shown tells whether there are others.
     found = unused_workloads(scope, _ROWS + 1)
     rows = found[:_ROWS]
     currency = next((row.currency for row in rows if row.currency), "")
@@ -81,6 +83,7 @@ def _workload(row: UnusedCost, found: WorkloadVerdict, scope: TeamScope) -> Tabl
             "workload": of["workload"].partition("/")[2],
             "team": of["team"],
             "tier": of["tier"],
+            # The head of the column names the currency; exact amounts are on the page of costs.
             "unused": float(money(row.unused)) if row.currency else None,
             "unused_ratio": row.ratio,
             "gpu_hours": row.gpu_hours,
@@ -137,6 +140,7 @@ def _pending_row(one: PendingWorkload, reading: QuerySession) -> TableRow:
     row, query = one.row, reading.query
     return TableRow(
         {
+            # A Workload of Kueue may have no owner yet; then its own name is all there is.
             "name": row.workload.partition("/")[2] or row.name,
             "team": row.team,
             "tier": row.tier,
@@ -194,6 +198,7 @@ def _budget(row: BurnRow, scope: TeamScope) -> TableRow:
     query = scope.reading.query
     named = {"team": row.team, "period": row.period}
     if row.unit != "gpu_hours":
+        # A budget in money has its currency for a unit, and its figure is explained with it.
         named["currency"] = row.unit
     return TableRow(
         {

@@ -101,6 +101,7 @@ def _sums(reading: QuerySession, *, narrowed: bool) -> Mapping[str, TeamSums]:
     found = {
         row.name: TeamSums(row.name)
         for row in clusters.team_rows(visibility=reading.visibility)
+        # Narrowed to a cluster or a model, a team without GPUs there would be a line of noughts.
         if (not wanted or row.name in wanted) and not narrowed
     }
     rows = usage_of(reading, by=[Grouping.TEAM], interval=TimeStep.TOTAL)
@@ -133,6 +134,7 @@ def _line(team: TeamSums, reading: QuerySession, *, narrowed: bool) -> TableRow:
     return TableRow(
         {
             "team": team.name,
+            # Left out rather than zero: these figures know no such filter.
             **({} if narrowed else now),
             **ledger,
             UNUSED.key: team.amounts.not_used if team.amounts else None,

@@ -37,6 +37,7 @@ def unused_workloads(scope: TeamScope, limit: int) -> list[UnusedCost]:
         limit=limit,
         zone=reading.choice.zone,
     )
+    # Sums may have a price where no workload has one: then GPU-hours rank them.
     return rows or _without_costs(scope, limit)
 
 
@@ -76,6 +77,7 @@ def unused_verdicts(
     rows: Sequence[UnusedCost], reading: QuerySession
 ) -> list[tuple[UnusedCost, WorkloadVerdict]]:
     """Return the rows with the verdict of their workload's page."""
+    # A workload on two tiers has two rows and one verdict: it is asked for once.
     names = [_name(row) for row in rows]
     found = verdicts_of(set(names), reading)
     return [(row, found[name]) for row, name in zip(rows, names, strict=True)]

@@ -52,6 +52,7 @@ def verdicts_of(
         cluster=tuple(sorted({one.cluster for one in names})),
         namespace=tuple(sorted({one.namespace for one in names})),
         workload=tuple(sorted({one.workload for one in names})),
+        # The page of a workload takes these two filters alone: its verdict must be the same here.
         tier=reading.filters.tier,
         gpu_model=reading.filters.gpu_model,
     )
@@ -69,6 +70,7 @@ def verdicts_of(
         for row in usage_of(reading, by=_GROUPS, interval=TimeStep.TOTAL, narrowed=own):
             name = WorkloadName(*(row.groups[group] for group in _GROUPS))
             wholes[name].add(row.amounts)
+    # At first all count as running; which do is only asked where it changes the advice.
     found = {name: verdict(wholes[name], hourly[name], is_running=True) for name in names}
     if any(one.action is VerdictAction.STOP for one in found.values()):
         running = usage.running_pods(reading.window, filters=own, visibility=reading.visibility)

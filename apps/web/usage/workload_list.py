@@ -107,6 +107,7 @@ def money_text(costs: Sequence[WorkloadCost], field: str) -> str:
 
 def _main_currency(costs: Costs) -> str:
     """Return the currency in which most workloads have a price; empty where none has."""
+    # Amounts of several currencies cannot be ranked together, so the list ranks by one.
     counted = Counter(one.currency for own in costs.values() for one in own)
     return max(counted, key=lambda name: (counted[name], name), default="")
 
@@ -149,6 +150,7 @@ def _figures(
     costs: Costs,
     reading: QuerySession,
 ) -> FigureRow:
+    # A workload has a row for each of its teams and tiers, and counts once.
     count = len({key_of(row)[:3] for row in rows})
     query = reading.query
     utilization = whole.utilization_ratio
@@ -204,9 +206,11 @@ def _unused_money(costs: Costs) -> KeyFigure:
             cost.measured += one.measured
     if not sums:
         return no_data("Unused cost", "No hour of this window has a price.")
+    # Cost without any metrics says nothing of what went unused.
     if all(one.total > 0 and not (one.measured or one.unused) for one in sums.values()):
         return no_data("Unused cost", _NO_METRICS)
     text = money_text([sums[name] for name in sorted(sums)], "unused")
+    # Shares of several currencies make no common one.
     share = next(iter(sums.values())).unused_ratio if len(sums) == 1 else None
     return KeyFigure("Unused cost", text, note=_share_text(share, "of the cost"))
 
@@ -219,6 +223,7 @@ def _scatter(
     for row, held in list(zip(rows, gpus, strict=True))[:_DRAWN]:
         key = key_of(row)
         own = costs.get(key, ())
+        # Only the size of a circle: the text beside it keeps the currencies apart.
         unused = sum(float(in_full(one.unused)) for one in own)
         points.append(
             ScatterPoint(
@@ -276,6 +281,7 @@ def _table(
         id="workloads",
         title="Workloads",
         columns=[replace(c, unit=currency) if c.key == _MONEY else c for c in _COLUMNS],
+        # Lines are made as they are shown: there may be thousands of workloads.
         rows=LaterRows(rows, line),
         zone=reading.choice.zone,
         empty="No workload held a GPU in this range. Choose a longer one.",
