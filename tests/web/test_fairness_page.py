@@ -441,7 +441,7 @@ def test_another_entitlement_is_replayed(admin: Client) -> None:
         ("who=vision", "Another entitlement needs a team and a number of GPUs."),
         ("who=nobody&entitled=3", "There is no team “nobody”."),
         ("cards=3", "To move GPUs, give their number and the tier that they are to serve."),
-        ("cards=3&to=gold", "There is no other tier “gold” to move cards to."),
+        ("cards=3&to=gold", "There is no other tier “gold” to move GPUs to."),
         ("cards=3&to=silver&usable=7", "the usable part of a GPU is from 0 to 1, not 7"),
         ("who=vision&entitled=-1", "an entitlement cannot be negative"),
         ("work=vision", "Moving work needs whose, and the tier that it is to ask in."),

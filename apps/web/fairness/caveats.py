@@ -42,7 +42,9 @@ def caveats_of(hours_of: Mapping[str, HourCounts]) -> Caveats:
     hours = hours_of.values()
     lacking = tuple(name for name, one in hours_of.items() if one.missing)
     return Caveats(
+        # Of each kind the most: a caveat that is too small would be worse than one too large.
         known=max((one.known for one in hours), default=0),
+        # Where all tiers lack hours, naming each says no more than the number.
         lacking=() if len(lacking) == len(hours) else lacking,
         missing=max((one.missing for one in hours), default=0),
         partial=max((one.partial for one in hours), default=0),

@@ -26,6 +26,7 @@ class ObjectiveLine:
 
 def objectives_by_tier(reading: QuerySession) -> Mapping[str, ObjectiveRow]:
     """Return the objectives up to the last full hour, by tier."""
+    # The hour that runs has too few pods yet for its burn rate to say much.
     rows = queue_time_objectives(closed_hour(reading.now), visibility=reading.visibility)
     return {row.tier: row for row in rows}
 
@@ -55,6 +56,7 @@ def _budget(row: ObjectiveRow) -> str:
 
 def tone_of(row: ObjectiveRow) -> Tone:
     """Return how loud an objective is: missed, or about to be."""
+    # A fast burn misses the objective soon: waiting until it is missed would be too late.
     if row.met is False or row.burn == Burn.FAST:
         return Tone.DANGER
     return Tone.WARNING if row.burn else Tone.NONE
@@ -78,6 +80,7 @@ def objectives_figure(reading: QuerySession, tiers: Collection[str]) -> KeyFigur
         "tiers met",
         exact=f"{worst.tier}: {line.title}",
         href=href("tier", reading.query, name=worst.tier) or "",
+        # The loudest of all tiers, not that of the worst: another may burn its budget faster.
         tone=max((tone_of(row) for row in known), key=list(Tone).index),
     )
 

@@ -97,6 +97,7 @@ def _lowest_index(known: Sequence[TierGlance], reading: QuerySession) -> KeyFigu
         formats.percent(index),
         exact=f"{index * 100:.2f} % (100 % is even)",
         href=figure_href("jain_index", reading.query, tier=tier),
+        # A name of several words would break the line of a figure; the address has it all the same.
         note=tier if len(tier.split()) <= 1 else "",
     )
 
@@ -142,6 +143,7 @@ def overview_drawings(
 def _tiers(
     found: FairnessOverview, commitments: Mapping[str, TierCommitment], reading: QuerySession
 ) -> Drawing:
+    # Tiers without a known hour come last: that nothing is known is no unmet share of 0.
     rows = sorted(found.tiers, key=lambda row: (not row.hours.known, -row.denied_gpu_hours))
     drawn = ranking(
         "unfair",
@@ -201,6 +203,7 @@ def _underserved(found: FairnessOverview, reading: QuerySession) -> Drawing:
 
 def _idle(found: FairnessOverview, reading: QuerySession) -> Drawing:
     """Return the largest unused entitlements in the hours with unmet fair share of other teams."""
+    # Where nobody lacked a fair share, unused entitlement was withheld from nobody.
     tiers = _comparable([row for row in found.tiers if row.denied_gpu_hours > 0])
     by_tier = idle_entitlement(reading.window, tiers, visibility=reading.visibility)
     named = reading.filters.team
@@ -236,6 +239,7 @@ def _idle(found: FairnessOverview, reading: QuerySession) -> Drawing:
         ],
         parts=IDLE_PARTS,
         empty=TOO_MANY
+        # Nothing was compared: it would be untrue that nobody held any.
         if left_out and not tiers
         else "No team held unused entitlement in the hours with unmet fair share.",
     )
@@ -247,6 +251,7 @@ def _comparable(tiers: Sequence[TierGlance]) -> list[str]:
     found, rows = [], 0
     for row in sorted(tiers, key=lambda one: -one.denied_gpu_hours):
         rows += row.teams * row.hours.known
+        # It stops here: smaller tiers after a large one would be a choice that nobody understands.
         if rows > MOST_COMPARED:
             break
         found.append(row.tier)
@@ -379,4 +384,5 @@ def known_tiers(name: str, reading: QuerySession) -> list[str]:
     rows = clusters.tier_rows(visibility=reading.visibility, former=True)
     if name not in {row.name for row in rows}:
         raise Http404(f"There is no tier “{name}”.")
+    # A tier that left the catalog is known to its own page alone.
     return [row.name for row in rows if row.active or row.name == name]

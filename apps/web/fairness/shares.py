@@ -66,6 +66,7 @@ def team_panels(
             teams=names,
         )
 
+    # With few teams one reading serves page and file.
     if len(teams) <= MOST_PANELS:
         return share_panels(read(), reading, freshness, link=link)
     most = [team.team for team in teams[:MOST_PANELS]]
@@ -127,6 +128,7 @@ def _panel(
     return Panel(
         label,
         allocated=[None if p is None else p.allocated for p in points],
+        # A line along zero would look like an entitlement that was taken away.
         entitlement=entitled if any(entitled) else (),
         demand=[None if p is None else p.demand for p in points],
         href=link(label) or "",
@@ -166,6 +168,7 @@ def entitlement_bars(
                 team.team,
                 team.allocated / hours,
                 team.entitlement / hours,
+                # Demand that was met would only be drawn over the allocation.
                 team.demand / hours if team.demand > team.allocated else None,
                 href=link(team.team) or "",
             )

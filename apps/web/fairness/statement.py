@@ -35,6 +35,7 @@ def week_from(params: QueryDict, otherwise: date) -> tuple[date, str]:
         day = date.fromisoformat(text)
     except ValueError:
         return otherwise, f"“{text[:40]}” is not a day such as 2026-10-26. This week is shown."
+    # Near the ends of the calendar the weeks around it cannot be computed.
     if not EARLIEST <= day.year <= LATEST:
         return otherwise, f"{day} is too early or too late. This week is shown."
     return day, ""
@@ -79,6 +80,7 @@ def coverage_of(found: Statement, now: datetime, zone: ZoneInfo) -> StatementCov
     """Return how much of a week is known at `now`; hours that run are not over."""
     passed = min(now, found.window.end) - found.window.start
     hours = (tier.hours for tier in found.tiers)
+    # By the tier of which least is known: a statement is as good as its weakest line.
     least = min(hours, key=lambda own: (own.known, own.watched), default=None)
     return StatementCoverage(
         made=clock_text(now, zone),
@@ -165,6 +167,7 @@ def _nobody(found: Statement, coverage: StatementCoverage) -> str:
     moved = "Nothing was borrowed or lent"
     if not coverage.whole:
         moved = "In the hours that are known nothing was borrowed or lent"
+    # Sums of days outlive hours: who lent is known longer than who was idle meanwhile.
     if not found.hours_available:
         return f"{moved}. {_FORGOTTEN}"
     return f"{moved}; meanwhile no team left GPUs idle."
@@ -189,6 +192,7 @@ def _loans(
 ) -> list[TableRow]:
     found = []
     for part in parts[:_MOST_PARTS]:
+        # A loan is explained once, from the side of who borrowed.
         lender, borrower = (own.team, part.team) if what == "lent to" else (part.team, own.team)
         link = figure_href("loan", query, tier=own.tier, team=borrower, other=lender)
         amount = nano(part.amount)

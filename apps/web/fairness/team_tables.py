@@ -119,6 +119,7 @@ def _queue_row(team: TeamFairness, reading: QuerySession) -> RankedRow:
         team.team,
         (team.wait_p95_seconds or 0.0,),
         href=href("statement", reading.query, name=team.team) or "",
+        # No start is the worst queue time, and a bar of length 0 must say so.
         text=duration(team.wait_p95_seconds or 0.0) if started else "none started",
         note=" · ".join(notes),
         explain_href=link if started else "",
@@ -189,6 +190,7 @@ def day_table(tier: str, days: Sequence[TierDayIndex], reading: QuerySession) ->
 def _day(day: TierDayIndex, tier: str, reading: QuerySession) -> TableRow:
     start, end = _span(day, reading)
     window = reading.window
+    # The first and last day of a window may be cut, and so must their explanation be.
     query = during(max(start, window.start), min(end, window.end), reading.query)
     return TableRow(
         {

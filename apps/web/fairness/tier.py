@@ -316,6 +316,7 @@ def _estimate(sums: TierSums, reading: QuerySession) -> str:
         return ""
     if hours.estimated == hours.known:
         return "estimated"
+    # The watch may have begun within the window: then a moment says more than a count.
     since = estimated_before(reading.window, sums.tier, hours, visibility=reading.visibility)
     if since is None:
         return f"{hours.estimated} of {hours.known} h estimated"
@@ -328,6 +329,7 @@ def _estimate(sums: TierSums, reading: QuerySession) -> str:
 def _shares(name: str, reading: QuerySession) -> dict[str, Any]:
     """Return the first tab: shares over time, the two ranked lists, and the bars."""
     found = tier_shares(reading.window, name, visibility=reading.visibility)
+    # Neither known nor missing: fairness was not computed yet, which the page says itself.
     if not (found.hours.known or found.hours.missing):
         return {}
     compared = len(found.teams) * found.hours.known <= MOST_COMPARED

@@ -57,6 +57,7 @@ def what_if_input(
     fields = {key: params.get(key, "").strip()[:253] for key in KEYS}
     changes: list[Change] = []
     problems: list[str] = []
+    # Each part of the form is read on its own, so that all problems are told at once.
     for read in (_added, _entitled, _moved, _moved_work):
         try:
             changes += read(fields, tier, teams, tiers)
@@ -69,6 +70,7 @@ def _added(
     fields: dict[str, str], tier: str, _teams: Collection[str], _tiers: Collection[str]
 ) -> list[Change]:
     gpus = _number(fields["gpus"], "GPUs to add")
+    # Adding 0 GPUs is no change, and would replay days of pods for nothing.
     return [AddGpus(tier, gpus)] if gpus else []
 
 
@@ -91,7 +93,7 @@ def _moved(
         return []
     if not cards or not fields["to"]:
         raise ValueError("To move GPUs, give their number and the tier that they are to serve.")
-    to = _other_tier(fields["to"], tier, tiers, "cards")
+    to = _other_tier(fields["to"], tier, tiers, "GPUs")
     usable = _number(fields["usable"], "usable part of a GPU")
     return [MoveGpus(cards, tier, to, 1.0 if usable is None else usable)]
 
@@ -135,6 +137,7 @@ def _number(text: str, what: str) -> float | None:
 
 def capped(choice: WindowChoice) -> Window:
     """Return the last local days of a window, as many as are replayed."""
+    # By local days: seven times 24 hours would begin within a day where clocks change.
     first = day_start(choice.last - (LONGEST - 1) * DAY, choice.zone)
     return Window(max(choice.window.start, first), choice.window.end)
 
@@ -230,6 +233,7 @@ def _teams_of(
 ) -> list[tuple[OutcomeRow | None, OutcomeRow | None]]:
     first = {row.team: row for row in before.teams}
     second = {row.team: row for row in after.teams}
+    # A change may bring work to a tier that a team did not use, or take all of it away.
     return [(first.get(name), second.get(name)) for name in sorted({*first, *second})]
 
 
@@ -273,6 +277,7 @@ def what_if_page(request: PageRequest, name: str) -> HttpResponseBase:
     wish = what_if_input(request.GET, name, teams=teams, tiers=names)
     window = capped(reading.choice)
     problems, found = list(wish.problems), None
+    # A part of what was asked for would answer another question.
     if wish.changes and not problems:
         try:
             found = planning.what_if(window, wish.changes, visibility=reading.visibility)

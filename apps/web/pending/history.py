@@ -134,6 +134,7 @@ def queue_time_plot(
     title, zone = "Queue time by day", reading.choice.zone
     scale = Scale.up_to(reading.window, max((d.p95_seconds / _HOUR for d in days), default=0.0))
     spans = [(_start(d.day, reading), d) for d in days]
+    # The day that runs is drawn as far as it has come.
     ends = {at: min(reading.now, _start(d.day + timedelta(days=1), reading)) for at, d in spans}
     running = _start(reading.now.astimezone(zone).date(), reading)
     p95 = scale.steps((at, ends[at], d.p95_seconds / _HOUR) for at, d in spans)
@@ -182,6 +183,7 @@ def _chart(rows: Sequence[HistoryRow], reading: QuerySession) -> Chart:
         if row.day is not None and amount:
             sums[_start(row.day, reading)].add(class_of(row.groups["cause"]).key, amount)
     hours = dict(zip(axis.periods, axis.hours(), strict=True))
+    # A day that has just begun has no hour yet to divide by.
     by_day = {day: own.average(hours[day]) for day, own in sums.items() if hours.get(day)}
     there = [cls for cls in CLASSES if any(getattr(own, cls.key) for own in by_day.values())]
     title = "Pending by cause"
@@ -306,10 +308,12 @@ _CAUSE_COLUMNS = (
 
 
 def _class_label(cause: str) -> str:
+    # What starts has its GPUs: no chart of pending work shows it, so it has no class.
     return "–" if cause == "starting" else class_of(cause).label.lower()
 
 
 def _total(found: Mapping[str, QueueTimeSums]) -> TableRow | None:
+    # The total of one row would repeat it.
     if len(found) < 2:
         return None
     whole = QueueTimeSums()
@@ -348,6 +352,7 @@ def _by_tier(
     sums = _summed(rows, "tier")
     by_start = {one.name: one for one in starts}
     by_loss = {one.name: one for one in evicted}
+    # A tier may have starts without pending work, or lose pods of which none pends again.
     names = sorted({*sums, *by_start, *by_loss})
     return Table(
         id="tiers",
@@ -440,6 +445,7 @@ def _numbers(queues: Sequence[QueueRow]) -> str:
 def _queue_row(one: QueueRow, reading: QuerySession) -> TableRow:
     values = {
         **attributes(one, "queue", "cluster", "team", "workloads", "hours"),
+        # None: Kueue exports no resources, and 0 would say that nothing is blocked.
         "demand": None if one.demand is None else sum(one.demand.values()),
         "tier": ", ".join(sorted(one.demand or ())),
         "known": NOT_EXPORTED if one.demand is None else "known",

@@ -46,6 +46,7 @@ def headline(row: PendingRow, reading: QuerySession) -> str:
     request = f"{size} on {row.tier}"
     whole = f"{row.kind} {row.name}"
     age = duration(row.wait_seconds)
+    # Before anything else: what is over is told in the past, whatever it counted as.
     if row.until is not None:
         at = shown(row.until, Format.TIME, reading.choice.zone)
         ended = OUTCOMES.get(row.outcome, "ended")
@@ -70,6 +71,7 @@ class Reason:
 
 def reasons(row: PendingRow) -> list[Reason]:
     """Return the scheduler's reasons, the most nodes first. A node may have several."""
+    # The message alone says how many nodes there were; the reasons may count a node twice.
     whole = parse(row.message).nodes or 0
     ordered = sorted(row.node_reasons.items(), key=lambda item: (-item[1], item[0]))
     return [
@@ -176,6 +178,7 @@ def pods_in_front(teams: Sequence[BlockingTeam], reading: QuerySession) -> Table
 
 
 def _idleness(pod: BlockingPod) -> tuple[bool, float, float, str]:
+    # Pods without metrics come last: nobody knows that they are idle.
     return (pod.utilization is None, pod.utilization or 0.0, -pod.gpu_equivalents, pod.uid)
 
 
@@ -205,6 +208,7 @@ def why(rows: Sequence[PendingRow], reading: QuerySession) -> PendingExplanation
     """Return the cause of the longest pending item; None where nothing is pending."""
     if not rows:
         return None
+    # What counts with its workload has no cause of its own: the others tell more.
     row = min(rows, key=lambda one: (one.counts == "nothing", one.since))
     return PendingExplanation(
         cause=row.cause,

@@ -100,8 +100,10 @@ def group_list(groups: Iterable[PendingGroup], reading: QuerySession) -> list[Gr
     lines: list[GroupLine] = []
     seen = 0
     for number, group in enumerate(groups):
+        # The first group is open however long it is, or the page would begin with nothing.
         is_open = not lines or seen + len(group.workloads) <= _OPEN_ROWS
         lines.append(_group_line(f"group-{number}", group, reading, is_open=is_open))
+        # Once one is closed all later ones are: a short group far below is not what to look at.
         seen += len(group.workloads) if is_open else _OPEN_ROWS
     return lines
 
@@ -139,6 +141,7 @@ def _used(workloads: Sequence[PendingWorkload], key: GroupKey) -> str:
     places = [one.row.place for one in workloads if one.row.place and one.row.place.limit]
     if not places:
         return ""
+    # All of a group stand before the same limit, so the first tells it.
     return used_of(places[0].used, places[0].limit, places[0].most)
 
 
@@ -149,10 +152,12 @@ def fix_of(workloads: Sequence[PendingWorkload], key: GroupKey) -> GroupFix | No
     raised = [
         (one.row, change)
         for one in workloads
+        # Suggestions come with the best first; a second one would contradict the row.
         for change in one.row.suggestions[:1]
         if change.action in _RAISES
     ]
     if raised:
+        # The raise that admits most: smaller ones are part of it.
         row, change = max(raised, key=lambda pair: pair[1].admits)
         return GroupFix(_raise_text(change, workloads), "platform admin", ask_of(change, row))
     first = workloads[0].row.suggestions[:1] if workloads else ()
@@ -178,6 +183,7 @@ def _raise_text(given: SuggestionRow, workloads: Sequence[PendingWorkload]) -> s
     The queue counts Kueue's Workloads, which may be of one pod each, or of all pods of a job.
     """
     before, after = given.change.get("from"), given.change.get("to")
+    # Quantities with a suffix are text, and no difference can be taken of them here.
     if not isinstance(before, int | float) or not isinstance(after, int | float):
         return f"Raise to {after}" if after else "Raise the quota"
     pods = sum(1 for one in workloads for item in one.items if item.kind == "Pod")
@@ -193,6 +199,7 @@ def _workload_line(one: PendingWorkload, key: GroupKey, reading: QuerySession) -
     row, query = one.row, reading.query
     kind, _, name = row.workload.partition("/")
     place = row.place if row.place and row.place.place else None
+    # The row itself shows the first item.
     others = [item for item in one.items if item.id != row.id]
     return WorkloadLine(
         id=f"pending-{row.id}",

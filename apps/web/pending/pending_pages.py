@@ -130,6 +130,7 @@ def _now(
     )
     days = _queue_times(reading, asked, context, reading.window)
     today, whole = _today(reading), reading.window
+    # The figure is of today whatever the window: most windows have it, and are read once.
     covered = whole.start <= today.start and today.end <= whole.end
     of_today = days if covered else _queue_times(reading, asked, context, today)
     path, query = path_of(request), (*reading.query, *asked.query)
@@ -161,6 +162,7 @@ def _now(
         "hidden": [*reading.query, *without(asked.query, "name")],
         "clear_href": with_query(path, [*reading.query, *without(asked.query, "name")]),
         "now_href": with_query(path, [*query, *_page_of(pages)]),
+        # Read only where the list is empty: it takes queries of its own.
         "nothing": lambda: _nothing(reading, asked, context),
         "may_ask": may_ask(request.user),
     }
@@ -227,6 +229,7 @@ def _queue_times(
 def _today(reading: QuerySession) -> Window:
     zone = reading.choice.zone
     start = day_start(reading.now.astimezone(zone).date(), zone).astimezone(UTC)
+    # At midnight the day has no length yet, and a window must have one.
     return Window(start, max(reading.now, start + _MINUTE))
 
 
@@ -299,6 +302,7 @@ def _nothing(reading: QuerySession, asked: PendingPageQuery, context: NamespaceC
     looked = freshness_of(
         refresh_rows(context.freshness(reading.now), visibility=reading.visibility), reading
     )
+    # Before the filters: a list that may be incomplete is never said to be empty.
     if not looked.is_known:
         return "No pending work is known, but the data is incomplete: see above."
     if narrowed:
@@ -336,6 +340,7 @@ def pending_item(request: PageRequest, cluster: str, uid: str) -> HttpResponseBa
     if chosen == "ahead":
         front = blocking_teams(row, reading.now, visibility=reading.visibility, context=context)
         tables.append(pending_detail.teams_in_front(front, reading))
+        # Without teams in front the sentence of the first table says it all.
         if front:
             tables.append(pending_detail.pods_in_front(front, reading))
     elif chosen == "pods":
@@ -354,6 +359,7 @@ def pending_item(request: PageRequest, cluster: str, uid: str) -> HttpResponseBa
         badge=badge(row.cause, row.detail),
         of_asker=of_asker(row.cause),
         links=pending_detail.links_of(row, reading),
+        # What is over needs no help, and its object may be gone.
         helps=suggestions.help_of(row) if not row.until else (),
         command=command_of(row) if not row.until else "",
         may_ask=may_ask(request.user),
@@ -373,6 +379,7 @@ def _tabs_of(row: PendingRow) -> list[Tab]:
 
 def _typical(row: PendingRow, reading: QuerySession) -> tuple[str, str] | None:
     """Return how long pods wait that request the same; None where that says nothing."""
+    # A Workload waits for all of its pods, which times of single pods tell nothing of.
     if row.kind != "Pod" or not row.resource:
         return None
     found = typical_queue_time(row.tier, row.resource, row.units, reading.now, cluster=row.cluster)
@@ -383,6 +390,7 @@ def _pods(row: PendingRow, reading: QuerySession) -> Table:
     """Return the pods of the last days of an item that is pending as a whole."""
     kind, _, name = row.workload.partition("/")
     own = Filters(cluster=(row.cluster,), namespace=(row.namespace,), workload=(f"{kind}/{name}",))
+    # Clocks of clusters may be ahead: a pod that was created just now is among them.
     window = Window(reading.now - _RECENT, reading.now + _MINUTE)
     found = usage.pod_page(
         window, filters=own, visibility=reading.visibility, cursor=None, page_size=_MOST_PODS

@@ -91,6 +91,7 @@ def class_of(cause: str) -> LedgerClass:
         return OTHER
     if known in OF_DEMAND:
         return _OF_DEMAND[known]
+    # What no GPU would help is for the owner of the workload to change.
     return OTHER if known is Cause.OTHER else MISCONFIGURED
 
 
@@ -151,6 +152,7 @@ def query_of(params: QueryDict) -> PendingPageQuery:
     ]
     order = PendingOrder(orders[0]) if orders else PendingOrder.LONGEST
     group = WorkloadGrouping(groups[0]) if groups else WorkloadGrouping.QUEUE
+    # PostgreSQL refuses NUL in text.
     text = params.get("name", "").replace("\0", "").strip()[:_LONGEST_TEXT]
     return PendingPageQuery(
         causes=causes,
@@ -240,6 +242,7 @@ def cause_links(
         )
         for name in names
     ]
+    # One cause is nothing to choose from, unless it was chosen and is to be taken off.
     if len(links) < 2 and not asked.causes:
         return []
     return [CauseLink("all", with_query(path, kept), not asked.causes, 0, None), *links]

@@ -42,6 +42,7 @@ def backtest(request: PageRequest) -> HttpResponseBase:
         "backtest",
         tables=[_table(found, reading)],
         notes=[note for one in found for note in _notes(one, reading)],
+        # Clusters share most assumptions: each is said once.
         assumptions=list(dict.fromkeys(text for one in found for text in one.assumptions)),
     )
 
@@ -74,6 +75,7 @@ def _line(cluster: str, row: BacktestRow) -> dict[str, Value]:
 
 
 def _change(was: float | None, now: float | None) -> float | None:
+    # An error is a part of what happened: of nothing there is no part.
     return now / was - 1 if was and now is not None else None
 
 
@@ -90,6 +92,7 @@ def _notes(one: BacktestReport, reading: QuerySession) -> Iterator[str]:
     """Yield what is to be known of a cluster's backtest, in sentences."""
     if one.error:
         yield f"{one.cluster}: {one.error}"
+    # A backtest that failed has no span, and its error is all that there is to say.
     if one.start is None or one.end is None:
         return
     first, last = (shown(at, Format.TIME, reading.choice.zone) for at in (one.start, one.end))

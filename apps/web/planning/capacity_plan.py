@@ -82,6 +82,7 @@ def _overview(rows: Sequence[CapacityPlanRow], reading: QuerySession) -> FigureR
         _sum_of(rows, CaseAction.MOVE, "Move", Tone.NONE),
         _sum_of(rows, CaseAction.RETURN, "Return", Tone.NONE),
     ]
+    # The cost of tiers is of all teams, so only who sees all of them sees it.
     if reading.visibility.everything:
         figures.append(_cost_of(rows))
     return figure_row(*figures)
@@ -90,6 +91,7 @@ def _overview(rows: Sequence[CapacityPlanRow], reading: QuerySession) -> FigureR
 def _sum_of(
     rows: Sequence[CapacityPlanRow], action: CaseAction, label: str, tone: Tone
 ) -> KeyFigure:
+    # Without a single outlook each sum would be 0, as if nothing had to be bought.
     if not any(row.action for row in rows):
         return no_data(label, NOT_COMPUTED if not rows else _FEW_DAYS)
     own = [row for row in rows if row.action is action]
@@ -126,6 +128,7 @@ def _cost_of(rows: Sequence[CapacityPlanRow]) -> KeyFigure:
     priced = [row for row in rows if row.cost_per_month is not None]
     acts = [row for row in rows if row.action in (CaseAction.BUY, CaseAction.RETURN)]
     currencies = {row.currency for row in priced}
+    # A sum that lacks a purchase would look cheaper than it is.
     if not priced or len(priced) < len(acts) or len(currencies) > 1:
         return no_data(label, "No purchase or return with a price.")
     total = sum(row.cost_per_month or 0 for row in priced)
@@ -166,6 +169,7 @@ def tier_plan(request: PageRequest, name: str) -> HttpResponseBase:
     reading = query_session(request)
     plans = _plans(reading)
     own = next((plan for plan in plans if plan.outlook.tier == name), None)
+    # A tier without a plan has a page; an unknown name has none.
     if own is None:
         known_tiers(name, reading)
     return respond(
@@ -244,6 +248,7 @@ def _reason_to_buy(case: CapacityCase, plan: TierCapacityPlan) -> str:
             f"{_duration(case.before.p95_seconds)} to {_duration(case.after.p95_seconds)}."
         )
     ahead = plan.outlook.ahead
+    # Replayed demand may speak for more where the forecast does not: then it is not named.
     if ahead is not None and ahead[1] > plan.outlook.capacity_now:
         texts.append(
             f"The forecast is {gpus_text(ahead[1])} GPUs, the capacity "
@@ -335,6 +340,7 @@ def _demand_plot(plan: TierCapacityPlan, reading: QuerySession) -> Plot:
     ahead = one.forecast
     middle, low, high = (ahead.middle, ahead.low, ahead.high) if ahead else ((), (), ())
     past = len(one.demand)
+    # One more than there are days: the last one needs its end.
     starts = [day_start(plan.first_day + n * _DAY, zone) for n in range(past + len(middle) + 1)]
     scale = Scale.up_to(
         Window(starts[0], starts[-1]),
@@ -348,6 +354,7 @@ def _demand_plot(plan: TierCapacityPlan, reading: QuerySession) -> Plot:
         ),
     )
     spans = list(pairwise(starts))
+    # Capacity is not forecast: what there is now is held against the demand to come.
     capacity = [*one.capacity, *([one.capacity_now] * len(middle))]
     curves = [
         PlotLine("Demand", "plot-demand", scale.steps(_spans(spans, one.demand))),
@@ -363,6 +370,7 @@ def _demand_plot(plan: TierCapacityPlan, reading: QuerySession) -> Plot:
     centers = [start + (end - start) / 2 for start, end in spans[past:]]
     corners = [
         *zip(centers, high, strict=True),
+        # There along the upper edge and back along the lower one: the area is closed.
         *reversed(list(zip(centers, low, strict=True))),
     ]
     title = "Demand and forecast"
@@ -436,6 +444,7 @@ def _size_table(plan: TierCapacityPlan, reading: QuerySession) -> Table:
     def values(size: SizePoint) -> dict[str, float | str | None]:
         found: dict[str, float | str | None] = {
             "gpus": size.gpus,
+            # Shares of GPUs leave digits behind that nobody asked for.
             "change_gpus": round(size.gpus - one.capacity_now, 3),
             "unmet_gpu_hours": size.unmet_gpu_hours,
             "wait_p95_seconds": size.p95_seconds,

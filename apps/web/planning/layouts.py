@@ -61,6 +61,7 @@ def layout_list(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request)
     reports = planning.layout_reports(visibility=reading.visibility)
     pods = planning.blocking_pods(reports, visibility=reading.visibility)
+    # Steps are given only to who runs the clusters: others get figures without a plan.
     with_plan = any(True for _ in _steps(reports))
     plan = [_step_table(reports, pods, reading), _pod_table(pods, reading)] if with_plan else []
     return respond(
@@ -81,6 +82,7 @@ def layout_file(request: PageRequest, cluster: str, name: str) -> HttpResponseBa
     reports = planning.layout_reports(visibility=query_session(request).visibility)
     steps = [step for one, step in _steps(reports) if one.cluster == cluster]
     text = _FILES[name][1](steps) if name in _FILES else ""
+    # An unknown name and a plan without such a step look alike.
     if not text:
         raise Http404("There is no such file.")
     response = HttpResponse(text, content_type="application/yaml; charset=utf-8")
@@ -212,6 +214,7 @@ def _links(reports: Sequence[LayoutReport]) -> Iterator[PlanFile]:
     for one in reports:
         steps = one.advice.steps if one.advice is not None else ()
         for name, (label, made) in _FILES.items():
+            # Not every plan changes both kinds of layout: a file without content is not offered.
             if steps and made(steps):
                 where = href("layout-file", cluster=one.cluster, name=name)
                 yield PlanFile(f"{one.cluster}: {label}", where)

@@ -95,6 +95,7 @@ def simulate(request: PageRequest) -> HttpResponseBase:
         pk = planning_services.start_simulation(
             request.user, typed.get(CLUSTER_KEY, ""), changed, limits, now=reading.now
         )
+    # The form comes back as it was typed: nobody types a table of limits twice.
     except PolicyRefused as refusal:
         return _form_page(request, typed, problem=str(refusal), status=HTTPStatus.BAD_REQUEST)
     return HttpResponseRedirect(href("policy-simulation", pk=str(pk)) or "/")
@@ -129,6 +130,7 @@ def _form(typed: QueryDict, reading: QuerySession) -> PolicyForm:
         if cluster and tier
         else []
     )
+    # A request made by hand may lack a field: what has no partner is left out.
     written = dict(zip(typed.getlist("key"), typed.getlist("limit"), strict=False))
     return PolicyForm(
         cluster,
@@ -146,6 +148,7 @@ def _form(typed: QueryDict, reading: QuerySession) -> PolicyForm:
 
 
 def _chosen(name: str, known: Sequence[str]) -> str:
+    # Something is chosen at first, or the form would begin without a limit to change.
     return name if name in known else next(iter(known), "")
 
 
@@ -166,11 +169,13 @@ def _share_fields(
 def _limits(typed: QueryDict) -> Iterator[LimitInput]:
     for text, amount in zip(typed.getlist("key"), typed.getlist("limit"), strict=False):
         after = _number(amount, "limit")
+        # An empty field leaves its limit as it is.
         if after is None:
             continue
         ref = ref_in(text)
         if ref is None:
             raise PolicyRefused("The form names a limit that is not known.")
+        # Limits of Kubernetes count whole GPUs; a part would be refused by the cluster.
         if after != int(after):
             raise PolicyRefused(f"The limit “{amount[:40]}” is not a whole number.")
         yield LimitInput(ref, after)
@@ -198,6 +203,7 @@ def _number(text: str, what: str) -> float | None:
     try:
         number = float(text.strip())
     except ValueError:
+        # As with infinity, which `float` reads too: neither is a number to replay with.
         number = float("nan")
     if not isfinite(number) or abs(number) > _MOST:
         raise PolicyRefused(f"The {what} “{text[:40]}” is not a number such as 4.")
@@ -266,6 +272,7 @@ def _may_request(request: PageRequest, found: SimulationReport) -> bool:
     return bool(
         found.change.limits
         and found.state == planning.SimulationState.DONE
+        # A second press would write the same drafts again.
         and not found.requests
         and may_ask(request.user)
     )

@@ -56,6 +56,7 @@ def _figures(found: SimulationReport) -> FigureRow:
 
 
 def _freed(found: SimulationReport, sums: TeamEffect) -> Iterator[KeyFigure]:
+    # Only an idle limit frees GPUs; without one a 0 would raise questions.
     if found.change.idle_minutes is not None:
         yield KeyFigure("Freed", gpus_text(sums.freed_gpu_hours), "GPU-h", note="by the idle limit")
 
@@ -76,6 +77,7 @@ def _count(label: str, teams: Sequence[str], tone: Tone) -> KeyFigure:
 
 def _table(rows: Sequence[TeamEffect], reading: QuerySession) -> Table:
     """Return the effects on teams, the largest change of pending work first."""
+    # By the size of the change, whichever way it goes: losses count like gains.
     ordered = sorted(of_teams(rows), key=lambda row: (-abs(row.pending_change), row.tier, row.team))
     sums = next(row for row in rows if (row.team, row.tier) == (ALL_TEAMS, ALL_TIERS))
     return Table(

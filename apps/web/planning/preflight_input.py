@@ -35,6 +35,7 @@ class NamespaceRef:
 def place_in(written: str) -> NamespaceRef:
     """Return the place that is written as `cluster/namespace`. Raises InputRefused."""
     cluster, _, namespace = written.strip()[: 2 * _LONGEST].partition("/")
+    # PostgreSQL refuses NUL in text.
     if not cluster or not namespace or "\0" in written:
         raise InputRefused("Choose a namespace, written as cluster/namespace.")
     return NamespaceRef(cluster, namespace)
@@ -45,6 +46,7 @@ def manifest_in(given: QueryDict, file: bytes | None) -> str:
     if file is None:
         return given.get("manifest", "")
     try:
+        # Editors on Windows begin a file with a byte order mark, which YAML need not accept.
         return file.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputRefused("The file is not text in UTF-8.") from error
@@ -73,6 +75,7 @@ class RequestFields:
             raise InputRefused(f"There is no tier “{fields['on'][:80]}”.")
         resource = fields["resource"]
         if tier is not None and not resource:
+            # A tier of several resources is asked for by its first one, as in its manifest.
             resource = next(iter((*tier.resources, *tier.device_classes)), "")
         if not resource:
             raise InputRefused("Choose a tier or a resource.")
@@ -82,11 +85,13 @@ class RequestFields:
         pod = _pod(resource, gpus, tier, by_claim=by_claim, priority=fields["priority"])
         documents = [_job(pod, pods, fields["queue"])]
         if by_claim:
+            # The template comes first: a pod that names a missing one does not start.
             documents.insert(0, _claim_template(resource, gpus))
         return yaml.safe_dump_all(documents, sort_keys=False, default_flow_style=False)
 
 
 def _whole(written: str, what: str, most: int) -> int:
+    # `isdigit` holds for other scripts too, and a number of any length takes long to read.
     number = int(written) if written.isascii() and written.isdigit() and len(written) < 9 else 0
     if not 1 <= number <= most:
         raise InputRefused(f"The number of {what} is a whole number from 1 to {most:,}.")

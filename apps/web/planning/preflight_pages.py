@@ -48,6 +48,7 @@ def preflight(request: PageRequest) -> HttpResponseBase:
     """Show the forms; where the address fills in the small one, also the answer."""
     reading, asked = query_session(request), RequestFields.of(request.GET)
     manifest, check = "", Check()
+    # An address that fills in the form is a link from another page: it gets its answer.
     if asked.is_complete:
         try:
             manifest = asked.manifest(tier_rows(visibility=reading.visibility))
@@ -91,6 +92,7 @@ def _checked(where: str, manifest: str, reading: QuerySession) -> Check:
         )
     except ManifestError as error:
         return Check(place, problem=str(error), status=HTTPStatus.BAD_REQUEST)
+    # A place that may not be seen and one that is not there look alike.
     except LookupError as error:
         return Check(problem=str(error), status=HTTPStatus.NOT_FOUND)
     except PreflightRefused as error:
@@ -115,6 +117,7 @@ def _page(
         }
     tiers = [row for row in tier_rows(visibility=reading.visibility) if not row.builtin]
     places = _places(reading)
+    # With one place to choose from there is nothing to choose.
     where = asked.fields["where"] or (places[0] if len(places) == 1 else "")
     return respond(
         request,
@@ -132,6 +135,7 @@ def _page(
         resources=sorted({name for row in tiers for name in row.resources}),
         most_kib=MOST_CHARACTERS // 1024,
         hidden=reading.query,
+        # Of a manifest that was sent nothing is in the address: a link would lead to an empty form.
         is_shareable=request.method == "GET" and check.report is not None,
         address=request.build_absolute_uri() if request.method == "GET" else path_of(request),
         **shown,
@@ -143,6 +147,7 @@ def _places(reading: QuerySession) -> list[str]:
     watched = {
         row.name
         for row in cluster_rows(visibility=reading.visibility)
+        # Without a watch no quota and no node is known to check against.
         if row.watched_until is not None
     }
     seen = seen_namespaces(reading.now, reading.visibility)

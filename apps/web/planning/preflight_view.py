@@ -121,6 +121,7 @@ def _figures(one: PreflightResult, tone: Tone) -> Iterable[KeyFigure]:
         yield KeyFigure("Size", size, unit_words(size, "GPUs"), note=one.tier, exact=each)
     if one.verdict == Verdict.WAITS.value and one.cause in _QUEUEING:
         yield _position(one)
+    # What never starts has no queue time, however long others waited.
     if one.tier and one.verdict != Verdict.NEVER.value:
         yield _queue_time(one)
     if one.tier:
@@ -164,6 +165,7 @@ def _costs(one: PreflightResult) -> Iterable[KeyFigure]:
 
 
 def _no_run(one: PreflightResult) -> str:
+    # The nearest reason first: a family is found by name before its runs are counted.
     if one.family is None:
         return "No workload of the last 30 days is called like it."
     if one.kind not in ENDING:
@@ -283,6 +285,7 @@ def _alternative(other: AlternativeRow, reading: QuerySession) -> TableRow:
             "request": f"{units} × {other.resource}",
             "tier": other.tier,
             "starts": VERDICTS[other.verdict][0],
+            # None, not empty text: the column then says that there is no data.
             "wait": range_text(other.expected_wait) or None,
             "cost": None if cost is None else money(cost, other.currency, cents=True),
             "basis": _BASES[other.basis],

@@ -29,6 +29,7 @@ NO_NODES = "No node with whole GPUs is known now."
 
 def rack_map(rooms: Sequence[NodeRoom], reading: QuerySession) -> Fleet:
     """Return the map; nodes have names and links for who sees them."""
+    # The name of the only cluster would say nothing.
     several = len({room.cluster for room in rooms}) > 1
     groups: dict[str, list[NodeRoom]] = defaultdict(list)
     for room in rooms:
@@ -61,6 +62,7 @@ def map_figures(rooms: Sequence[NodeRoom]) -> FigureRow:
     """Return how many GPUs and hosts are free."""
     if not rooms:
         return figure_row(no_data("Free GPUs", NO_NODES))
+    # What is free on a node that takes no pods is free for nobody.
     is_open = [room for room in rooms if room.is_open]
     gpus = sum(room.gpus for room in is_open)
     empty = sum(room.free >= room.gpus for room in is_open)
@@ -105,6 +107,7 @@ def _table(rooms: Sequence[NodeRoom], reading: QuerySession) -> Table:
 def _states(room: NodeRoom) -> dict[str, int]:
     if not room.is_open:
         return {_CLOSED: room.gpus}
+    # Both are read at different moments, and a map has no more cells than GPUs.
     free = min(room.free, room.gpus)
     return {_HELD: room.gpus - free, _FREE: free}
 
@@ -113,6 +116,7 @@ def _node(room: NodeRoom, link: str) -> FleetNode:
     states = _states(room)
     gpus = [_GPUS[state] for state, count in states.items() for _ in range(count)]
     words = ", ".join(f"{count:,} {state.lower()}" for state, count in states.items() if count)
+    # Who does not see all gets rooms without names of nodes.
     own = link.replace(_ANY_NODE, quote(room.node, safe="")) if room.node else ""
     return FleetNode(room.node or room.tier, gpus, own, f"{words} ({room.tier})")
 

@@ -80,6 +80,7 @@ def topology(request: PageRequest) -> HttpResponseBase:
         "filters": TierFilters(tuple(reading.filters.cluster), tuple(reading.filters.tier)),
     }
     pod_gpus, level = _pod_gpus(request), _level(request)
+    # The plan names pods of all teams, so only who runs the clusters gets it.
     with_drain = (_DRAIN,) if reading.visibility.operations else ()
     tabs = tab_bar(request, (*_TABS, *with_drain), name="Topology")
     # The map has a thousand nodes to draw: its own rows give its figures.
@@ -166,6 +167,7 @@ def _figures(
     rows: Sequence[SlotRow], total: Sequence[FragmentationRow] | None, reading: QuerySession
 ) -> FigureRow:
     of_host = [row for row in rows if row.level == HOST]
+    # Slots of one GPU are the GPUs that are free; those that are possible are all of them.
     ones = [row for row in of_host if row.gang_gpus == 1]
     eights = [row for row in of_host if row.gang_gpus == _NODE_GPUS]
     if not ones:
@@ -190,6 +192,7 @@ def _figures(
 
 
 def _fragmentation_figure(total: Sequence[FragmentationRow], reading: QuerySession) -> KeyFigure:
+    # Tiers that nothing was requested of have no fragmentation, and must not dilute it.
     free = sum(row.free_gpu_hours for row in total if row.unusable_gpu_hours is not None)
     lost = sum(row.unusable_gpu_hours or 0.0 for row in total)
     if not free:
@@ -210,6 +213,7 @@ def _slots_table(rows: Sequence[SlotRow], reading: QuerySession) -> Table:
     lines: dict[tuple[str, str, str], list[SlotRow]] = {}
     for row in rows:
         lines.setdefault((row.cluster, row.tier, row.level), []).append(row)
+    # Levels are declared from the widest on, and the table begins with the narrowest.
     order = {level.value: -number for number, level in enumerate(LEVELS)}
     ranked = sorted(lines.items(), key=lambda item: (*item[0][:2], order[item[0][2]]))
     several = len({row.cluster for row in rows}) > 1
@@ -324,6 +328,7 @@ def _fragmentation_line(row: FragmentationRow, reading: QuerySession) -> TableRo
 
 
 def _days_table(rows: Sequence[FragmentationRow], reading: QuerySession) -> Table:
+    # The newest day comes first, since only some of them are shown.
     lines = [_fragmentation_line(row, reading) for row in reversed(rows)]
     return Table(
         id="days",
@@ -355,6 +360,7 @@ def _spread_table(rows: Sequence[GangRow], reading: QuerySession) -> Table:
     for label, is_spread in _SPREAD:
         own = [row for row in rows if row.is_spread is is_spread]
         measured = sum(row.measured_gpu_hours for row in own)
+        # Weighted by hours: a short gang must not count as much as a long one.
         active = sum((row.utilization_ratio or 0.0) * row.measured_gpu_hours for row in own)
         values: dict[str, Value] = {
             "spread": label,

@@ -64,6 +64,7 @@ def gpu_hours(hours: float | None) -> str:
     """Write GPU-hours with one decimal, as everywhere, so that a column lines up."""
     if hours is None:
         return UNKNOWN
+    # A little is not nothing: rounded to 0.0 it would be said that there was none.
     return "<0.1" if 0 < hours < 0.05 else f"{hours:,.1f}"
 
 
@@ -94,6 +95,7 @@ def evidence_summary(evidence: Evidence | None, zone: ZoneInfo) -> Summary:
         glance=_glance(evidence),
         grids=[grid for grid in grids if grid.rows],
         notes=[
+            # The note of a grid without rows is all of it: a sentence takes its place.
             *(grid.note for grid in grids if grid.note and not grid.rows),
             *(
                 [f"Incomplete data: {'; '.join(dict.fromkeys(evidence.missing))}."]
@@ -107,6 +109,7 @@ def evidence_summary(evidence: Evidence | None, zone: ZoneInfo) -> Summary:
 def _glance(evidence: Evidence) -> list[tuple[str, str, str]]:
     quota, usage = evidence.quota or QuotaUse(), evidence.usage or ()
     unit = quota.unit or "units of the key"
+    # Utilization is of what could be active: neither unmeasured time nor pods that did not run.
     measured = _sum(usage, "allocated") - _sum(usage, "unmeasured") - _sum(usage, "not_running")
     used = _sum(usage, "busy") / measured if measured > 0 else None
     pending, rejected = amount(quota.pending), amount(quota.suppressed)
@@ -229,6 +232,7 @@ def _full_by(quota: QuotaUse, zone: ZoneInfo) -> str:
 
 
 def _is_full(quota: QuotaUse) -> bool:
+    # Evidence of earlier versions does not say so; then use and limit are compared.
     if quota.full_now is not None:
         return quota.full_now
     return quota.used is not None and quota.hard is not None and quota.used >= quota.hard

@@ -61,6 +61,7 @@ def _unblocks(preview: ImpactPreview) -> KeyFigure:
         return no_data("Unblocks", "What is used of the quota is not known.")
     pods = sum(row.admitted for row in preview.starts)
     known = [row.free for row in preview.starts if row.free is not None]
+    # A sum that lacks some pods would promise fewer free GPUs than there may be.
     free = sum(known) if len(known) == len(preview.starts) else None
     note = "" if free is None or not pods else f"GPU free for {free:g}"
     if free is not None and pods and free >= pods:
@@ -117,6 +118,7 @@ def _together(preview: ImpactPreview) -> Overcommitment | None:
 def _entitled(preview: ImpactPreview, units: str) -> KeyFigure:
     """Return Σ quota ÷ capacity after the change, and before where it is known."""
     label, together = "Quota ÷ capacity", _together(preview)
+    # Sums of tiers cannot be added: a quota that reaches several counts whole in each.
     if together is None:
         known = [n for n in (row.promised_ratio for row in preview.promised) if n is not None]
         of = "Σ quota ÷ capacity, of the fullest tier"
@@ -174,6 +176,7 @@ def _over(preview: ImpactPreview, units: str) -> tuple[list[str], list[str]]:
         if is_first:
             warned.append(f"This overcommits capacity. {sentence}")
         elif _is_worse(together):
+            # A little more of what was promised too much already is no news to who decides.
             warned.append(f"This overcommits capacity further. {sentence}")
         else:
             said.append(f"Already overcommitted before. {sentence}")
@@ -215,6 +218,7 @@ def _was_over(row: Overcommitment) -> bool:
 
 def _borrowing_grid(preview: ImpactPreview) -> Grid:
     rooms = preview.borrowing
+    # Queues that lose nothing are not named: the note counts them in.
     losing = [row for row in rooms if row.lost > 0]
     rows = [
         (
@@ -250,6 +254,7 @@ def _warnings(preview: ImpactPreview, before: str, units: str) -> list[str]:
         found.append(f"The cluster shows {live} now, not {before}.")
     if preview.unreached:
         found.append(preview.unreached)
+    # A dry run that was not made is a warning too: nobody knows what the cluster says.
     if preview.dry_run_passed is not True and preview.dry_run:
         found.append(preview.dry_run)
     return found
@@ -324,5 +329,6 @@ def _first(ruling: PolicyDecision) -> PolicyCheck | None:
     """Return the check that decides: that two people do, else the first that does not hold."""
     named = [one for one in ruling.checks if one.name == ruling.decides]
     two = [one for one in ruling.checks if one.name == "two people"]
+    # Where the rules approve by themselves, no check speaks against it.
     against = [] if ruling.by_rule else [one for one in ruling.checks if not one.holds]
     return next(iter([*named, *two, *against]), None)

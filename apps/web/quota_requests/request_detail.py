@@ -37,6 +37,7 @@ REFUSALS = tuple(kind for kind, _ in _STATUSES)
 
 
 def status_of(error: Exception) -> HTTPStatus:
+    # Not by the type itself: a key that is taken is a kind of denied transition.
     return next(status for kind, status in _STATUSES if isinstance(error, kind))
 
 
@@ -57,6 +58,7 @@ def detail_for(pk: int, actor: Actor) -> RequestDetail:
 def refused(refusal: Exception, actor: Actor, begins: str = "") -> dict[str, Any]:
     """Return what a page says of a refusal, with the way to the request that stands in the way."""
     number = refusal.number if isinstance(refusal, services.KeyTaken) else None
+    # The number of a request of another team must not show that there is one.
     may_see = number is not None and selectors.request_detail(number, actor) is not None
     return {
         "problem": f"{begins}{said(refusal)}",
@@ -99,6 +101,7 @@ def detail_page(
 
 def _neighbors(request: PageRequest, pk: int, actor: Actor) -> dict[str, Any]:
     """Return the requests before and after in the queue, for who decides."""
+    # Who does not decide has no queue to step through.
     if not can_administer(request.user):
         return {}
     before, after = selectors.queue_neighbors(pk, actor)
@@ -143,10 +146,12 @@ def done_query(pk: int, action: str) -> Query:
 def done_of(given: QueryDict, actor: Actor) -> ActionResult | None:
     """Return what an address says was done, as far as it is so still."""
     action, number = given.get("did", ""), given.get("of", "")
+    # What stays in the list says so there; a message would repeat it.
     if action not in _LEAVES or not (number.isascii() and number.isdigit() and len(number) < 10):
         return None
     try:
         row = detail_for(int(number), actor).row
+    # An address may be kept or made up: then no message is shown.
     except Http404:
         return None
     return _said(action, row)
@@ -154,6 +159,7 @@ def done_of(given: QueryDict, actor: Actor) -> ActionResult | None:
 
 def _said(action: str, row: RequestRow) -> ActionResult | None:
     authors = " and ".join(row.authors)
+    # By the state of now: a link that is opened later must not say what is no longer so.
     match (action, row.state):
         case ("approve", "approved"):
             return ActionResult(

@@ -56,6 +56,7 @@ def again_href(detail: RequestDetail) -> str:
 
 def number_of(text: str) -> int | None:
     """Return the number of a request that an address names; None for what is no number."""
+    # A key of the database has at most 19 digits: longer numbers are refused by it.
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
@@ -129,6 +130,7 @@ class RequestForm(forms.Form):
         """
         team = found.teams[0] if len(found.teams) == 1 else ""
         after, blocked = given.get("after", "").strip()[:40], ceil(found.blocked or 0.0)
+        # An amount with a suffix is not raised by one: it is left to be written.
         if not after and found.amount.isdigit():
             after = str(int(found.amount) + max(1, blocked))
         unit = unit_words(str(blocked), found.unit)
@@ -149,6 +151,7 @@ class RequestForm(forms.Form):
             given["until"] = None
         if row.starts_at is not None and row.starts_at <= now:
             given["starts_at"] = None
+        # The team may have lost the quota since, or its reader the team.
         team = row.team if row.team in found.teams else ""
         return cls(initial={**given, "before": found.amount, "team": team})
 
@@ -174,6 +177,7 @@ class RequestForm(forms.Form):
 
 
 def _check_in_reach(value: date | None) -> None:
+    # Near the ends of the calendar converting between time zones fails.
     if value is not None and not 2000 <= value.year < 9000:
         raise forms.ValidationError("This year is out of reach.")
 
@@ -256,6 +260,7 @@ def over_of(quota: QuotaToAsk | None) -> float:
     """Return by how much more is used than a quota allows: it was lowered, or came after pods."""
     if quota is None or quota.used is None:
         return 0.0
+    # Never below zero: what is left of a quota is no news here.
     return max(0.0, quota.used - float(quantity(quota.amount).units))
 
 
@@ -277,6 +282,7 @@ def request_list_query(given: QueryDict) -> RequestListQuery:
         name = RequestList.ALL.value
     known = [state.value for state in RequestState]
     asked = [state for state in given.getlist("state") if state]
+    # Known states still narrow the list; the first unknown one is told.
     states = tuple(dict.fromkeys(state for state in asked if state in known))
     unknown = next((state for state in asked if state not in known), "")
     if unknown:

@@ -72,6 +72,7 @@ def new(request: PageRequest) -> HttpResponseBase:
     except REFUSALS as refusal:
         return _refused(request, reading, refusal)
     form = RequestForm.for_quota(quota, request.GET)
+    # An earlier request fills in the form anew: it says more than the address.
     again = asking.number_of(request.GET.get("again", ""))
     if again is not None:
         detail = detail_for(again, actor)
@@ -90,6 +91,7 @@ def create(request: PageRequest) -> HttpResponseBase:
         quota = _quota(ref, actor, reading)
     except REFUSALS as refusal:
         return _refused(request, reading, refusal)
+    # Before the form is checked: what is still incomplete can be looked ahead with.
     if then == "preview":
         return _previewed(request, reading, actor, ref, quota)
     form = RequestForm(request.POST)
@@ -97,6 +99,7 @@ def create(request: PageRequest) -> HttpResponseBase:
         return _form(*(request, reading, form), ref=ref, quota=quota, status=HTTPStatus.BAD_REQUEST)
     try:
         asked = asking.input_from(form, ref, reading.choice.zone)
+        # Once: a second press of the button finds the draft of the first.
         pk = services.create(asked, by=actor, now=reading.now, once=True)
     except REFUSALS as refusal:
         form.add_error(None, said(refusal))
@@ -251,6 +254,7 @@ def _saved(
             version=given_of(request.POST).version,
             now=reading.now,
         )
+    # Apart from other refusals: the form goes on with the version that is now in force.
     except services.Conflict as conflict:
         form.add_error(None, str(conflict))
         return _edited(
@@ -303,6 +307,7 @@ def _there(
     """Return the quota as it is now; None where it is gone, or no longer the reader's to ask."""
     try:
         return _quota(detail.row.ref, actor, reading)
+    # The form is shown without the quota: what was typed must not be lost over it.
     except REFUSALS:
         return None
 
@@ -450,6 +455,7 @@ def _apply_at_once(
 
 def _after(request: PageRequest, pk: int, action: str, actor: Actor) -> HttpResponseBase:
     """Go back to where it was decided, or to the request, which the first approval leads to."""
+    # The field comes from the form and may be made up: the list is for administrators.
     is_from_approvals = request.POST.get("back") == "approvals" and can_administer(request.user)
     if not is_from_approvals or _is_half_approved(pk, action, actor):
         return to_request(pk)
@@ -484,6 +490,7 @@ def approvals(request: PageRequest) -> HttpResponseBase:
         waiting=selectors.pending_count(actor),
         next_href=next_href(path_of(request), reading.query, found.next_cursor),
         first_href=with_query(path_of(request), reading.query) if cursor else None,
+        # What somebody accepted is decided: it needs nobody any more.
         drifts=[row for row in selectors.drift_rows(actor, at_most=20) if not row.accepted_by],
         proposals=[
             (one, len(found.rows) + place >= OPEN_CARDS)
@@ -500,6 +507,7 @@ def _proposals(
     request: PageRequest, reading: QuerySession, requests: RowPage[ReviewRow]
 ) -> list[ProposalView]:
     """Return the proposals to decide; they follow the last request."""
+    # A page with more requests to come does not end yet.
     if requests.next_cursor is not None:
         return []
     rows = open_proposals(

@@ -34,6 +34,7 @@ def given_of(posted: QueryDict) -> ActionInput:
     version = posted.get("version", "")
     is_number = version.isascii() and version.isdigit() and len(version) < 11
     return ActionInput(
+        # No request has a negative version, so it is refused as out of date.
         version=int(version) if is_number else -1,
         text=posted.get("text", ""),
         offer=posted.get("offer", "").strip(),
@@ -95,6 +96,7 @@ def _step(row: AuditRow, zone: ZoneInfo) -> HistoryEntry:
 def _in_order(told: Iterable[ChangedField]) -> list[ChangedField]:
     """Put what is read first first: from what to what, before why and until when."""
     first = ("from", "to", "cluster_before", "cluster_after")
+    # Sorting is stable: all others keep the order in which the audit has them.
     return sorted(told, key=lambda one: first.index(one.field) if one.field in first else 9)
 
 
@@ -204,6 +206,7 @@ def shown_of(found: RequestDetail | ReviewRow, zone: ZoneInfo) -> RequestDetailV
         acts=acts_of(found.actions),
         can_write=found.can_write,
         may_edit="edit" in found.actions,
+        # Rows of the review queue are read for who decides, who may always comment.
         may_comment=found.may_comment if isinstance(found, RequestDetail) else True,
         offer=found.offer if isinstance(found, RequestDetail) else "",
         goes_back_to=found.goes_back_to if isinstance(found, RequestDetail) else None,
@@ -225,6 +228,7 @@ def _may_apply_at_once(found: RequestDetail | ReviewRow) -> bool:
 
 def _frozen_at(found: RequestDetail | ReviewRow) -> datetime | None:
     """Return when evidence and preview were taken: anew with each edit of a submitted request."""
+    # Previews of earlier versions do not say when: then they were taken at submission.
     taken = found.preview.taken_at if found.preview else None
     return taken or found.row.submitted_at
 

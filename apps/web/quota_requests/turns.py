@@ -23,6 +23,7 @@ def _counts(user: "User") -> Any:
         proposals = undecided_proposals(visibility=EVERYTHING, decider=user.username)
     try:
         return turn_counts(actor_of(user, origin=""), proposals=proposals)
+    # Some readers ask for nothing and decide nothing: nothing waits for them.
     except NotAllowed:
         return turn_counts(None)
 
