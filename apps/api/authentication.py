@@ -47,6 +47,7 @@ class BearerAuthentication(TokenAuthentication):
             raise AuthenticationFailed(_REFUSED[bearer.refused])
         if not bearer.person.is_active:
             raise AuthenticationFailed("User inactive or deleted.")
+        # Not with each request: writing each use down would cost more than answering it.
         if bearer.unnoted:
             note_use(bearer.token_id, now=now)
         return bearer.person, bearer
@@ -60,6 +61,7 @@ class WithinScope(BasePermission):
     """
 
     def has_permission(self, request: Request, view: "APIView") -> bool:
+        # A session carries no bearer, and is bound by what its person may alone.
         bearer = request.auth
         if not isinstance(bearer, Bearer) or not hasattr(view, (request.method or "").lower()):
             return True  # what the view cannot do at all is answered with 405
@@ -93,6 +95,7 @@ class ForgivingUserRateThrottle(UserRateThrottle):
     _ask_again = 0.0
 
     def allow_request(self, request: Request, view: "APIView") -> bool:
+        # State of the class: DRF makes a throttle for each request.
         shared = ForgivingUserRateThrottle
         if shared.away and monotonic() < shared._ask_again:
             return True

@@ -106,6 +106,7 @@ class ReconciliationView(PortalView):
         found = costs.reconcile(
             _month(query, visibility), visibility=visibility, now=timezone.now()
         )
+        # A month without bills is no error: its page is empty, and has no summary.
         rows = found.days if found else ()
         response = _DAYS.response(request, query, rows)
         response.data["summary"] = _summary(found) if found else None
@@ -117,6 +118,7 @@ def _month(query: dict[str, Any], visibility: Visibility) -> date:
         return date.fromisoformat(f"{query['month']}-01")
     today = timezone.now().astimezone(clusters.report().zone).date()
     over = (today.replace(day=1) - timedelta(days=1)).replace(day=1)
+    # Bills come weeks after their month: the last one that is over seldom has one yet.
     return next(iter(costs.bill_months(visibility=visibility)), over)
 
 

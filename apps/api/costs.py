@@ -82,6 +82,7 @@ class RecommendationsView(PortalView):
         page = costs.recommendation_page(
             filters=_filters(query), visibility=visibility_in(request), **paging(query)
         )
+        # By page: answers to idle alerts lie in another room, and are read for what is shown.
         kept = costs.retained_of(page.rows, now=timezone.now())
         results = records(replace(row, retained=kept.get(row.pk)) for row in page.rows)
         response = page_response(request, results, page.next_cursor)
@@ -241,8 +242,10 @@ class FocusView(PortalView):
             raise InvalidParameters({"format": [str(error)]}) from error
         # A closed month is handed out as it was closed, byte for byte, as its page does.
         copy = copy_of_month(month, format_, visibility=visibility, now=timezone.now())
+        # Nothing of this month is closed: it is computed as it is now.
         if copy is None:
             return file_response(file, format_, format_.subject)
+        # A name survives where the file goes; a header would be lost with the answer.
         named = format_.subject if copy.as_closed else f"{format_.subject}-NOT-as-closed"
         return _sent(copy.binary, file, format_, named)
 
@@ -272,6 +275,7 @@ def _answer(
     zone = clusters.report().zone
     window = window_in(query, zone)
     filters = filters_of(query)
+    # A misspelt name would give no rows, and look like a cost of nothing.
     usage.check_names(filters)
     interval = TimeStep(query.get("interval", "day"))
     group_by = tuple(Grouping(name) for name in query.get("group_by", ()))
@@ -309,6 +313,7 @@ def file_response(file: CostFile, format_: FileFormat, name: str) -> HttpRespons
         parts = csv_parts(file, with_notes=not format_.is_focus)
         return StreamingHttpResponse(parts, content_type=format_.content_type, headers=headers)
     beside = write_to_file(file, format_)
+    # Writing left it at its end.
     beside.seek(0)
     return _sent(beside, file, format_, name)
 
@@ -331,4 +336,5 @@ def _named(file: CostFile, format_: FileFormat, name: str) -> str:
     notes = file.notes
     first, after = (f"{at:%Y-%m-%dT%H%MZ}" for at in (notes.window_start, notes.window_end))
     text = f"gpuportal-{name}-{first}-to-{after}-{notes.currency}-{notes.basis}-{notes.policy}"
+    # Currencies and policies come from settings: nothing of them may end the header.
     return re.sub(r"[^A-Za-z0-9.-]+", "-", text) + f".{format_.suffix}"

@@ -41,6 +41,7 @@ class OneForm(BaseContentNegotiation):
     """
 
     def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
+        # What stands behind the semicolon, as a character set, does not choose the parser.
         named = (request.content_type or "").partition(";")[0].strip().lower()
         of_kind = (parser for parser in parsers if named in {"", parser.media_type})
         return next(of_kind, None)
@@ -62,6 +63,7 @@ class PortalView(APIView):
     ) -> Response:
         final = super().finalize_response(request, response, *args, **kwargs)
         patch_cache_control(final, private=True, no_store=True)
+        # Proxies that ignore no-store must at least not mix up readers.
         patch_vary_headers(final, ("Authorization", "Cookie"))
         return final
 
@@ -187,9 +189,11 @@ def page_response(
     if next_cursor is not None:
         asked = dict(request.query_params.lists())
         asked["cursor"] = [next_cursor]
+        # A default window moves at midnight: the next page must not be of another one.
         if window is not None:
             asked["start"] = [window.start.isoformat()]
             asked["end"] = [window.end.isoformat()]
+        # Sorted, so that the same question always has the same address.
         query = urlencode(sorted(asked.items()), doseq=True)
         link = request.build_absolute_uri(f"{request.path}?{query}")
     return Response({"results": results, "next": link})
@@ -234,6 +238,7 @@ class ShortList(Generic[Row]):
         first = 0
         if cursor is not None:
             (name,) = decode_cursor(self.kind, cursor, (str,))
+            # By name and not by number: rows that came since would shift the places.
             places = [place for place, row in enumerate(rows) if self.name_of(row) == name]
             if not places:
                 raise CursorRefused("the list has changed since: start again without the cursor")
@@ -246,6 +251,7 @@ class ShortList(Generic[Row]):
 
 def walk(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[tuple[Row, ...]]:
     """Yield the rows of every page; the first is read at once, so that refusals come early."""
+    # Before the first chunk goes out: afterwards the status can no longer say what is wrong.
     page = page_at(None)
 
     def pages(page: RowPage[Row]) -> Iterator[tuple[Row, ...]]:

@@ -117,6 +117,7 @@ def tier_record(row: TierFairness) -> dict[str, Any]:
         **_known(record(row), row),
         "known_hours": row.hours.known,
         "missing_hours": row.hours.missing,
+        # An older name of hours_known, which clients may still read.
         "watched_hours": row.hours.watched,
         "hours_known": row.hours.watched,
         "hours_estimated": row.hours.estimated,
@@ -139,4 +140,5 @@ def _known(amounts: dict[str, Any], row: TierFairness) -> dict[str, Any]:
 def fairness_cells() -> list[str]:
     """Return the columns of a file: those of the tier, then those of the team."""
     own = [name for name in FairnessSerializer().get_fields() if name != "teams"]
+    # Names that tier and team share are those of the team in a row for each team.
     return [*own, *dict.fromkeys(("team", "entitlement_gpus", *cells_of(TeamFairness)))]

@@ -39,6 +39,7 @@ def window_of(start: str | None, end: str | None, *, zone: ZoneInfo, now: dateti
     before its end. Raises InvalidParameters.
     """
     asked = _ends(start, end, zone)
+    # Today is not over: an end that moves by the second would give other sums each time.
     until = asked["end"] or day_start(now.astimezone(zone).date(), zone)
     since = asked["start"] or _days_before(until, zone)
     if since >= until:
@@ -96,6 +97,7 @@ def _known(day: date) -> date:
 
 
 def _days_before(until: datetime, zone: ZoneInfo) -> datetime:
+    # A window that ends at midnight does not reach into the day that begins there.
     last = (until - timedelta(microseconds=1)).astimezone(zone).date()
     return whole_days(last, DEFAULT_DAYS, zone).start
 
@@ -127,12 +129,14 @@ class StrictJSONParser(BaseParser):
     ) -> Any:
         """Return what the body says. Raises ParseError, and RequestDataTooBig."""
         most: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        # One byte more than is allowed tells that there are others, without reading them.
         raw: bytes = stream.read(most + 1)
         if len(raw) > most:
             raise RequestDataTooBig
         try:
             text = raw.removeprefix(codecs.BOM_UTF8).decode("utf-8")
             found = json.loads(text, parse_constant=_no_number, object_pairs_hook=_once)
+            # Half of a surrogate pair passes as an escape: only writing shows that it is no text.
             json.dumps(found, ensure_ascii=False).encode("utf-8")
         except RecursionError as error:
             raise ParseError("The body is nested too deep.") from error
@@ -179,6 +183,7 @@ class NamesField(serializers.ListField):
         """Split the raw values; blanks between commas are dropped."""
         names = [name.strip() for text in data for name in str(text).split(",") if name.strip()]
         found = super().to_internal_value(names)
+        # A name that is given twice is asked for once.
         return list(dict.fromkeys(found))
 
 
@@ -206,6 +211,7 @@ class Params(serializers.Serializer[dict[str, Any]]):
         given: dict[str, Any] = {}
         for name in params:
             values = params.getlist(name)
+            # A parameter that is ignored would answer another question than was asked.
             if name not in known:
                 allowed = ", ".join(known) or "none"
                 errors[name] = [f"is not a parameter here; allowed: {allowed}"]
@@ -220,6 +226,7 @@ class Params(serializers.Serializer[dict[str, Any]]):
             query = dict(_shared(cls).run_validation(given))
         except serializers.ValidationError as error:
             refused = cast("Mapping[str, Any]", error.detail)
+            # All at once: whoever writes a client mends it in one go.
             errors |= {name: _texts(found) for name, found in refused.items()}
         if errors:
             raise InvalidParameters(errors)

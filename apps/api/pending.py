@@ -312,6 +312,7 @@ class PreflightSerializer(serializers.Serializer[Any]):
 class PreflightView(ChangesView):
     """Whether a manifest would start; it reads, and sends nothing to a cluster."""
 
+    # A manifest is too long for an address, so it is sent; nothing is written.
     scopes = {"POST": TokenScope.READ}
 
     @extend_schema(
@@ -407,6 +408,7 @@ def _alternative(one: AlternativeRow) -> dict[str, Any]:
 
 
 def _money(amount: Decimal | None) -> str | None:
+    # As text: a float would change the last digits of money.
     return None if amount is None else str(amount)
 
 
@@ -424,6 +426,7 @@ def _family(one: FamilyHistory | None) -> dict[str, Any] | None:
 
 
 def _group_name(groups: Sequence[str], record: Mapping[str, Any]) -> str:
+    # No name has a line break, so the joined names stay unique.
     return "\n".join(str(record[key]) for key in groups)
 
 

@@ -121,11 +121,13 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
 
     None for an error of the replica, which is raised: the primary is asked instead.
     """
+    # An answer is no exception: without this, a transaction of the request would be committed.
     set_rollback()
     if isinstance(error, Error) and is_reading_replica():
         return None
     request = context["request"]
     problem = problem_of(error)
+    # Refusals are for whoever asked; only mistakes of the portal belong in its log.
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         logger.error(
             "%s: %s",
@@ -142,6 +144,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
     Under /api/ with a problem document, elsewhere with the page.
     """
+    # By path: the host is refused before addresses are resolved.
     if not request.path_info.startswith(API_ROOT):
         return defaults.bad_request(request, exception)
     problem = _plain(HTTPStatus.BAD_REQUEST)
@@ -207,6 +210,7 @@ def _of_api(error: exceptions.APIException) -> Problem:
         texts = [f"{name}: {text}" for name, found in errors.items() for text in found]
         return Problem(status, " ".join(texts), errors=errors)
     if isinstance(error, exceptions.Throttled):
+        # Rounded up: a client that is a moment early would be refused again.
         seconds = max(1, ceil(getattr(error, "wait", None) or 1))
         headers["Retry-After"] = str(seconds)
         return Problem(status, f"Too many requests: try again in {seconds} s.", headers=headers)
@@ -216,6 +220,7 @@ def _of_api(error: exceptions.APIException) -> Problem:
         return Problem(status, f"{error.detail} {_ONLY_JSON}", headers=headers)
     own = _DETAILS.get(status)
     said = str(error.detail)
+    # DRF's own words say nothing to do; what a view said itself stays.
     if own and said == str(error.default_detail):
         said = own
     return Problem(status, said, headers=headers)

@@ -144,6 +144,7 @@ class ProposalsOf(ChangesView):
     def detail(self, request: Request, pk: int, *, status: int = HTTPStatus.OK) -> Response:
         """Answer with a proposal as it is."""
         row = self.proposal(request, pk)
+        # What is decided was stored, or never will be: a dry run of it would confuse.
         (run,) = services.dry_runs([row.change], now=timezone.now()) if row.is_open else (None,)
         steps = selectors.proposal_steps(pk, visibility=visibility_in(request))
         found = {
@@ -200,6 +201,7 @@ def _value(kind: ProposalKind, body: Mapping[str, Any]) -> ProposedValue:
     """Return the value of a body. Raises InvalidParameters for fields of another change."""
     own = _FIELDS[kind]
     of_others = [name for names in _FIELDS.values() for name in names if name not in own]
+    # A field of another change would be dropped without a word.
     wrong = [name for name in of_others if name in body]
     if wrong:
         raise InvalidParameters({name: [f"is not of {kind.value}"] for name in wrong})
@@ -227,6 +229,7 @@ def _view(action: str, body: type[Body], scope: TokenScope, summary: str) -> typ
 
     def post(self: ProposalsOf, request: Request, pk: int) -> Response:
         given = body.read(request.data)
+        # Before the action: who may not see a proposal must not learn that it is there.
         self.proposal(request, pk)
         said = {} if body is EmptyBody else {"decision": given.get("decision", "")}
         with _refusals():

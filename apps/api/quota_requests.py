@@ -77,6 +77,7 @@ class Body(serializers.Serializer[dict[str, Any]]):
         unknown = [name for name in data if name not in body.fields]
         if unknown:
             texts = [f"is not known here; allowed: {allowed}"]
+            # An answer to a large body of nonsense must not grow with it.
             raise InvalidParameters({str(name)[:80]: texts for name in unknown[:20]})
         try:
             return dict(body.run_validation(data))
@@ -100,6 +101,7 @@ class Amount(serializers.CharField):
 
 class Flag(serializers.BooleanField):
     def to_internal_value(self, data: Any) -> bool:
+        # DRF takes "yes" and 1 for true: the document promises neither.
         if not isinstance(data, bool):
             self.fail("invalid", input=data)
         return data
@@ -107,6 +109,7 @@ class Flag(serializers.BooleanField):
 
 class Number(serializers.IntegerField):
     def to_internal_value(self, data: Any) -> int:
+        # For Python a bool is a number: true would be version 1.
         if isinstance(data, bool | str):
             self.fail("invalid")
         return super().to_internal_value(data)
@@ -300,6 +303,7 @@ class Described:
         versioned: bool = False,
     ) -> Callable[[F], F]:
         """Describe an operation, which answers with `status`."""
+        # What only reads has no body or state that could be refused.
         refusals = self.refusals if body else {n: self.refusals[n] for n in (403, 404)}
         return extend_schema(
             operation_id=operation_id,
@@ -384,6 +388,7 @@ def version_in(request: Request, body: Mapping[str, Any]) -> int:
         raise RequestRefusal(
             HTTPStatus.BAD_REQUEST, 'If-Match takes a version as it was read, as "3".'
         )
+    # Two that differ are as bad as none; the same one given twice is fine.
     if len(versions) != 1:
         raise RequestRefusal(
             HTTPStatus.PRECONDITION_REQUIRED,
@@ -458,6 +463,7 @@ class QuotaRequestView(ChangesView):
             needed_by=body.get("needed_by"),
             until=body.get("until"),
             starts_at=body.get("starts_at"),
+            # A date that is left out and one that is null both read as None.
             clear=frozenset(name for name in dates if name in body and body[name] is None),
         )
         actor = self.actor(request)
@@ -523,6 +529,7 @@ def _view(name: str, action: services.Action) -> type[ActionView]:
         versioned=action.versioned,
     )
     words = "".join(part.capitalize() for part in name.split("-"))
+    # A class for each action: operations of one class could not have ids of their own.
     members = {"doing": action, "scopes": {"POST": action.scope}, "post": described(post)}
     return type(f"{words}View", (ActionView,), {"__doc__": action.summary, **members})
 

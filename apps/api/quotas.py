@@ -94,11 +94,13 @@ class BudgetsView(PortalView):
         usage.check_names(filters_of(query))
         now, visibility = timezone.now(), visibility_in(request)
         teams = query.get("team", ())
+        # The selectors narrow to one team or to none: several are picked from all.
         team = teams[0] if len(teams) == 1 else None
         found: list[BurnRow] = [
             *quotas.budget_rows(now, visibility=visibility, team=team, points=False, ranges=False),
             *costs.money_budget_rows(now, visibility=visibility, team=team),
         ]
+        # By the name that cursors carry, so that both sorts of budgets make one list.
         rows = sorted((r for r in found if not teams or r.team in teams), key=_budget_name)
         shown = ShortList("budgets", _budget_name, lambda part: records(_in_full(part, now)))
         return shown.response(request, query, rows)
@@ -110,12 +112,14 @@ def _in_full(rows: Sequence[BurnRow], now: datetime) -> Iterator[BurnRow]:
     For that the days of some weeks are read, which of a thousand teams takes long.
     """
     of_hours = [row for row in rows if isinstance(row, BudgetRow)]
+    # It keeps the order of its rows, so they can be put back between those in money.
     whole = iter(quotas.with_ranges(of_hours, now, points=False))
     for row in rows:
         yield next(whole) if isinstance(row, BudgetRow) else row
 
 
 def _filters(query: dict[str, Any]) -> QuotaFilters:
+    # These are no lists of names; the last two are of pages alone.
     alone = {"effective", "text", "key"}
     names = [f.name for f in fields(QuotaFilters) if f.name not in alone]
     lists: dict[str, Any] = {name: tuple(query.get(name, ())) for name in names}

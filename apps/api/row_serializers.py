@@ -53,6 +53,7 @@ class RowSerializer(serializers.Serializer[Any]):
         fields = {column.key: _field(column) for row in declared for column in _shown(row)}
         for column in _shown(self.held) if self.held else ():
             fields[column.key] = _field(replace(column, nullable=True))
+        # What a serializer writes out itself replaces what the declaration says.
         return fields | super().get_fields()
 
 
@@ -115,6 +116,7 @@ def _field(column: Column) -> Field:
     said: dict[str, Any] = {"help_text": column.api_help} if column.api_help else {}
     if column.nullable or column.admin or column.empty_is_null:
         said["allow_null"] = True
+    # A column of a group is there only where it was grouped by.
     if column.is_group:
         said["required"] = False
     if columns_of(column.type):
@@ -176,6 +178,7 @@ def _text_of_time() -> Callable[[datetime], str]:
     def text(at: datetime) -> str:
         nonlocal last
         known, written = last
+        # By identity: equal times may differ in their offset, see above.
         if at is not known:
             written = at.isoformat()
             last = at, written

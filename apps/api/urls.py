@@ -56,6 +56,7 @@ def _routes(name: str, view: type[APIView], route: str = "") -> list[URLPattern]
     where = route or name
     return [
         path(f"v1/{where}", view.as_view(), name=name),
+        # The same address in the document twice would make two operations of it.
         path(f"v1/{where}/", view.as_view(schema=None)),
     ]
 
@@ -79,5 +80,6 @@ urlpatterns = [
         for name, view in proposals.ACTIONS.items()
         for route in _routes(f"{name}-proposal", view, f"{_PROPOSAL}/{name}")
     ),
+    # The last one: whatever no other address is, is answered here.
     re_path(r"", views.NowhereView.as_view()),
 ]

@@ -119,6 +119,7 @@ class UsageView(PortalView):
         page_at = partial(usage.usage_page, asked, visibility=sees, strict=True, zone=zone)
 
         def as_records(found: Sequence[UsageRow]) -> list[Record]:
+            # By page: ratios, known hours and carbon are each read for the rows that are shown.
             ratios = pending.effective_ratios(found, asked, zone=zone, now=timezone.now())
             known = usage.known_hours(found, asked, zone=zone)
             carbon = costs.carbon_of(found, asked, visibility=sees, zone=zone)
@@ -249,6 +250,7 @@ class NowhereView(PortalView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
+        # After the base class: who is throttled or wrongly signed in is told that first.
         raise Http404
 
 

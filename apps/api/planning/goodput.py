@@ -51,6 +51,7 @@ class GoodputView(PortalView):
             window, group_by=by, filters=filters, visibility=visibility_in(request), zone=zone
         )
         rows: ShortList[GoodputRow] = ShortList(
+            # A cursor of other groups would name a row that this list does not have.
             "-".join(("goodput", *by)),
             lambda row: "\n".join(row.groups.values()),
             lambda rows: records(rows, groups=by),

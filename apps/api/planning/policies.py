@@ -157,6 +157,7 @@ def _change(body: Mapping[str, Any]) -> PolicyChange:
         shares=tuple(ShareChange(**one) for one in body.get("shares", ())),
         fair_order=body.get("fair_order", False),
         half_life_days=body.get("half_life_days"),
+        # Left out means unchanged, which is that queues borrow.
         no_borrowing=not body.get("borrowing", True),
         idle_minutes=body.get("idle_minutes"),
     )

@@ -50,6 +50,7 @@ class ServingView(PortalView):
             window, group_by=by, filters=filters, visibility=visibility_in(request), zone=zone
         )
         rows: ShortList[ServingRow] = ShortList(
+            # A cursor of other groups would name a row that this list does not have.
             "-".join(("serving", *by)),
             lambda row: "\n".join(row.groups.values()),
             lambda rows: records(rows, groups=by),

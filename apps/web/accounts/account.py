@@ -63,6 +63,7 @@ class SignIn(auth.LoginView):
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Sign in with a password, where the portal takes one."""
+        # The page may have been open since before, or the form be made up.
         if not settings.LOCAL_SIGN_IN:
             return sign_in_page(
                 request, "Passwords are disabled: use the sign-in provider.", HTTPStatus.FORBIDDEN
@@ -115,11 +116,13 @@ def change_password(request: PageRequest) -> HttpResponseBase:
         return _password_page(request, form, status=HTTPStatus.BAD_REQUEST)
     name = request.user.get_username()
     known = authenticate(request, username=name, password=form.cleaned_data["old"])
+    # Another backend may know the same name as another account.
     if known is None or known.pk != request.user.pk:
         form.add_error("old", "The current password is wrong.")
         return _password_page(request, form, status=HTTPStatus.BAD_REQUEST)
     by = ActingParty(name, client_address(request) or "")
     fresh = set_own_password(request.user, form.cleaned_data["new"], by=by, now=timezone.now())
+    # A new password ends all sessions; this one belongs to who just proved the old one.
     update_session_auth_hash(request, fresh)
     return HttpResponseRedirect(f"{reverse('web:password')}?changed=yes")
 
@@ -166,6 +169,7 @@ def _next(request: HttpRequest) -> str:
     own = url_has_allowed_host_and_scheme(
         target, allowed_hosts={request.get_host()}, require_https=request.is_secure()
     )
+    # Who is signed in would be sent from there to here again.
     is_sign_in = urlsplit(target).path.startswith(reverse("web:sign-in"))
     return target if own and not is_sign_in else reverse(settings.LOGIN_REDIRECT_URL)
 
@@ -211,6 +215,7 @@ class TokenForm(forms.Form):
 
     @staticmethod
     def _shown_to(request: PageRequest, form: "TokenForm") -> "TokenForm":
+        # A scope that a person could not use is not offered; the service refuses it, too.
         if not can_administer(request.user):
             shown = [(s.value, text) for s, text in SCOPES.items() if s is not TokenScope.DECIDE]
             cast("forms.MultipleChoiceField", form.fields["scopes"]).choices = shown
@@ -340,6 +345,7 @@ def own_address(text: str) -> str | None:
         parts = urlsplit(text)
     except ValueError:
         return None
+    # Whatever passes as a path must still lead to a page: it is opened with one click.
     if parts.scheme or parts.netloc or not _is_page(parts.path):
         return None
     given = parse_qsl(parts.query, keep_blank_values=True)
@@ -349,6 +355,7 @@ def own_address(text: str) -> str | None:
         if key not in PLACE_KEYS and (value or key not in EVERY)
     ]
     address = with_query(parts.path, kept)
+    # Encoding may lengthen what was short enough as it came.
     return address if len(address) <= LONGEST else None
 
 

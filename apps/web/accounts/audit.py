@@ -165,6 +165,7 @@ def _differs(name: str, row: AuditRow) -> bool:
     if one == other:
         return False
     times = [_moment(name, one), _moment(name, other)]
+    # Texts that are no instants differ as texts.
     return None in times or times[0] != times[1]
 
 
@@ -176,6 +177,7 @@ def _moment(name: str, value: Any) -> datetime | None:
         at = datetime.fromisoformat(value)
     except ValueError:
         return None
+    # Without a zone it is no instant: such a text is shown as it stands.
     return at if at.tzinfo else None
 
 
@@ -270,6 +272,7 @@ def audit_file(request: PageRequest) -> HttpResponseBase:
     """Stream the lines of some days, of all users, and the head of the whole."""
     actor = _actor(request)
     asked = audit_query(request.GET, zone=query_session(request).choice.zone)
+    # A page can show other lines and say so; a file for auditors must be what was asked for.
     if asked.problems:
         return HttpResponse(
             " ".join(asked.problems),

@@ -116,6 +116,7 @@ def client_place(request: HttpRequest) -> str | None:
     address = client_address(request)
     if address is None or ":" not in address:
         return address
+    # One subscriber has a whole network of addresses to try from.
     network = ipaddress.IPv6Network((address, _NETWORK_BITS), strict=False)
     return str(network.network_address)
 
@@ -148,6 +149,7 @@ def _counted(request: HttpRequest, credentials: dict[str, Any] | None) -> Iterat
     place = client_place(request)
     recent = AccessAttempt.objects.filter(attempt_time__gt=_asked_at(request) - _cool_off())
     yield recent.filter(username=name, ip_address=place), settings.AXES_FAILURE_LIMIT
+    # Else anybody could lock a person out by trying wrong passwords with their name.
     if not _is_known(request, name):
         yield recent.filter(username=name), settings.SIGN_IN_FAILURES_PER_NAME
     if place is not None:  # else all who come over a socket would be one place
@@ -175,6 +177,7 @@ def _ends(rows: Any, limit: int) -> datetime | None:
     for at, count in kept:
         if left < limit:
             break
+        # The oldest failures are forgotten first.
         left, end = left - count, at + _cool_off()
     return end
 

@@ -61,6 +61,7 @@ class Documents:
         with self._lock:
             kept = self._kept.get(address)
             if kept is None or self._clock() >= kept.until:
+                # Taken out first: what is put in again counts as the newest.
                 self._kept.pop(address, None)
                 kept = self._fetch(address)
                 self._kept[address] = kept
@@ -74,6 +75,7 @@ class Documents:
         try:
             document = fetched(address)
         except requests.RequestException as error:
+            # Errors are kept for a short time, too: each sign-in would wait for the time-out anew.
             return _Cached(self._clock() + FAILED_SECONDS, error=f"{type(error).__name__}: {error}")
         return _Cached(self._clock() + CACHED_SECONDS, document)
 
@@ -161,8 +163,10 @@ class PortalAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allaut
         claims = self._verified(kwargs["response"].get("id_token"), app.client_id)
         if "userinfo_endpoint" in self.openid_config:
             said = self._fetch_user_info(token.token)
+            # The token is the proof; user info that is of somebody else must not replace it.
             if not isinstance(said, dict) or said.get("sub") != claims["sub"]:
                 raise OAuth2Error("the user info is of somebody else")
+            # The nonce is believed from the signed token alone.
             claims = {**claims, **said, "nonce": claims.get("nonce")}
         request.provider_claims = claims  # type: ignore[attr-defined]
         return self.get_provider().sociallogin_from_response(request, {"userinfo": claims})
@@ -194,6 +198,7 @@ class PortalAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allaut
         keys = jwt.PyJWKSet.from_dict(fetched(self.openid_config["jwks_uri"])).keys
         wanted = jwt.get_unverified_header(id_token).get("kid")
         fitting = [key for key in keys if wanted is None or key.key_id == wanted]
+        # With two keys of one name it is not known which of them is to be trusted.
         if len(fitting) != 1:
             raise ValueError(f"{len(fitting)} of the provider's keys are called {wanted!r}")
         return fitting[0]

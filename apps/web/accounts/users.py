@@ -190,6 +190,7 @@ def _user_row(row: PersonRow, *, is_own: bool) -> TableRow:
             "role": line.role_from,
             "state": "your own" if is_own else "",
         },
+        # Nobody disables themselves: an administrator must be left to undo it.
         actions=() if is_own else (switch,),
     )
 
@@ -271,6 +272,7 @@ def _managing(
         who = Manager(request.user, client_address(request) or "", timezone.now())
         try:
             return view(request, who, *args, **kwargs)
+        # Both look alike: nobody learns which accounts there are.
         except (NotAllowed, ObjectDoesNotExist) as refusal:
             raise Http404(_NOTHING_THERE) from refusal
 

@@ -46,6 +46,7 @@ def kind_label(name: str) -> str:
     """Return what a kind is called; its own name where this version does not know it."""
     try:
         return HEADINGS[AlertKind(name)]
+    # Rows outlive versions: a kind may have come with a later one, or gone since.
     except ValueError:
         return name
 
@@ -76,6 +77,7 @@ class ChannelLine:
 
 def channel_line(row: ChannelRow) -> ChannelLine:
     """Return a channel in words; an error only where it is on."""
+    # Rows name no error any more once something was sent after it.
     state = "disabled" if not row.active else "failing" if row.last_error else "on"
     return ChannelLine(
         name=row.name,
@@ -95,6 +97,7 @@ def offered_kinds() -> list[AlertKind]:
 
 
 def _kinds(kinds: Sequence[str]) -> str:
+    # At least: a channel may have a kind that is not offered any more.
     return "all" if set(kinds) >= set(offered_kinds()) else ", ".join(map(kind_label, kinds))
 
 
@@ -218,6 +221,7 @@ def delivery_row(row: DeliveryRow, here: Query = ()) -> TableRow:
     mute = with_query(channel, (("kind", row.kind), ("subject", row.subject))) + "#mute"
     again = href("send-again", here, pk=str(row.id)) or ""
     name = f"Send again: {row.title}, to {row.channel}"
+    # What is queued goes by itself, and what was sent would arrive twice.
     sends = row.state in {"given up", "muted"}
     return TableRow(
         declared_values(line),
@@ -236,6 +240,7 @@ def _delivery_state(row: DeliveryRow) -> str:
     if row.state == "queued":
         return f"failed {_times(row.failures)}, retrying" if row.failures else "queued"
     if row.state == "muted":
+        # The error says why it was dropped, of which being muted is one reason of several.
         return "not sent" if row.error else "muted"
     return row.state
 

@@ -75,6 +75,7 @@ class AddressInput(forms.TextInput):
     """A field that repeats an e-mail address and nothing else: a webhook's address is a secret."""
 
     def format_value(self, value: Any) -> str | None:
+        # Addresses of webhooks have slashes; those of mailboxes have none.
         return None if "/" in str(value or "") else super().format_value(value)
 
 
@@ -97,6 +98,7 @@ class ChannelForm(forms.Form):
     )
     kinds = forms.MultipleChoiceField(
         label="Alerts",
+        # Read with each form: whether digests are offered is known once settings are.
         choices=lambda: [(k.value, f"{HEADINGS[k]}: {TELLS[k]}") for k in offered_kinds()],
         widget=forms.CheckboxSelectMultiple({"class": "form-check-input"}),
         required=False,
@@ -313,6 +315,7 @@ def change_one(request: PageRequest, pk: int) -> HttpResponseBase:
             form.add_error(None, str(refusal))
         else:
             return _to(pk)
+    # Read anew: the change may have written to the object before it was refused.
     return _shown(request, _found(request, pk), form=form, status=BAD)
 
 
@@ -337,6 +340,7 @@ def try_one(request: PageRequest, pk: int) -> HttpResponseBase:
     """Send a test message now, and say in the answer itself whether it was taken."""
     found = _found(request, pk)
     try:
+        # Before the message goes: many presses at once must not each send one.
         pause_tries(request.user)
         try_channel(found)
     except (NotDelivered, TriedTooSoon) as failure:
@@ -347,6 +351,7 @@ def try_one(request: PageRequest, pk: int) -> HttpResponseBase:
 @change
 def mute_one(request: PageRequest, pk: int) -> HttpResponseBase:
     found, form = _found(request, pk), MuteForm(request.POST)
+    # The field is a clock without a zone, and means that of the report.
     with timezone.override(query_session(request).choice.zone):
         valid = form.is_valid()
     if valid:

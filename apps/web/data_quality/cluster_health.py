@@ -65,7 +65,9 @@ def due_hours(
         return
     start = max(window.start, min(beginnings))
     at = hour_floor(start, zone)
+    # An hour that the window cuts is not due in it.
     at += HOUR if at < start else timedelta(0)
+    # A backfill may have asked for hours before they settled: those count as due too.
     last = max(closed, progress.last_hour or closed)
     while at < window.end and at <= last:
         yield at
@@ -98,6 +100,7 @@ def runs(cluster: str, states: Sequence[HourStatus]) -> list[HourRun]:
     for of_hour in states:
         alike = _likeness(of_hour)
         last = joined[-1] if joined else None
+        # Hours that lie between two runs were not due, so the runs are not joined over them.
         if last is not None and alike == before and last.end == of_hour.hour:
             joined[-1] = _longer(last, of_hour)
         else:
@@ -304,6 +307,7 @@ def summary(
     own = Counter(row.severity for row in of_portal)
     times = [one.checked_at for one in verdicts]
     known = [at for at in times if at is not None]
+    # A verdict is as old as its oldest part, and unknown while a part is unknown.
     oldest = min(known) if known and len(known) == len(times) else None
     # The findings of a cluster have those of its tiers among them.
     clusters = [one for one in verdicts if one.scope == "cluster"]
@@ -444,6 +448,7 @@ def _verdict_line(one: DoctorVerdict, complete: int, due: int) -> TableRow:
         "scope": one.scope,
         "name": one.name,
         "verdict": words,
+        # Where nothing is due, 0 of 0 would read as a lack.
         "complete": complete if due else None,
         "due": due or None,
         "errors": None if one.checked_at is None else one.errors,

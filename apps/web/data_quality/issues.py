@@ -101,6 +101,7 @@ def _of_hours(line: RunLine, value: CapacityValue | None) -> QualityIssue:
         commands=f"manage.py backfill --cluster {line.cluster} --days DAYS",
         href=line.href,
         href_label="Hourly log",
+        # Hours come before what was found in them: without hours nothing is found.
         order=(0, float(partial), -line.hours),
     )
 
@@ -121,6 +122,7 @@ def _of_finding(row: FindingRow, values: Values, stray: str) -> QualityIssue:
     subject = "GPU model unknown" if row.subject == "unknown" else row.subject
     # The subject is a tier, a team and a tier, or something else on the cluster.
     tier = row.subject.rpartition(" ")[2]
+    # Without a price of the tier that of the cluster is the nearest.
     value = values.get((row.cluster, tier), values.get((row.cluster, "")))
     return QualityIssue(
         severity=row.severity,

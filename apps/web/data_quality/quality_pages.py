@@ -86,6 +86,7 @@ def exporters_table(histories: Sequence[ExporterHistory], reading: QuerySession)
 
 
 def _line(history: ExporterHistory, job: JobProfile) -> dict[str, Value]:
+    # Kinds of devices often share a metric: it is named once.
     metrics = dict.fromkeys(metric for _, some in job.activity_metrics for metric in some)
     return {
         "cluster": history.cluster,
@@ -181,6 +182,7 @@ def data_health(request: PageRequest) -> HttpResponseBase:
     rows = clusters.cluster_rows(visibility=reading.visibility)
     # A file can be asked for whatever tab is open.
     wanted = {one.key for one in _TABS} if "format" in request.GET else {tabs.chosen}
+    # Links to further hours from before there were tabs name none.
     if "cursor" in request.GET:
         wanted.add("calendar")
     exporters = _exporters(reading) if "exporters" in wanted else {"tables": ()}
@@ -293,6 +295,7 @@ def _progress_href(request: PageRequest) -> str:
 
 def _whole_window(reading: QuerySession) -> Iterable[CollectionRow]:
     """Return the hours of the window; only those that lack something where it is long."""
+    # A year of complete hours is thousands of rows that no calendar draws.
     states = () if cluster_health.has_calendar(reading) else LACKING
     return every_row(lambda at: _page(reading, states, at, PER_FILE_READ))
 

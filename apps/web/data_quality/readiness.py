@@ -88,6 +88,7 @@ def _catalog(loaded: LoadedCatalog) -> ChecklistItem:
 def _connection(row: ClusterProgress) -> ChecklistItem:
     title = f"Prometheus of {row.cluster}"
     named = f"connection-{row.cluster}"
+    # Before failures: one hour with facts proves the connection.
     if row.done_hours:
         return ChecklistItem(named, title, "done", "Prometheus answers.", docs="docs/operations.md")
     if row.failed_hours:
@@ -110,6 +111,7 @@ _WORKER = "celery -A gpuportal worker & celery -A gpuportal beat"
 
 def _watch(row: ClusterProgress, now: datetime) -> ChecklistItem:
     title, named = f"Watch of {row.cluster}", f"watch-{row.cluster}"
+    # A cluster without an API is a choice of its catalog, and nothing to be done about it.
     if not row.has_api:
         say = "No API access: the pods of this cluster are known from its metrics."
         return ChecklistItem(named, title, "done", say, docs="docs/catalog.md")
@@ -143,6 +145,7 @@ def _hours(row: ClusterProgress) -> ChecklistItem:
         say += (
             f" {_counted(row.failed_hours, 'hour')} failed{': ' if row.error else '.'}{row.error}"
         )
+    # As long as some hours are still to come, failed ones may be tried again among them.
     state = "done" if not left else "failed" if left == row.failed_hours else "working"
     return ChecklistItem(
         named,

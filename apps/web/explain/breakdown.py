@@ -92,10 +92,12 @@ def group_tables(whole: Whole, *, details: bool) -> list[Table]:
 
     `details`: whether the reader sees the namespaces of the scope's team.
     """
+    # A pod has no narrower group: its hours are its parts.
     if whole.scope["pod"]:
         return []
     levels = [_next_level(whole, details=details)]
     short = whole.reading.window.end - whole.reading.window.start <= HOURLY_DAYS * DAY
+    # Nodes are of hourly facts alone, and who sees some teams sees no nodes.
     if whole.figure.of_capacity and whole.reading.visibility.everything and short:
         levels.append(_NODES)
     return [_groups(level, whole) for level in levels if level]
@@ -123,6 +125,7 @@ def _groups(level: tuple[Grouping, ...], whole: Whole) -> Table:
     rows = usage_of(
         reading, by=level, interval=TimeStep.TOTAL, narrowed=whole.scope.filters(reading)
     )
+    # Rows without either add nothing to any figure of the ledger.
     some = [row for row in rows if row.amounts.allocated or row.amounts.capacity]
     ordered = sorted(some, key=lambda row: -(figure.value(row.amounts) or 0))
     total = tables.summed(ordered)
@@ -142,6 +145,7 @@ def _groups(level: tuple[Grouping, ...], whole: Whole) -> Table:
 
 def _group_line(row: UsageRow, level: Sequence[Grouping], whole: Whole) -> TableRow:
     explained = None
+    # A node is no scope of this page: there is no explanation to lead to.
     if set(level) <= _EXPLAINED_BY:
         names = {**whole.scope.names, **{g.value: row.groups[g] for g in level}}
         explained = tables.Explained(whole.reading.query, names)
@@ -249,6 +253,7 @@ def reconciled(whole: Whole, pods: PodParts) -> Reconciled:
         TableRow({"part": text, **{f.key: (f.value(of) or 0) - _less(f, less) for f in figures}})
         for text, of, less in lines
     ]
+    # A line of noughts would raise the question that this table answers.
     shown = [rows[0], *(row for row in rows[1:] if any(row.values[f.key] for f in figures))]
     total = {f.key: f.value(whole.amounts) for f in figures}
     table = Table(
@@ -271,6 +276,7 @@ def _less(figure: LedgerFigure, amounts: Amounts | None) -> int | float:
 def _seen(whole: Whole) -> Amounts:
     """Return what of the number is of teams that the reader sees in detail."""
     reading = whole.reading
+    # Who reads something finer than a team sees its pods, or would not be here.
     if reading.visibility.everything or whole.scope.is_detailed:
         return whole.amounts
     own = {
@@ -341,6 +347,7 @@ def _query_of(request: PageRequest) -> tuple[LedgerFigure, FigureScope]:
 def _check(scope: FigureScope, reading: QuerySession) -> None:
     """Raise Http404 for names that there never were, or that the reader may not see."""
     cluster = scope["cluster"]
+    # UIDs are told apart by cluster, so a pod without one cannot be found.
     if (cluster and cluster not in reading.filters.cluster) or (scope["pod"] and not cluster):
         raise Http404("There is no such cluster.")
     try:
@@ -374,6 +381,7 @@ def _figure_rows(
     if whole.scope["pod"]:
         return [hours_of(whole)], None, []
     groups = group_tables(whole, details=_details(whole))
+    # Pods have no capacity; of the ratio they are the upper part.
     if whole.figure.of_capacity and whole.figure.key != "allocation_ratio":
         return groups, None, []
     if not _lists_pods(request, whole):
@@ -381,6 +389,7 @@ def _figure_rows(
     pods = pods_in(whole)
     table = pods_of(request, whole, pods)
     sum_of = reconciled(whole, pods)
+    # Queries that name some of the pods would not give the number that is explained.
     all_named = whole.scope["workload"] and pods.count == len(table.rows) <= _MOST_NAMED
     names = [str(row.values["pod"]) for row in table.rows] if all_named else []
     return [*groups, sum_of.table, table], sum_of, names

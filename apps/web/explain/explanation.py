@@ -83,6 +83,7 @@ def explanation(
 ) -> Explanation:
     """Explain a figure of one line of the ledger; None where no hour of it has facts."""
     known = amounts or Amounts()
+    # A pod holds GPUs of one tier: its ratio blends nothing.
     blended = figure.is_ratio and not (scope["tier"] or scope["pod"])
     value = figure.value(known) if amounts and not blended else None
     return Explanation(
@@ -120,6 +121,7 @@ def _written(figure: LedgerFigure, value: Number, *, hours_to: int, percent_to: 
     if value is None:
         return "unknown"
     if figure.is_ratio:
+        # By way of its text: a binary fraction would show digits that nobody computed.
         return f"{plain(round(Decimal(repr(float(value))) * 100, percent_to))} %"
     return f"{round(Decimal(value).scaleb(-9), hours_to).normalize():,f}"
 
@@ -151,11 +153,13 @@ def _number(
 ) -> FormulaTerm:
     value = figure.value(amounts)
     text, full = write(figure, value), in_full(figure, value)
+    # A title that repeats its text would only get in the way of the pointer.
     title = full if full != text else ""
     return FormulaTerm(text, figure.label.lower(), scope.href(figure.key, query), title)
 
 
 def _equations(amounts: Amounts, scope: FigureScope, query: Query) -> list[Equation]:
+    # What some teams hold has no capacity to be split.
     asked: list[Sequence[str]] = [] if amounts.capacity is None else [CAPACITY_EQUATION]
     asked.append(ALLOCATED_EQUATION)
     return [
@@ -217,6 +221,7 @@ def queries_of(
         if not wanted or row.name in wanted
     ]
     own = gateways.series_matchers()
+    # Queries differ by matchers alone: clusters with the same ones share what is shown.
     alike: dict[tuple[tuple[str, str], ...], list[clusters.ClusterRow]] = {}
     for row in rows:
         alike.setdefault(tuple(sorted(own.get(row.name, {}).items())), []).append(row)
@@ -262,6 +267,7 @@ def lasting_href(figure: LedgerFigure, scope: FigureScope, reading: QuerySession
 def instants_of(reading: QuerySession) -> Instants:
     """Return the instants at which the window's half hours are asked for, in UTC."""
     window = reading.window
+    # A query looks back from its instant, and the margin leaves the next slot's sample out.
     first, last = window.start + _SLOT - _MARGIN, window.end - _MARGIN
     return Instants(
         first=_to_milliseconds(first),

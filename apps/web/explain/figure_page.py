@@ -90,6 +90,7 @@ def holds(one: Explained) -> bool | None:
     found = evaluate(one)
     if found is None or one.value is None:
         return None
+    # Sums of floats depend on their order: only the last digits may differ.
     return abs(float(found) - float(one.value)) <= _TOLERANCE * max(1.0, abs(float(one.value)))
 
 
@@ -114,6 +115,7 @@ def written(value: Any, one: Explained, unit: FigureUnit, zone: ZoneInfo) -> str
 def _term(
     token: str, one: Explained, reading: QuerySession, names: Mapping[str, str]
 ) -> FormulaTerm:
+    # Inputs before columns and functions: a name that is given has a number of its own.
     given = next((i for i in one.inputs if i.name == token), None)
     if given is not None:
         text = written(given.value, one, given.unit, reading.choice.zone)
@@ -190,6 +192,7 @@ _GRADES: Mapping[str, str] = {"inferred": "from series", "unmeasured": "no metri
 
 def _value(value: Any, unit: FigureUnit) -> Value:
     if unit is FigureUnit.GPU_HOURS and value is not None:
+        # Tables write GPU-hours from whole nano-GPU-hours.
         return round(Decimal(repr(float(value))) * NANO)
     if isinstance(value, Decimal):
         return float(value)

@@ -281,6 +281,7 @@ class FigureScope:
 
     def filters(self, reading: QuerySession) -> Filters:
         """Return the filters of facts; a pod is not among them."""
+        # The reading is narrowed to the cluster already.
         kept = {g.value for g in Grouping if g.value in self.names and g is not Grouping.CLUSTER}
         return replace(reading.filters, **{key: (self.names[key],) for key in kept})
 
@@ -302,6 +303,7 @@ class FigureScope:
             return href(key, query, name=self[key])
         if key == "pod":
             return href("pod", query, cluster=self["cluster"], uid=self["pod"])
+        # Names of workloads are told apart by both: without one of them there is no page.
         if key == "workload" and self["cluster"] and self["namespace"]:
             return workload_href(self["cluster"], self["namespace"], self["workload"], query)
         return None

@@ -159,6 +159,7 @@ def _of_costs(asked: FigureQuery) -> tuple[CostQuery, dict[str, Any]]:
     charged, filters = query_of(names), reading.filters
     keys = ("cluster", *COST_TAKES, "workload")
     of: dict[str, Any] = {key: (names["in_" + key],) for key in keys if names.get("in_" + key)}
+    # What the platform pays for is in rows of the team without a name.
     if names.get("payer") == PLATFORM_PAYS:
         of["team"] = (PLATFORM_NAME,)
     if names.get("workload"):
@@ -214,6 +215,7 @@ def _saving(asked: FigureQuery) -> Explained | None:
 
 def _recommendation(asked: FigureQuery) -> Explained | None:
     pk = asked.names.get("recommendation", "")
+    # A larger number is no key: the database refuses to compare with it.
     if not pk.isdecimal() or int(pk) > _LARGEST_PK:
         return None
     return explain_recommendation(int(pk), visibility=asked.reading.visibility)
@@ -236,6 +238,7 @@ def _what_if(asked: FigureQuery) -> Explained | None:
     tiers = [row.name for row in tier_rows(visibility=reading.visibility)]
     teams = [row.name for row in team_rows(visibility=reading.visibility)]
     wish = what_if_input(names, names.get("simulated", ""), teams=teams, tiers=tiers)
+    # The address does not come from the form: nothing of it is replayed.
     if wish.problems or not wish.changes:
         return None
     try:
@@ -284,6 +287,7 @@ def _budget(asked: FigureQuery) -> Explained | None:
 
 def _bind_time(asked: FigureQuery) -> Explained | None:
     tiers = asked.reading.filters.tier
+    # Queue times of several tiers make no common quantile.
     if len(tiers) != 1:
         return None
     window, filters = queue_time_window(asked.reading.now), asked.reading.filters

@@ -35,6 +35,7 @@ def actions_of(
         _budgets(budgets, scope),
         _misconfigured(scope),
     )
+    # In turns, or one sort with many findings would hide all others.
     in_turns = zip_longest(*(islice(one, _OF_EACH) for one in sorts))
     return [one for turn in in_turns for one in turn if one is not None][:MOST]
 
@@ -45,6 +46,7 @@ def _full_quotas(scope: TeamScope, asker: Asker) -> Iterator[Action]:
     rows = fullest_quota_rows(
         scope.reading.now, filters=filters, visibility=scope.reading.visibility, at_most=50
     )
+    # A quota that is nearly full blocks nobody yet: it asks for no action.
     blocking = [row for row in rows if row.suppressed or (row.saturation_ratio or 0) >= 1]
     for row in sorted(blocking, key=lambda row: -(row.suppressed or 0)):
         link = asker.ask_href(row, scope.reading.query)
@@ -78,6 +80,7 @@ def _budgets(rows: Sequence[BurnRow], scope: TeamScope) -> Iterator[Action]:
 
 def _misconfigured(scope: TeamScope) -> Iterator[Action]:
     page = PendingPage(size=_PENDING_ROWS)
+    # The counts are read already: without such a cause the rows need not be.
     if not any(of_asker(one.cause) for one in scope.pending.causes):
         return
     rows = pending_now(

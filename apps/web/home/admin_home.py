@@ -173,6 +173,7 @@ def admin_home(request: PageRequest, reading: QuerySession) -> HttpResponseBase:
 def admin_now(request: PageRequest, reading: QuerySession) -> HttpResponse:
     """Answer with what changes by the minute: what needs attention, and pending work by tier."""
     scope = AdminScope(reading)
+    # The page that refreshes itself names its tiers: those that came since are not on it.
     names = list(dict.fromkeys(request.GET.getlist("card")))[:_MOST_TIERS]
     waiting = {row.tier: row for row in glance.pending_by_tier(reading)}
     pending = glance.known_until(reading)
@@ -321,6 +322,7 @@ def _attention(request: PageRequest, scope: AdminScope) -> list[Action]:
     found += [
         Action(row.title, row.subject or row.cluster, "Fix", link)
         for row in findings
+        # A note needs no action: data quality lists it.
         if row.severity != Severity.NOTE.value
     ]
     return found[:MOST]
@@ -341,6 +343,7 @@ def _tiers(reading: QuerySession, known: TierContext) -> list[clusters.TierRow]:
     wanted = set(reading.filters.tier)
     if not reading.has_capacity or reading.narrows_cards:
         there = set(rows_by(known.rows, Grouping.TIER)) | {row.tier for row in known.waiting}
+        # Narrowed by team or GPU model, most tiers have nothing: their rows would all be empty.
         wanted = there & wanted if wanted else there
     elif not wanted:
         return clusters.tier_rows(visibility=reading.visibility)
@@ -392,6 +395,7 @@ def _over_time(rows: Sequence[UsageRow], name: str, css: str) -> Sparkline | Non
     if not known:
         return None
     text = f"{formats.percent(min(known))} to {formats.percent(max(known))}"
+    # On one scale for all tiers: lines that each fill their cell could not be compared.
     return sparkline(values, text=text, css=css, top=1.0)
 
 
@@ -474,6 +478,7 @@ def _heat_map(
 
 def _shown_over(cell: HeatCell | None) -> HeatCell | None:
     """Return a cell whose number is seen only where it exceeds its entitlement."""
+    # The colour tells the rest; only what is over must be read.
     if cell is None or cell.ratio is None or cell.ratio >= _OVER:
         return cell
     return replace(cell, text=_BLANK)
@@ -493,6 +498,7 @@ def _heat_cell(
     held: Mapping[tuple[str, str], AllocatedGpus],
 ) -> HeatCell | None:
     entitled = pairs.get((team, tier))
+    # Nothing is a share of no entitlement: the cell stays empty.
     if not entitled:
         return None
     gpus = held[team, tier].held if (team, tier) in held else 0.0
@@ -509,5 +515,6 @@ def _flow(scope: AdminScope) -> Flow:
         gpus,
         links={"idle": href("waste", scope.reading.query) or ""},
     )
+    # Nodes are narrow here: the number stands alone, without its unit.
     short = [replace(node, text=node.text.partition(" ")[0]) for node in drawn.nodes]
     return replace(drawn, nodes=short)

@@ -64,6 +64,7 @@ def finance_home(request: PageRequest, reading: QuerySession) -> HttpResponseBas
     reading = of_everything(reading)
     months = period_states(now=reading.now, visibility=reading.visibility)
     closed = next((one for one in months if one.state is MonthState.CLOSED), None)
+    # Months come newest first, and are closed in order: the last one is the next to close.
     pending = [one for one in months if one.state is not MonthState.CLOSED]
     month = _open_month(pending[-1], reading) if pending else None
     last = months[0].month if months else reading.now.date()
@@ -95,6 +96,7 @@ def _open_month(period: PeriodState, reading: QuerySession) -> OpenMonth:
         costs=costs,
         before=before,
         problem=problem,
+        # A second currency has no column here; the page of costs has all of them.
         unused={row.groups["team"]: row for row in unused if row.currency == costs.currency},
         gaps=_gaps(period, window.start, _whole_days(end, reading)),
     )
@@ -104,6 +106,7 @@ def _gaps(period: PeriodState, start: datetime, end: datetime) -> Gaps | None:
     """Return what a month lacks up to the end of its last whole day; None on its first day."""
     if period.gaps is not None:
         return period.gaps
+    # By whole days: hours of today may still be on their way.
     return gaps_of(Window(start, end)) if start < end else None
 
 
@@ -111,6 +114,7 @@ def _before(month: date, length: timedelta, reading: QuerySession) -> tuple[Mapp
     """Return what teams were charged in the same days of the month before, or why not."""
     before, zone = _month_before(month), reading.choice.zone
     start = month_window(before, zone).start
+    # A shorter month ends earlier: March has no counterpart for its last days.
     end = min(start + length, month_window(before, zone).end)
     if end <= start:
         return {}, ""
@@ -191,6 +195,7 @@ def _exact(amount: int, costs: MonthCosts) -> str:
 
 def _days(window: Window, reading: QuerySession) -> list[tuple[str, str]]:
     zone = reading.choice.zone
+    # The end of a window is not part of it: at midnight it would name the next day.
     last = (window.end - timedelta(microseconds=1)).astimezone(zone).date()
     return [("first", str(window.start.astimezone(zone).date())), ("last", str(last))]
 

@@ -169,6 +169,7 @@ def home(request: PageRequest) -> HttpResponseBase:
     reads = (KNOWN_CLUSTERS, *(_READS if of_teams and not is_part else ()))
     reading = query_session(request, takes=EVERY, reads=reads)
     scope = _own_teams(request, reading) if of_teams else None
+    # What refreshes itself is a part of a page that was past the first run.
     if not is_part:
         if scope:
             _read_ahead(scope)
@@ -179,6 +180,7 @@ def home(request: PageRequest) -> HttpResponseBase:
         return finance_home(request, reading)
     if not of_teams:
         return admin_now(request, reading) if is_part else admin_home(request, reading)
+    # Who leads no team is asked about their own work first, where the portal knows whose it is.
     if settings.PEOPLE is not None and not is_part and not (scope and scope.leads):
         return work_page(request, reading, of_reader(request, reading))
     if scope is None:
