@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 class DatabaseScheduler(Scheduler):  # type: ignore[misc]
     """Sends what is due while it holds the lease; tries to take it otherwise."""
 
+    # Seconds: what was sent since the last writing may be sent again after a crash.
     sync_every = 60
 
     def __init__(self, *args: Any, leases: ProcessLeases | None = None, **kwargs: Any) -> None:
@@ -41,8 +42,10 @@ class DatabaseScheduler(Scheduler):  # type: ignore[misc]
         """Send what is due; return after how many seconds to come again."""
         leads = self._leads()
         seconds = float(super().tick(*args, **kwargs)) if leads else CHECK_SECONDS
+        # One label alone: a beat that lost the lease must not look as if it still led.
         BEAT_TICK.clear()
         BEAT_TICK.labels("yes" if leads else "no").set_to_current_time()
+        # Well within the time of the lease, so that it is renewed before it ends.
         return min(seconds, CHECK_SECONDS)
 
     def sync(self) -> None:
@@ -52,6 +55,7 @@ class DatabaseScheduler(Scheduler):  # type: ignore[misc]
 
     def close(self) -> None:
         """Let another beat go on at once."""
+        # This writes, for which the lease is needed; only then it is given back.
         super().close()
         self._with_database(lambda: self._leases.give_back([BEAT_LEASE]))
 
@@ -75,6 +79,7 @@ class DatabaseScheduler(Scheduler):  # type: ignore[misc]
         for name, at in ScheduledRun.objects.values_list("name", "last_run_at"):
             if name in self.schedule:
                 self.schedule[name].last_run_at = at
+        # Celery keeps due times in a heap beside the entries; without one it is built anew.
         self._heap = None
         self._forget_times_to_come()
 

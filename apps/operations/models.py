@@ -34,6 +34,8 @@ class DoctorFinding(models.Model):
                 name="doctor_finding_open_once",
             ),
             models.UniqueConstraint(
+                # NULL equals no NULL in SQL: findings without a cluster need a constraint of their
+                # own.
                 fields=["code", "subject"],
                 condition=Q(resolved_at__isnull=True, cluster__isnull=True),
                 name="doctor_finding_portal_once",

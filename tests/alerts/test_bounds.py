@@ -124,8 +124,9 @@ def test_many_values_ask_no_more_than_one(vision: Team) -> None:
                 told = evaluate(full, things, now=NOW + timedelta(hours=hour), zone=ZONE)
             assert told == (many if value > 0.5 else 0)
             counts.append(len(asked))
-    # SQLite takes rows in batches of some hundred values.
-    assert all(many - one <= 3 for one, many in zip(counts[:3], counts[3:], strict=True))
+    # SQLite takes rows in batches of some hundred values: 200 alerts in three, their deliveries and
+    # their states in two each, which is four batches more than for a single one.
+    assert all(many - one <= 4 for one, many in zip(counts[:3], counts[3:], strict=True))
     assert not AlertState.objects.exists()
 
 

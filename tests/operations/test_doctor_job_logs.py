@@ -54,6 +54,9 @@ def test_what_is_wrong_with_a_job_log_is_found_and_resolved(jobs: Path) -> None:
     assert codes() == ["job-log-unavailable"]
     write(jobs, row(), row(JobIDRaw="7", Submit="never"), row(JobIDRaw="8", NodeList="gpu17"))
     assert codes() == ["job-log-nodes", "job-log-unreadable"]
+    nodes = DoctorFinding.objects.get(code="job-log-nodes").body
+    assert "1 node that the catalog does not name (gpu17): " in nodes["what"]
+    assert nodes["places"] == ["gpu17"]
     # What it said before is neither confirmed nor gone while it tells nothing.
     write(jobs, row(), at=T0)
     assert codes() == ["job-log-nodes", "job-log-unavailable", "job-log-unreadable"]

@@ -12,7 +12,7 @@ from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.devices.exporter_profile import VirtualGpus, WorkloadLabels
 from apps.clusters.gateways import ClusterClients
-from apps.clusters.models import Cluster
+from apps.clusters.models import Cluster, Tier
 from apps.clusters.ports import SourceRejected, SourceUnavailable
 from apps.costs.models import Export
 from apps.operations.models import DoctorFinding
@@ -142,6 +142,22 @@ def test_each_check_is_noted_with_its_time(world: World) -> None:
     later = NOW + timedelta(minutes=1)
     examined(world, later)
     assert {(one.checked_at, one.errors, one.warnings) for one in verdicts()} == {(later, 0, 0)}
+
+
+def test_a_finding_counts_for_a_tier_whose_name_has_blanks(world: World) -> None:
+    Tier.objects.filter(name="silver").update(name="silver and gold")
+    west = Cluster.objects.get(name="west")
+    DoctorFinding.objects.create(
+        cluster=west,
+        code="slices-stranded",
+        subject="silver and gold",
+        severity="note",
+        first_seen=NOW,
+        last_seen=NOW,
+    )
+    assert {one.name: one.notes for one in verdicts()} == {
+        "east": 0, "west": 1, "silver and gold": 1,
+    }  # fmt: skip
 
 
 def test_an_audit_that_does_not_hold_is_a_finding(world: World) -> None:

@@ -53,6 +53,7 @@ def _switches() -> list[dict[str, Any]]:
         ),
         alert(
             "GpuportalHeartbeatLost",
+            # `absent` too: a beat that never sent has no series that could be old.
             f"(time() - max({_HEARTBEAT})) > 180 or absent({_HEARTBEAT})",
             "2m",
             "critical",
@@ -200,9 +201,11 @@ def _people() -> list[dict[str, Any]]:
 def _queue_time() -> dict[str, Any]:
     """Warn of training on whole GPUs that is pending for longer than it was."""
     now = f"max by (tier) ({_EXCLUSIVE})"
+    # Without the last day, which would raise the very mean that it is held against.
     before = f"max by (tier) (avg_over_time({_EXCLUSIVE}[7d] offset 1d))"
     return alert(
         "GpuQueueTimeRising",
+        # Half an hour at least: twice next to nothing is no news.
         f"({now} > 1800) and ({now} > 2 * {before})",
         "30m",
         "warning",
@@ -337,6 +340,7 @@ def _exhausted(given: AlertThresholds) -> dict[str, Any]:
     asked = _by(
         "max",
         ("namespace", "pod", "uid", "container", "resource"),
+        # On a node: a pod that is not bound yet holds no device.
         'kube_pod_container_resource_requests{resource=~"nvidia_com_mig_.*",node!=""}',
     )
     there = _by(
@@ -348,6 +352,7 @@ def _exhausted(given: AlertThresholds) -> dict[str, Any]:
     )
     return alert(
         "GpuMigProfileExhausted",
+        # More than 0 of them: 0 held of 0 offered is no profile that ran out.
         f"{held} >= ({_by('sum', ('resource',), offered)} > 0)",
         given.exhausted_for,
         "info",

@@ -100,6 +100,7 @@ _BELONGS = {"context": "kubeconfig", "bearer_token_env": "api_server", "ca_file"
 
 def _check_clusters(catalog: Catalog, problems: Problems) -> None:
     """Check every cluster."""
+    # None is what did not fit its type, which is noted already.
     clusters = [(("clusters", i), c) for i, c in enumerate(catalog.clusters) if c]
     check_once(
         (((*path, "name"), cluster.name) for path, cluster in clusters),
@@ -149,6 +150,7 @@ def _check_slurm(cluster: Cluster, slurm: Slurm, path: Path, problems: Problems)
 
 
 def _check_energy(energy: SiteEnergy, path: Path, problems: Problems) -> None:
+    # A text that did not fit its pattern may be no decimal.
     if not problems.clean(*((*path, field) for field in ("pue", "carbon_g_per_kwh"))):
         return
     if Decimal(energy.pue) < 1:
@@ -177,6 +179,7 @@ def _check_account(account: Account, path: Path, problems: Problems) -> None:
             "in_cluster: true and api_server is needed (no kubernetes key at all: metrics only)",
         )
         return
+    # Only of a single way can be told which keys belong to another one.
     for key, way in _BELONGS.items():
         if getattr(account, key) is not None and way != ways[0]:
             problems.add((*path, key), f"goes with {way}, not with {ways[0]}")
@@ -189,6 +192,7 @@ def _check_apart(reader: Account, writer: Account, path: Path, problems: Problem
     the two are told apart by their tokens: the writer's is mounted in a folder of its own.
     """
     token = writer.bearer_token_env
+    # Two contexts of one file may be two accounts, so both are compared.
     same = (writer.kubeconfig and _file(writer) == _file(reader)) or (
         token and (token, writer.api_server) == (reader.bearer_token_env, reader.api_server)
     )
@@ -211,6 +215,7 @@ _DATED_SECTIONS = ("tiers", "teams", "prices")
 def _check_report(catalog: Catalog, problems: Problems, *, now: datetime) -> ZoneInfo:
     """Check the time zone, then the dates; return the zone, UTC in place of a wrong one."""
     zone = _checked_zone(catalog, problems, now)
+    # Also with a wrong zone, for one run is to name all that is wrong.
     for path, text in _dates(catalog):
         try:
             instant(text, zone)
@@ -251,6 +256,7 @@ def _check_tiers(catalog: Catalog, problems: Problems) -> None:
         problems,
         what="a second tier of that name",
     )
+    # As the text has them: a team with some other fault is known by its name all the same.
     teams = written(problems.root, "teams")
     for path, tier in tiers:
         check_free((*path, "name"), tier.name, BUILTIN_TIERS, problems, what="tier")
@@ -369,6 +375,7 @@ def _check_budget(budget: Budget, path: Path, problems: Problems) -> None:
         problems.add((*path, "currency"), "goes with money, not with gpu_hours")
 
 
+# What has to be sound before prices are compared, and below, before an amount is judged.
 _SEPARATE = ("gpu_model", "capacity_type", "cluster", "tier", "valid_from")
 _AMOUNT = ("gpu_model", "capacity_type", "per_gpu_hour", "currency", "discount", "owned", "energy")
 
@@ -423,6 +430,7 @@ def _check_price(price: Price, path: Path, problems: Problems) -> None:
     try:
         reason = None if price.confirmed else price_doubt(price)
         _check_pue(price)
+        # The pattern lets 2026-02-30 pass: only the calendar tells.
         _ = price.confirmed_on and date.fromisoformat(price.confirmed_on)
     except ValueError as error:
         problems.add(place, str(error))
@@ -442,6 +450,7 @@ def _price_entry(price: Price) -> PriceEntry:
         capacity_type=price.capacity_type.value,
         per_gpu_hour=per_gpu_hour(price),
         currency=price.currency,
+        # Any day will do: a doubt is about the amount alone.
         valid_from=BEGINNING,
         discount=Decimal(price.discount),
     )
@@ -474,6 +483,7 @@ def check(catalog: Catalog, problems: Problems, *, now: datetime) -> None:
 
     Values that did not fit their type are None here (see `shape`) and are left alone.
     """
+    # First, for prices are told apart by days of this zone.
     zone = _check_report(catalog, problems, now=now)
     _check_clusters(catalog, problems)
     _check_tiers(catalog, problems)

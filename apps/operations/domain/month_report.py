@@ -77,6 +77,7 @@ class MonthPage:
     @property
     def has_before(self) -> bool:
         """Whether anything is known of the month before."""
+        # Queue times too: a month without facts may still have pods that were bound.
         figures = any(figure.before is not None for figure in self.figures)
         return figures or any(row.p95_before is not None for row in self.queue_times)
 

@@ -303,6 +303,7 @@ class ClusterObservations:
     def labels_of(self, node: NodeInterval) -> Mapping[str, str]:
         """Return all labels of a node, where the API shows them; else those of the ledger."""
         shown = self.api.labels.get(node.node, {}) if self.api else {}
+        # The API last: the ledger keeps some labels alone, perhaps of before a change.
         return {**node.labels, **shown}
 
     @property
@@ -329,6 +330,7 @@ OWNERS = tuple((_GROUPS.get(kind, "apps"), plural) for kind, plural in PLURALS.i
 def explaining(collections: Iterable[str]) -> Iterator[Right]:
     """Yield the rights to follow collections, given by their paths, that explain pending work."""
     for path in collections:
+        # /apis/GROUP/VERSION/PLURAL; the core group is under /api and has no name.
         group = path.split("/")[2] if path.startswith("/apis/") else ""
         for verb in _FOLLOWED:
             yield Right(verb, group, path.rpartition("/")[2])
@@ -341,6 +343,7 @@ def needed(rules: Iterable[TierRule]) -> Iterator[Right]:
         for verb in _FOLLOWED:
             yield Right(verb, group, resource)
     for group, resource in OWNERS:
+        # Controllers are looked up one by one, never listed or followed.
         yield Right("get", group, resource)
 
 

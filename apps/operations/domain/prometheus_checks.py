@@ -40,6 +40,7 @@ def check_url(url: str | None, path: Path, problems: Problems) -> None:
         return
     try:
         parts = urlsplit(url)
+        # Reading the port is what checks it: `urlsplit` itself takes any text.
         host, _ = parts.hostname, parts.port
     except ValueError:
         problems.add(path, "is not a URL: host or port cannot be read")
@@ -116,6 +117,7 @@ def _check_names(
 def _check_oauth2(oauth2: OAuth2, path: Path, problems: Problems) -> None:
     check_url(oauth2.token_url, (*path, "token_url"), problems)
     url = urlsplit(oauth2.token_url or "https:")
+    # What stays on this machine needs no TLS.
     if url.scheme == "http" and url.hostname not in _LOOPBACK:
         problems.add(
             (*path, "token_url"), "must begin with https://: the client's secret is sent to it"

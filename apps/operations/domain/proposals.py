@@ -71,6 +71,7 @@ def budget_parts(subject: str) -> tuple[str, str]:
     period, _, unit = subject.partition(" ")
     if period not in list(Period) or unit not in {"gpu_hours", "money"}:
         raise ProposalRefused(
+            # Cut, as the text may come from an address that somebody wrote by hand.
             f"A budget is for a {', '.join(Period)}, in gpu_hours or money, not “{subject[:40]}”."
         )
     return period, unit
@@ -89,6 +90,7 @@ def value_in(catalog: Catalog, target: ProposalTarget) -> ProposedValue:
             found = {"gpus": gpus, "weight": weight}
             return {key: _number(value) for key, value in found.items() if value is not None}
         case ProposalKind.NAMESPACES:
+            # Empty as of the other kinds: the catalog says nothing.
             return {"patterns": list(team.namespaces)} if team.namespaces else {}
         case ProposalKind.BUDGET:
             budget = _budget(team, target.subject)
@@ -166,6 +168,8 @@ def _team(catalog: Catalog, name: str) -> Team:
 
 def _amount(text: str) -> float:
     try:
+        # `nan` and `inf` pass here; the catalog's own rules refuse them when the text is read
+        # back.
         return float(text)
     except ValueError:
         raise ProposalRefused(f"“{text[:40]}” is no number.") from None

@@ -51,6 +51,7 @@ class PaidAs(StrEnum):
 
 def _text(pattern: str, description: str, *, longest: int = 253, private: bool = False) -> Any:
     return Meta(
+        # `^` and `$` would let a line break at the end pass.
         pattern=rf"\A(?:{pattern})\Z",
         max_length=longest,
         description=description,
@@ -68,6 +69,7 @@ Name = Annotated[
         longest=120,
     ),
 ]
+# As long as Django's user names.
 UserName = Annotated[
     str, _text(r"[\w.@+-]+", "a user name of letters, digits and @ . + - _", longest=150)
 ]
@@ -135,6 +137,7 @@ LabelKey = Annotated[
     _text(
         r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?",
         "a Kubernetes label key such as nvidia.com/gpu.product",
+        # A prefix of 253 characters, a slash and a name of 63.
         longest=317,
     ),
 ]
@@ -165,7 +168,9 @@ Pattern = Annotated[
         longest=63,
     ),
 ]
+# One sign at least beside blanks and dashes, for models are compared without these.
 GpuModel = Annotated[str, _text(r"[^\n]*[^\s-][^\n]*", "the name of a GPU model", longest=120)]
+# As columns of money are: 20 digits, 8 of them after the point.
 Amount = Annotated[
     str,
     _text(
@@ -477,6 +482,7 @@ def _struct(node: SourceNode, kind: type[msgspec.Struct], path: Path, problems: 
             value = _value(inner, field.type, (*path, field.name), problems)
         elif field.required:
             problems.add((*path, field.name), f"is missing; it must be {_phrase(field.type)}")
+        # A needed field that did not fit is None, so that all else can still be checked.
         if value is not None or field.required:
             values[field.name] = value
     return kind(**values)
@@ -565,6 +571,7 @@ def _hint(node: SourceNode, kind: Any) -> str:
 
 
 def _unknown(key: str, names: Collection[str]) -> str:
+    # What nearly is a known key is a slip, and no secret in the wrong place.
     slip = difflib.get_close_matches(key[:80], names, n=1, cutoff=0.9)
     if _SECRET.search(key) and not slip:
         return _never_inline(names)
@@ -591,6 +598,7 @@ def per_gpu_hour(price: Price) -> Decimal:
     Raises ValueError where hardware cannot be written off so.
     """
     if price.owned is None:
+        # That a price has no amount is noted elsewhere; 0 lets the other checks run.
         return Decimal(price.per_gpu_hour or "0")
     return amortised(
         Decimal(price.owned.price),

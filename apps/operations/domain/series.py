@@ -19,6 +19,7 @@ class Series:
 
 
 _CLUSTER = ("cluster",)
+# The names are a contract with rules and dashboards, first of all those of `alert_rules`.
 HEALTH = (
     Series(
         "gpuportal_cluster_last_complete_hour_timestamp_seconds",

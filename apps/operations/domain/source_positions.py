@@ -62,7 +62,7 @@ class Problems:
         self._above: set[Path] = set()
 
     def add(self, path: Path, text: str) -> None:
-        """Note that the value at `path` is wrong; a missing one is told at what should hold it."""
+        """Note that the value at `path` is wrong; a missing one has the line of its holder."""
         self._paths.add(path)
         self._above.update(path[:steps] for steps in range(len(path) + 1))
         self.found.append(Problem(line_of(self.root, path), shown_path(path), text))

@@ -87,6 +87,7 @@ def _shown_value(value: object) -> str:
         case tuple() | list():
             return "[" + ", ".join(_shown_value(item) for item in value) + "]"
         case str():
+            # Without the quotes that an error has.
             return shown(value)[1:-1]
         case float():
             return repr(value).removesuffix(".0")
@@ -114,6 +115,7 @@ def positions(names: Sequence[str], held: Mapping[str, int]) -> dict[str, int]:
     for run, end in _runs(names, fixed):
         low = max(low, 0) if end is None else low
         high = low + SPACING * (len(run) + 1) if end is None else fixed[end]
+        # Fewer whole numbers lie in between than there are names.
         if high - low <= len(run) or high > HIGHEST_POSITION:
             return _numbered_anew(names)
         gap = high - low
@@ -276,6 +278,7 @@ def plan_dated(
     for wish in wishes:
         asked.setdefault(kind.key(wish.record), []).append(wish)
     plan: TimelinePlan[DatedRecord] = TimelinePlan()
+    # In the catalog's order first, then what it names no more.
     for key in [*asked, *(key for key in rows if key not in asked)]:
         _Timeline(kind, sorted(rows.get(key, ()), key=_start), now).plan(
             asked.get(key, ()), plan, opening
@@ -300,6 +303,7 @@ class _Timeline(Generic[DatedRecord]):
         target = self._target([self._begun(wish.record, opening) for wish in wishes])
         placed = [_with(record, pk=self._pk_at(_start(record))) for record in target]
         dropped = self._move(placed)
+        # Without a wish rows are only closed, which rewrites nothing.
         reason = self._refusal(placed, dropped) if wishes else None
         if reason is not None:
             plan.refused.append((wishes[0].path, reason))
@@ -317,14 +321,15 @@ class _Timeline(Generic[DatedRecord]):
         if wish.valid_from is not None:
             return wish
         in_force = next((r for r in self.held if _holds(r, self.now)), None)
+        # So that the same text, which names no day, changes nothing when it is loaded again.
         if in_force is not None and self._same(in_force, wish):
             return _with(wish, valid_from=in_force.valid_from)
         return _with(wish, valid_from=opening)
 
     def _target(self, begun: list[DatedRecord]) -> list[DatedRecord]:
-        """Return the rows that shall be: history up to the first wish, then the wishes.
+        """Return the rows as they are to be: history up to the first wish, then the wishes.
 
-        A plan that is not wished any more is left out, and what it would have ended goes on.
+        A plan that is no longer wished is left out, and the row that it would have ended goes on.
         """
         begun = sorted(begun, key=_start)
         first = _start(begun[0]) if begun else self.now
@@ -406,6 +411,7 @@ class _Timeline(Generic[DatedRecord]):
         elif after.valid_to is None:
             columns = (ColumnChange("valid_to", before.valid_to, None),)
             plan.changes.append(self._change(RowAction.CHANGED, after, columns, None))
+        # Where another row follows at once, that one tells of the change.
         elif not (later and later[0].valid_from == after.valid_to):
             plan.changes.append(self._change(RowAction.CLOSED, after, (), after.valid_to))
 

@@ -62,6 +62,7 @@ def move_database(file: Path, tell: Tell) -> int:
                 moved += rows
             _set_sequences(source, target)
     with target.cursor() as cursor:
+        # Without statistics the first queries would be planned as for empty tables.
         cursor.execute("ANALYZE")
     return moved
 

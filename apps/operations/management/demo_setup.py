@@ -81,6 +81,7 @@ class DemoDirectory:
     def _note(self) -> Path:
         if self.own_url is None:
             return self.database.with_suffix(".json")
+        # Hosts and paths of a URL have signs that no name of a file takes.
         digest = hashlib.sha256(self.own_url.encode()).hexdigest()[:12]
         return self.folder / f"database-{digest}.json"
 
@@ -88,6 +89,7 @@ class DemoDirectory:
     def locked(self) -> Iterator[None]:
         """Hold the place for one demo at a time. Raises PlaceTaken."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        # Not "w", which would erase the number of the process that holds it.
         with (self.folder / "lock").open("a+", encoding="ascii") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -501,6 +503,7 @@ def read_what_is_over(now: datetime) -> int:
     rows, _ = alert_page(
         visibility=EVERYTHING, filters=AlertFilters([AlertKind.REQUEST]), page_size=500
     )
+    # The newest last, so that it is the one that stays.
     latest = {row.subject: row.id for row in reversed(rows)}
     over = [latest[subject] for subject in sorted(latest.keys() - goes_on)]
     for alert in filter(None, (alert_of(pk, visibility=EVERYTHING) for pk in over)):

@@ -18,6 +18,7 @@ def write_whole(text: str, name: str, out: OutputWrapper) -> bool:
     part = path.with_name(f"{path.name}.part")
     try:
         part.write_text(text, encoding="utf-8")
+        # In one folder, where a rename takes the place of the old file at once.
         part.replace(path)
     except OSError as error:
         raise CommandError(f"{path} cannot be written: {error.strerror}") from error

@@ -237,6 +237,7 @@ def _pending(part: _Parts, keys: Iterable[tuple[str, ...]], found: Found, now: d
     )
     if not known:
         return
+    # Pending work may be known of fewer clusters than usage is.
     _note_through(found, _Parts(part.window, known), "pending")
     for of, groups in (("tier", _TIER), ("team", _TEAM)):
         rows = pending.pending_history(
@@ -246,6 +247,7 @@ def _pending(part: _Parts, keys: Iterable[tuple[str, ...]], found: Found, now: d
             by=tuple(PendingGrouping(name) for name in groups),
             filters=PendingFilters(cluster=known),
         )
+        # Keys of tiers and of teams come together: their length tells them apart.
         gpus = {key: 0.0 for key in keys if len(key) == len(groups) and key[0] in known}
         for row in rows:
             gpus[tuple(row.groups[name] for name in groups)] = row.sums.waited / NANO
@@ -286,6 +288,7 @@ def _fairness(found: Found, now: datetime) -> None:
     window = Window(hour, hour + _HOUR)
     found[FAIRNESS_THROUGH.name].append(((), window.end.timestamp()))
     for tier in fairness.fairness_rows(window, now=now, visibility=EVERYTHING):
+        # Without a known hour 0 would claim that nothing was unmet.
         if not tier.hours.known:
             continue
         for team in tier.teams:
@@ -315,6 +318,7 @@ def quota_figures(now: datetime) -> Readings:
         of = (budget.team, budget.period, budget.unit)
         if budget.burn_rate is not None:
             found["gpuportal_team_budget_burn_rate"].append((of, budget.burn_rate))
+            # There is a rate only of a budget above 0.
             used = float(budget.used) / float(budget.allowance)
             found["gpuportal_team_budget_used_ratio"].append((of, used))
     return found

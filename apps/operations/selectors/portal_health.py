@@ -94,6 +94,7 @@ def _ends(found: dict[str, Any], of: str) -> Samples:
 
 
 def _watches() -> Readings:
+    # Without an API there is nothing to watch, and no lag.
     followed = Cluster.objects.filter(active=True, kubernetes__isnull=False).order_by("name")
     until = followed.annotate(until=Max("watchcoverage__end")).values_list("name", "until")
     issues = dict(WatchIssue.objects.order_by().values_list("cluster__name").annotate(Count("pk")))

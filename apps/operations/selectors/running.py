@@ -112,6 +112,7 @@ _NO_HOURS: dict[str, Any] = {
 }
 
 
+# Withheld hours were collected too, and their facts are not believed.
 _NO_FACTS = Q(state=CollectionState.FAILED.value) | Q(withheld=True)
 
 
@@ -140,6 +141,7 @@ def _newest_errors(clusters: list[int]) -> dict[int, str]:
     failed = CollectionWindow.objects.filter(_NO_FACTS, cluster_id__in=clusters).exclude(error="")
     newest = failed.order_by().values("cluster_id").annotate(hour=Max("hour"))
     hours = {row["cluster_id"]: row["hour"] for row in newest}
+    # Where no hour failed this matches nothing; an empty Q would match every row.
     wanted = Q(pk__in=[])
     for pk, hour in hours.items():
         wanted |= Q(cluster_id=pk, hour=hour)
@@ -172,15 +174,16 @@ class FindingRow:
 def open_findings(*, visibility: Visibility, clusters: Collection[str] = ()) -> list[FindingRow]:
     """Return the open findings of the last examination, the worst first. Two queries.
 
-    `clusters` narrows to these and to the portal itself. Who may not see how the portal runs gets
-    what names neither servers nor namespaces, pods and nodes. Others read first whether the
-    examination, and all else that beat starts, stands still.
+    `clusters` narrows to these and to the portal itself. Readers who may not see how the portal
+    runs get only what names no server, namespace, pod or node. For the others a standstill of beat,
+    which stops the doctor too, comes first.
     """
     found = [
         _finding(row, visibility)
         for row in _open_rows()
         if row.cluster is None
         or (row.cluster.active and row.cluster.name in (clusters or (row.cluster.name,)))
+        # A kind of an older version may be gone from the catalogue.
         if row.code in KINDS and (visibility.operations or KINDS[row.code].public)
     ]
     found.sort(key=_worst_first)
@@ -259,6 +262,7 @@ def verdicts(*, clusters: Collection[str] = ()) -> list[DoctorVerdict]:
     counts = _finding_counts({name for name, _, _ in checks}, set(tiers))
     times = [at for _, at, _ in checks]
     known = [at for at in times if at is not None]
+    # A cluster that was never checked may hold anything, so the tier was not checked either.
     oldest = min(known) if known and len(known) == len(times) else None
     return [
         *(_verdict("cluster", name, at, counts, unread) for name, at, unread in checks),
@@ -280,7 +284,8 @@ def _finding_counts(clusters: Collection[str], tiers: Collection[str]) -> Counts
     of_nodes = node_tiers(nodes) if nodes else {}
     counts: dict[tuple[str, str], dict[str, int]] = {}
     for cluster, subject, severity, places in rows:
-        named = {word for word in subject.split() if word in tiers}
+        # Whole words of the subject; names of tiers may have blanks of their own.
+        named = {name for name in tiers if f" {name} " in f" {subject} "}
         for place in places or ():
             named.update(of_nodes.get((cluster, place), ()))
         for scope in (("cluster", cluster), *(("tier", name) for name in named)):
@@ -359,6 +364,7 @@ def computing(
     counts = hour_counts_query(window, figures, clusters=clusters, now=now)
     names = ("asked", "waiting", "collected", "tried", *(one.name for one in _by_hour(figures)))
     state = dict(zip(names, counts.read()[0], strict=True))
+    # Where no hour was tried of late nothing is under way: "still computing" would never end.
     runs = state["tried"] is not None and state["tried"] >= now - _RECENT
     found: list[Computing] = []
     if runs and state["waiting"]:
@@ -448,15 +454,16 @@ def present_workers(now: datetime) -> dict[str, int]:
     """Return by queue how many workers take from it, by their heartbeat; 0 too. One query."""
     names = ProcessLease.objects.filter(name__startswith=WORKER, lease_until__gt=now)
     counts = Counter(name.split(":")[1] for name in names.values_list("name", flat=True))
+    # With 0 for queues of the settings, so that a missing worker shows.
     return {queue: counts[queue] for queue in sorted({*settings.QUEUES, *counts})}
 
 
 @read_once
 def overdue_heartbeat() -> Finding | None:
-    """Return that nothing beat sends is carried out, since the last heartbeat; None where it is.
+    """Return a finding where nothing that beat sends is carried out; else None.
 
-    None too before the first heartbeat: of a portal that beat never served nothing is known. By the
-    database's clock, which no process's clock changes. One query.
+    None too before the first heartbeat: beat may not be set up yet. Times are of the database's
+    clock, on which all processes agree. One query.
     """
     lives = ProcessLease.objects.filter(name=BEAT_LEASE, lease_until__gt=Now())
     found = Heartbeat.objects.annotate(clock=Now(), beats=Exists(lives))

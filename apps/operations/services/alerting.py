@@ -112,6 +112,7 @@ def gather_audit(now: datetime, zone: ZoneInfo) -> int:
 
 def gather_budgets(now: datetime, zone: ZoneInfo) -> int:
     """Say what was noted about budgets since the day before yesterday."""
+    # Half-open: what was noted at this very moment belongs to it too.
     window = Window(now - _BUDGETS_BACK, now + timedelta(seconds=1))
     ids = {name: pk for pk, name in team_names().items()}
     rows = budget_alerts(window, visibility=EVERYTHING)
@@ -121,6 +122,7 @@ def gather_budgets(now: datetime, zone: ZoneInfo) -> int:
 def _budget_alert(row: BudgetAlertRow, team_id: int, zone: ZoneInfo) -> NewAlert:
     in_hours = row.unit == _GPU_HOURS
     unit = "GPU-hours" if in_hours else row.unit
+    # The end itself is the first moment of the next period, on another day.
     last = day_words(row.period_end - _MOMENT, zone, now=row.at)
     spent = (
         f"{row.used:,.0f} of {row.allowance:,.0f} {unit}"
@@ -185,7 +187,7 @@ def _gap(
 def gather_idle(now: datetime, zone: ZoneInfo) -> int:
     """Hold the hours without work of every workload that holds GPUs against the levels.
 
-    One that was answered for is as one that works, until its answer is over.
+    A workload with an answer counts as active until its answer ends.
     """
     known = idle_workloads(now)
     found = known.workloads
@@ -246,6 +248,7 @@ def _pending_rows(now: datetime, least: float) -> Iterator[PendingRow]:
     while True:
         page = pending_now(now, visibility=EVERYTHING, page=PendingPage(cursor, 500))
         for row in page.rows:
+            # Pages begin with the longest pending, so that none after it is due.
             if row.wait_seconds < least:
                 return
             if row.counts in _ALERTED_COUNTS:
@@ -415,9 +418,9 @@ def _request_id(row: AuditRow) -> int:
 
 
 def _request_change(row: AuditRow, request: ChangeRequest) -> str:
-    """Return from what to what a step goes; a change that is taken back goes the other way.
+    """Return the amounts of a step, from → to; a revert goes the other way.
 
-    Of what only speaks of a change that stands, the note has the amounts.
+    Empty for steps that only tell about an applied change: their note has the amounts.
     """
     if row.action in _OF_APPLIED_CHANGES:
         return ""
@@ -499,6 +502,7 @@ def gather_alerts(*, now: datetime, sources: Mapping[str, AlertSource] = SOURCES
         except Exception:
             logger.exception("alerts: %s could not be gathered", name)
             failed.append(name)
+    # Even where a source failed: what the others said is noted by now.
     note_history(now=now)
     if failed:
         raise NotGathered(f"These were not gathered: {', '.join(failed)}.")

@@ -26,6 +26,7 @@ def examine(observed_clusters: Sequence[ClusterObservations]) -> list[Finding]:
     matched = [catalog.matched_tiers(observed) for observed in observed_clusters]
     found: list[Finding] = []
     for number, observed in enumerate(observed_clusters):
+        # A tier may be for another cluster: its nodes there match it.
         others = observed.tiers_elsewhere.union(*matched[:number], *matched[number + 1 :])
         whole = replace(observed, tiers_elsewhere=others)
         found += [finding for check in CHECKS for finding in check(whole)]

@@ -77,6 +77,7 @@ def _sharing(observed: ClusterObservations, found: list[Offer]) -> Iterator[Find
     said = {rule.tier: rule.sharing for rule in observed.rules}
     other: dict[tuple[str, GpuSharing], list[Offer]] = defaultdict(list)
     for offer in found:
+        # How node capacity is shared says nothing of a tier of claims.
         if offer.tier in said and said[offer.tier] not in {offer.sharing, GpuSharing.DRA}:
             other[offer.tier, offer.sharing].append(offer)
     for (tier, really), some_offers in sorted(other.items()):

@@ -44,6 +44,7 @@ def check_writer(observed: ClusterObservations, writer: WriterRights) -> Iterato
 
 def of_writer(code: str, subject: str) -> bool:
     """Say whether a finding is about the account that changes quotas."""
+    # Rights and credentials are found of readers too: there the subject tells.
     return code.startswith("writer-") or subject == WRITER or subject.startswith(f"{WRITER}: ")
 
 
@@ -150,6 +151,7 @@ def _watch(observed: ClusterObservations, api: ApiObservations) -> Iterator[Find
 
 def _rights(observed: ClusterObservations, api: ApiObservations) -> Iterator[Finding]:
     """Yield one finding for what must be read, one for owners, one for DRA where it is used."""
+    # One finding for each consequence, as each has a manifest of its own.
     dra = [right for right in api.denied if right.group == DRA_GROUP]
     needed = [r for r in api.denied if (r.group, r.resource) in LEDGER]
     owners = [right for right in api.denied if right not in dra and right not in needed]
@@ -215,6 +217,7 @@ def _unusable(observed: ClusterObservations, writer: WriterRights) -> Iterator[F
 
 def _unlimited(observed: ClusterObservations, writer: WriterRights) -> Iterator[Finding]:
     """Yield that nothing holds the writer to GPU keys; silent where that was not checked."""
+    # None was not checked, which says nothing of a policy.
     if writer.limited is not False:
         return
     policy = "deploy/kustomize/components/quota-writer/admission-policy.yaml"
@@ -239,6 +242,7 @@ def _too_many(
         return
     uses = "get and patch limits" if account == WRITER else "read"
     role = "quota-writer" if account == WRITER else "reader"
+    # Right by right it would not be seen that it is all of them.
     may = "do everything" if ANYTHING in excess else _words(list(excess))
     yield observed.finding(
         "rights-too-many",
@@ -277,5 +281,6 @@ def _grant(rights: list[Right], manifest: str = "deploy/rbac-reader.yaml") -> st
 
 
 def _sentence(text: str) -> str:
+    # Errors of clients come with a full stop and without one.
     text = text.strip().rstrip(".")
     return f"{text[:1].upper()}{text[1:]}."

@@ -20,6 +20,7 @@ def check_attribution(observed: ClusterObservations) -> Iterator[Finding]:
     running = [tenant for tenant in observed.past.tenants if tenant.running]
     named = {card.node for card in observed.metrics.cards if card.named}
     if running and observed.metrics.cards and not named:
+        # Without a single name the finer causes below could not be told apart.
         yield _no_labels(observed, running)
         return
     yield from _unmapped(observed, running, named)
@@ -79,6 +80,7 @@ def _virtual_gpus(
     With more pods than GPUs on a node at least one GPU has two of them. Where no GPU has more
     samples than one row gives, the exporter names one pod at a time.
     """
+    # Too few samples show no interval: then that of the catalog counts.
     interval = observed.metrics.interval_seconds or observed.catalog_interval_seconds
     usual = _SLOT_SECONDS / interval
     shared: dict[str, Offer] = {o.node: o for o in offers(observed) if o.shared}
@@ -170,6 +172,7 @@ def check_exporters(observed: ClusterObservations) -> Iterator[Finding]:
 
 
 def _nothing(observed: ClusterObservations) -> Iterator[Finding]:
+    # A cluster without GPUs has no GPU metrics, and misses none.
     nodes = {node.node for node in observed.nodes if node.capacity or node.devices}
     if not nodes:
         return
@@ -234,6 +237,7 @@ def _only_coarse(observed: ClusterObservations, model: str) -> bool:
         for name, metrics in job.activity_metrics
         if same_model(name, model)
     ]
+    # `all` of nothing is true, and without a profile nothing is known.
     return bool(used) and all(
         metric == "DCGM_FI_DEV_GPU_UTIL" for metrics in used for metric in metrics
     )
@@ -241,6 +245,7 @@ def _only_coarse(observed: ClusterObservations, model: str) -> bool:
 
 def _forms(observed: ClusterObservations) -> Iterator[Finding]:
     jobs = observed.metrics.profile.jobs
+    # A job that names no workload does not name it in another way.
     forms = {job.workload_labels for job in jobs} - {WorkloadLabels.NONE}
     if len(forms) > 1:
         told = "; ".join(
@@ -280,6 +285,7 @@ def _forms(observed: ClusterObservations) -> Iterator[Finding]:
 
 
 def _counters(observed: ClusterObservations) -> Iterator[Finding]:
+    # The newest slot may be quiet just now: the hours of the last day tell as well.
     stuck = observed.metrics.remarks.get("stuck_counter") or observed.past.hours.remarks.get(
         "stuck_counter"
     )
@@ -348,6 +354,7 @@ def check_kube_state(observed: ClusterObservations) -> Iterator[Finding]:
         if observed.api is not None
         else "Without the Kubernetes API nothing else tells which pods and nodes there are."
     )
+    # None was not looked at.
     if observed.metrics.kube_state is False:
         yield observed.finding(
             "kube-state-missing",

@@ -164,6 +164,7 @@ def _surplus(observed: ClusterObservations, resource: str) -> float | None:
         for tenant in observed.past.tenants
         if tenant.resource == resource and tenant.units > 1
     )
+    # 0 would read as no loss, where only nobody holds any at this moment.
     return 24.0 * over or None
 
 
@@ -171,6 +172,7 @@ def _gangs(observed: ClusterObservations, shared: list[Offer]) -> Iterator[Findi
     tiers = _shared_tiers(shared)
     groups = [g for g in observed.past.groups if g.tier in tiers and g.kind in GANGS]
     pods = sum(group.pods for group in groups)
+    # A gang of one waits for nobody.
     if pods < 2:
         return
     kinds = ", ".join(sorted({group.kind for group in groups}))
@@ -212,6 +214,7 @@ def _pressure(observed: ClusterObservations, shared: list[Offer]) -> Iterator[Fi
             "does not divide memory: the next allocation fails in any of them.",
             "# config of the device plug-in: fewer replicas, or MPS, which limits memory\n"
             f"sharing:\n  timeSlicing:\n    resources:\n      - name: nvidia.com/gpu\n"
+            # A single replica would share nothing.
             f"        replicas: {max(2, int(most) // 2)}",
             pods=sum(held[node] for node in nodes),
             places=some(nodes),
@@ -244,6 +247,7 @@ def _outside(observed: ClusterObservations) -> Iterator[Finding]:
     for offer in offers(observed):
         if offer.sharing is GpuSharing.MIG and offer.tier == UNMATCHED:
             profile = mig_profile(offer.resource, offer.labels)
+            # A layout that failed has a finding of its own.
             if profile != "INVALID":
                 loose[profile, offer.model, offer.resource].append(offer)
     for (profile, model, resource), some_offers in sorted(loose.items()):
@@ -288,6 +292,7 @@ def _configuration(observed: ClusterObservations) -> Iterator[Finding]:
         labels = observed.labels_of(node)
         state = labels.get(STATE, "")
         product = labels.get("nvidia.com/gpu.product", "")
+        # Either of two labels tells: the state of the MIG manager, or the name of the product.
         if state == "failed" or product.endswith(INVALID):
             failed.append(node)
         elif state in _UNDER_WAY:

@@ -19,6 +19,7 @@ def check_topology(observed: ClusterObservations) -> Iterator[Finding]:
 
 def without_policy(observed: ClusterObservations) -> set[str]:
     """Return the nodes with several GPUs that do not publish the policy of their kubelet."""
+    # Policies come by the API: without it none is missing.
     if observed.api is None:
         return set()
     return _with_several(observed) - observed.past.topology_policies.keys()
@@ -35,6 +36,7 @@ def _with_several(observed: ClusterObservations) -> set[str]:
 
 def _topology_manager(observed: ClusterObservations) -> Iterator[Finding]:
     several = _with_several(observed)
+    # A node that publishes no policy is not known to have none.
     off = {node for node in several if observed.past.topology_policies.get(node) == _OFF}
     if not off:
         return

@@ -200,6 +200,7 @@ def _interconnects(observed: ClusterObservations) -> Iterator[Finding]:
 def _teams(observed: ClusterObservations) -> Iterator[Finding]:
     for row in sorted(observed.past.teams):
         allowed = observed.allowed.get(row.tier)
+        # Without a list the tier is for all teams.
         if not allowed or row.team in allowed or row.allocated <= 0:
             continue
         yield observed.finding(

@@ -71,6 +71,7 @@ class Command(BaseCommand):
         parser.add_argument("--again", action="store_true", help="collect complete hours too")
 
     def handle(self, *_: Any, **options: Any) -> None:
+        # Each cluster once, however often it is named.
         plan = _plan(dict.fromkeys(options["cluster"]), options["days"], again=options["again"])
         if not plan:
             self.stdout.write("Nothing to do: all of these hours are complete.")
@@ -92,6 +93,7 @@ class Command(BaseCommand):
     def _collect(self, plan: Sequence[HourBatch], count: int, tell: Tell) -> list[HourOutcome]:
         try:
             with collecting(plan, count) if count > 1 else nullcontext(collect_here(plan)) as done:
+                # First what needs no hours: people look at it while the history comes.
                 self._report(derive_now(_now))
                 ended = collect_all(plan, done, tell, self._derive)
             self._report(derive_after_history(_now))
@@ -143,6 +145,7 @@ def _plan(clusters: Iterable[str], days: int, *, again: bool) -> list[HourBatch]
     for name in clusters:
         _check_cluster(name)
         plan = services.backfill_plan(name, days, now=_now(), again=again)
+        # Before anything is collected, so that pages show how much is still to come.
         services.note_backfill(name, plan)
         found += (HourBatch(name, window) for window in plan)
     return sorted(found, key=lambda one: one.window.start, reverse=True)

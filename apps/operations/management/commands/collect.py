@@ -75,6 +75,7 @@ def instant(option: str, text: str, zone: ZoneInfo) -> datetime:
 
 def _date_or_time(option: str, text: str) -> date | datetime:
     try:
+        # First, for `datetime` would read a date as midnight without an offset.
         return date.fromisoformat(text)
     except ValueError:
         pass

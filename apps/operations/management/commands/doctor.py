@@ -145,6 +145,7 @@ class Command(BaseCommand):
                 width=min(get_terminal_size().columns, _WIDEST),
                 force_terminal=self.stdout.isatty(),
                 highlight=False,
+                # Texts of findings have brackets, which would be read as markup.
                 markup=False,
                 emoji=False,
             ),

@@ -63,9 +63,11 @@ class Command(BaseCommand):
         follower = CatalogFollower(Path(filename), load)
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
+            # Noted and not raised: a load that has begun is finished.
             signal.signal(number, lambda *_: stop.set())
         while True:
             follower.check()
+            # No request ends here, after which Django would drop a connection that went bad.
             close_old_connections()
             if stop.wait(_POLL_SECONDS):
                 return
@@ -136,6 +138,7 @@ def _text_of(filename: str) -> str:
     except OSError as error:
         raise CommandError(f"{filename} cannot be read: {error.strerror}") from error
     try:
+        # Some editors write a mark before the first line, which is no part of the catalog.
         return octets.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = octets.count(b"\n", 0, error.start) + 1
@@ -148,6 +151,7 @@ def _table(difference: CatalogDifference) -> Table:
         table.add_row(
             change.action,
             change.what,
+            # As plain text: brackets in a name would be read as markup.
             Text(change.name),
             change.at.isoformat() if change.at else "now",
             Text("\n".join(str(column) for column in change.columns)),

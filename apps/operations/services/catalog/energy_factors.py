@@ -30,6 +30,7 @@ def read_carbon_files(catalog: Catalog, filename: str, problems: Problems) -> Ca
         path = ("clusters", index, "energy", "carbon_file")
         place = Path(filename).parent / cluster.energy.carbon_file
         try:
+            # Asked before it is read: a wrong path may lead to anything.
             if place.stat().st_size > MOST_BYTES:
                 problems.add(path, f"is more than {MOST_BYTES // 10**6} MB")
                 continue

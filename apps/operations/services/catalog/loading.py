@@ -157,6 +157,7 @@ def desired_entitlements(catalog: Catalog) -> Iterator[DesiredRow[EntitlementRec
                 team=team.name,
                 tier=tier,
                 gpus=gpus,
+                # A weight that is not given is the entitlement itself.
                 weight=team.weights.get(tier, gpus),
                 valid_from=since(team.valid_from),
             )
@@ -221,7 +222,7 @@ def desired_report(catalog: Catalog) -> list[ReportRecord]:
 def _given(
     connection: Prometheus | Account | OAuth2 | SigV4 | Slurm,
 ) -> dict[str, object]:
-    """Return the keys of a connection that say something; so too of an account inside of it."""
+    """Return the keys of a connection that have a value, also within an account in it."""
     # Defaults are left out, so that two catalogs that mean the same are stored the same.
     values = msgspec.structs.asdict(connection)
     return {
@@ -388,6 +389,7 @@ class Plans:
         clusters.write_report(self.report.saved)
 
     def _all(self) -> list[TimelinePlan[Any]]:
+        # The fields in their order, which is that of the catalog's sections.
         return [getattr(self, name) for name in self.__slots__]
 
 
@@ -501,7 +503,9 @@ def load_catalog(
     if not undo_approved:
         _note_undone(catalog, approved, problems)
     if dry_run:
+        # Without the lock, as nothing is stored; the load itself checks again.
         return _checked(catalog, problems, filename, loaded(), now, files).difference()
+    # Only these: what is approved from here on is in no file yet.
     known = [row.pk for row in approved]
     return _stored(catalog, problems, filename, now, files=files, known=known)
 
@@ -533,6 +537,7 @@ def _stored(
     """Store a catalog; the file that it is from knows of the proposals `known` from then on."""
     try:
         with transaction.atomic():
+            # First, for the row of the built-in team is the lock.
             ensure_builtin()
             accounts.lock_catalog()
             plans = _checked(catalog, problems, filename, loaded(), now, files)
@@ -558,6 +563,7 @@ def _approved_since() -> list[CatalogProposal]:
 
 def _note_undone(catalog: Catalog, approved: Sequence[CatalogProposal], problems: Problems) -> None:
     """Note where the catalog says something else than what was approved since the last load."""
+    # In order of decision: of two on one target the later counts.
     latest = {
         ProposalTarget(ProposalKind(row.kind), row.team.name, row.subject): row for row in approved
     }
@@ -581,6 +587,7 @@ def _checked(
     now: datetime,
     files: CarbonFiles | None = None,
 ) -> Plans:
+    # Planned also where problems are known, so that one run names the refusals as well.
     plans = plan_catalog(catalog, held, now=now, files=files)
     for path, reason in (*plans.refused(), *_other_zone(catalog, held)):
         problems.add(path, reason)
@@ -593,6 +600,7 @@ def _other_zone(catalog: Catalog, held: Loaded) -> list[tuple[Path, str]]:
     """Refuse a time zone that would cut days otherwise than those that are summed already."""
     zones = {record.time_zone for record in held.report}
     asked = catalog.report.time_zone
+    # Without facts no day was cut yet.
     if not zones or asked in zones or not data_ready():
         return []
     (zone,) = zones

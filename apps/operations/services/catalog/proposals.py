@@ -62,6 +62,7 @@ def _previewed(
     catalog = catalog_of(held, now=now)
     changed = with_value(catalog, target, value)
     try:
+        # By way of the text, which is what an approval loads, with all checks of a file.
         difference = plan_changed(catalog_text(changed, now=now), held, now=now)
     except CatalogError as error:
         raise ProposalRefused(_reasons(error)) from error
@@ -174,6 +175,8 @@ def approve_proposal(
         _check_unchanged(ProposedChange(target, row.before, row.after), catalog)
         changed = with_value(catalog, target, row.after)
         try:
+            # A savepoint of this transaction: catalog and decision are stored together or not at
+            # all.
             load_changed(catalog_text(changed, now=now), now=now)
         except CatalogError as error:
             raise ProposalRefused(_reasons(error)) from error

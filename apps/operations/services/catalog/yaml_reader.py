@@ -163,6 +163,7 @@ class _Builder:
         node = self._anchors[event.anchor]
         if node is None:
             raise _Unreadable(_line(event), f"the alias *{event.anchor} stands in its own anchor")
+        # With a line of its own, so that an error names where the alias stands.
         return SourceNode(node.value, _line(event), node.size)
 
     def _sequence(self, start: Event, path: Path, depth: int) -> SourceNode:

@@ -114,6 +114,7 @@ def run_doctor(
         deadline_seconds=deadline_seconds,
     )
     allowed = allowed_teams(now)
+    # Clusters examined together know each other's tiers; of one alone the database tells.
     elsewhere = frozenset() if cluster is None else tiers_of_others(cluster, now)
     observed_clusters = [
         replace(_observations(one, of, rules, now), allowed=allowed, tiers_elsewhere=elsewhere)
@@ -123,6 +124,7 @@ def run_doctor(
     if cluster is None and not there:
         found = worst_first([*found, _nothing_loaded()])
     if cluster is None:
+        # What is of no cluster is judged only when all of them are examined.
         of_portal = (*_audit(), *overdue_work(now), *_silent(now), *replica_findings(now))
         found = worst_first([*found, *of_portal])
     _store(clusters, observed_clusters, found, now, logs=logs, everything=cluster is None)
@@ -276,6 +278,7 @@ def _judges(observed: ClusterObservations) -> Judge:
     def gone(code: str, subject: str) -> bool:
         if "writer" in elsewhere and of_writer(code, subject):
             return False
+        # Not told by a process that does not have the account: others judge these.
         if "reader" in elsewhere and code in {"rights-too-many", "credentials-ending"}:
             return False
         return observed.measured or code.startswith(_WITHOUT_METRICS)

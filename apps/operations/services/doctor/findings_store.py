@@ -75,6 +75,7 @@ def _keep(
         cluster=cluster,
         code=finding.code,
         subject=finding.subject,
+        # A source's clock may be ahead, and the table takes no row that ends before it begins.
         first_seen=min(finding.since or now, now),
     )
     row.severity = finding.severity.value

@@ -128,6 +128,7 @@ def _ungrouped_gangs(cluster: Cluster, now: datetime) -> list[GangGroup]:
     rows = Pod.objects.filter(
         *(Q(cluster=cluster), Q(created_at__gte=since), Q(gang="", queue="")),
         workload__kind__in=GANG_KINDS,
+        # Only pods that the watch saw have one; of others no group is known.
         priority__isnull=False,
     )
     names = ("workload__namespace__name", "workload__kind", "workload__name")
@@ -196,6 +197,7 @@ def _nodes(cluster: Cluster, now: datetime) -> list[NodeInterval]:
 def _tenants(cluster: Cluster) -> list[NodeTenant]:
     rows = (
         Pod.objects.filter(cluster=cluster, bound_at__isnull=False, ended_at__isnull=True)
+        # Rows of claims hold what their pods hold: together they would count twice.
         .exclude(workload__kind=_CLAIM)
         .order_by("pk")
     )
@@ -209,6 +211,7 @@ def _tenants(cluster: Cluster) -> list[NodeTenant]:
             tier=tier or UNMATCHED,
             kind=kind,
             workload=workload,
+            # A last span without an end: its containers run now.
             running=bool(runs) and runs[-1][1] is None,
         )
         for namespace, pod, node, resource, units, tier, kind, workload, runs in rows.values_list(
@@ -274,6 +277,7 @@ def _node_days(cluster: Cluster, now: datetime) -> list[NodeDay]:
     found = rows.values_list("node__name", "tier__name", *columns, "peak")
     return [
         NodeDay(node, tier, held / NANO, still / NANO, unmeasured / NANO, free / NANO, peak)
+        # By names alone: a peak may be None, which compares with nothing.
         for node, tier, held, still, unmeasured, free, peak in sorted(found, key=lambda r: r[:2])
     ]
 
@@ -335,6 +339,7 @@ def _hours(cluster: Cluster, now: datetime) -> CollectedHours:
         states[state] += 1
         remarks.update(noticed)
         if withheld or state == CollectionState.FAILED.value:
+            # Rows come newest first, so that the first error is the newest.
             error = error or said
     newest = rows.filter(HAS_FACTS).aggregate(newest=Max("hour"))["newest"]
     hour = timedelta(hours=1)

@@ -46,6 +46,7 @@ def _of_answer(cluster: str, answer: LedgerAnswer) -> Iterator[Finding]:
             "Correct these lines or leave them out: their jobs are not counted.",
         )
     known = {interval.node for interval in answer.nodes}
+    # A job without a node holds nothing yet.
     jobs = [pod for pod in answer.pods if pod.node and pod.node not in known]
     if jobs:
         nodes = sorted({pod.node for pod in jobs})
@@ -54,8 +55,8 @@ def _of_answer(cluster: str, answer: LedgerAnswer) -> Iterator[Finding]:
             cluster,
             "",
             f"Jobs hold GPUs on {counted(len(nodes), 'node')} that the catalog does not name "
-            f"({some(nodes)}): what they hold is in no capacity.",
+            f"({', '.join(some(nodes))}): what they hold is in no capacity.",
             "Name the nodes, with their GPUs, in slurm.nodes of the catalog, and load it.",
             pods=len(jobs),
-            places=tuple(nodes),
+            places=some(nodes),
         )

@@ -14,13 +14,14 @@ _VARIABLE = "GPUPORTAL_DATABASE_READ_URL"
 def replica_findings(now: datetime) -> Iterator[Finding]:
     """Yield what is wrong with the replica; nothing where none is named. Two queries.
 
-    The database of another portal shows itself by its heartbeat as well.
+    A replica of another portal's database is found by its heartbeat too.
     """
     if not has_replica():
         return
     try:
         behind = seconds_behind()
     except Error as error:
+        # A broken connection would fail whatever this thread asks later.
         connections[REPLICA].close()
         yield Finding(
             "replica-unavailable",

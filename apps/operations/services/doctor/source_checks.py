@@ -46,11 +46,10 @@ from apps.operations.domain.observations import (
 from apps.operations.ports import ReviewsAccess, ShowsCredentials, TakesQuestions
 
 DEADLINE_SECONDS = 45.0
-# Right or not, no such object is there: what is told is whether one may look for it.
+# No object has this name: the answer tells only whether the account may look for it.
 _ABSENT = "gpuportal-doctor"
 _UNKNOWN_ACCOUNTS = ("HTTP 401", "system:anonymous")
-"""What stands in a refusal where the account is not known, or none was shown: no right is missing.
-"""
+"""Texts of refusals of an account that is not known or not shown: there no right is missing."""
 _MUST_BE_REFUSED = b'{"metadata": {"annotations": {"gpuportal/doctor": "must be refused"}}}'
 _POLICY = "ValidatingAdmissionPolicy"
 QUEUES = "clusterqueues/"
@@ -111,7 +110,7 @@ def check_sources(
     now: datetime,
     deadline_seconds: float = DEADLINE_SECONDS,
 ) -> list[SourceAnswers]:
-    """Look at clusters at the same time, each with its tier rules; one Seen for each, in order.
+    """Look at clusters at the same time, each with its tier rules; return answers in their order.
 
     A source that has not answered by the deadline counts as unavailable: it must not hide what
     others show.

@@ -47,6 +47,7 @@ def examine_writers(
         )
     ]
     with transaction.atomic():
+        # All other findings of the cluster are the doctor's to judge.
         store_findings(found, dict.fromkeys(told, of_writer), now)
         note_policies({one: rights.limited is None for one, rights in told.items()})
     return len(found)

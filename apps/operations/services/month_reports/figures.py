@@ -83,6 +83,7 @@ def month_report(
     teams = _teams(team, visibility)
     reader = _MonthReader(month, zone, visibility, now)
     read, earlier = reader.read(month), reader.read(previous_month(month))
+    # A team that is asked for has its page even where it held nothing.
     names = teams if team else [name for name in teams if _is_there(name, read, earlier)]
     days = _days(window, zone, now, visibility, reader.sums)
     fresh = usage.freshness(window, filters=Filters(), visibility=visibility, now=now)
@@ -177,6 +178,7 @@ class _MonthReader:
         return _MonthRead(
             usage=ledger,
             carbon=carbon,
+            # Without any factor there is no Carbon that they could be missing from.
             without_factor_kwh=without if carbon.get(ALL) is not None else 0.0,
             fairness={row.tier: row for row in rows},
             tier_queue_times=self._waits[month],
@@ -184,6 +186,7 @@ class _MonthReader:
             charged=dict(bill.teams.get(currency, ())),
             priced=bool(bill.totals),
             accepted=_accepted(window, visibility),
+            # Of a month that has not begun nothing can be attained yet.
             objectives={} if future else _objectives(window, visibility, self._now),
             currency=currency,
             other_currencies=frozenset(set(bill.totals) - {currency}),
@@ -205,6 +208,7 @@ class _MonthReader:
             rows = [
                 UsageRow(None, {Grouping.TEAM: team} if groups else {}, amounts)
                 for team, amounts in ledger.items()
+                # The sum of all is asked without groups, teams are asked by team.
                 if (team == ALL) is not bool(groups)
             ]
             grams = costs.carbon_of(rows, query, visibility=self._visibility, zone=self._zone)
@@ -241,6 +245,7 @@ def _objectives(
 def _by_team(rows: Iterable[costs.CostRow], currency: str) -> _Costs:
     found: dict[str, dict[Cause, int]] = defaultdict(lambda: defaultdict(int))
     for row in rows:
+        # Amounts of other currencies are named in a note, never added.
         if row.currency == currency and row.cost is not None:
             found[row.groups[Grouping.TEAM]][row.cause] += row.cost
     return found
@@ -399,6 +404,7 @@ def _charged(team: str, read: _MonthRead) -> Decimal | None:
         return None
     if team:
         return money(read.charged.get(team, 0))
+    # What nobody held is the platform's, and has a figure of its own.
     return money(sum(cost for name, cost in read.charged.items() if name != costs.PLATFORM_NAME))
 
 
@@ -436,6 +442,7 @@ def _saved(team: str, read: _MonthRead) -> Decimal | None:
     # Two accepted changes of one subject measure the same cost.
     accepted = (row for row in read.accepted if not row.alternative)
     own = [row for row in accepted if not team or row.team == team]
+    # Also where nothing was accepted, as `all` of nothing is true.
     if all(row.verdict in {"", FollowUpOutcome.TOO_EARLY.value} for row in own):
         return None
     came = (
@@ -532,6 +539,7 @@ def _days(
     lost = [hour.astimezone(zone).date() for hour in {*fresh.missing, *fresh.failed}]
     hours, partial = {}, set()
     day = window.start.astimezone(zone).date()
+    # By starts of local days, which have 23 to 25 hours.
     while day_start(day, zone) < window.end:
         begin, end = day_start(day, zone), day_start(day + timedelta(days=1), zone)
         span = (min(end, until) - begin) / _HOUR
