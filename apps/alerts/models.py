@@ -25,6 +25,7 @@ class Channel(models.Model):
     team = models.ForeignKey(
         "accounts.Team", null=True, blank=True, on_delete=models.CASCADE, related_name="channels"
     )
+    # Of no length: encryption makes an address longer by some hundred characters.
     sealed = models.TextField()
     shown = models.CharField(max_length=254)
     kinds = models.JSONField(default=list)

@@ -81,8 +81,8 @@ def evaluate(
 ) -> int:
     """Hold values against levels and say which were reached; return how many alerts are new.
 
-    A subject that stood before and is not measured now has ended if `over` says so; else that is
-    not known. Two evaluations of one kind wait for each other. Whole or not at all.
+    A subject that stood before and has no value now has ended if `over` says so; else that is not
+    known. Two evaluations of one kind wait for each other. Whole or not at all.
     """
     kind = threshold.kind
     measured = [replace(one, said=_fitting(one.said)) for one in measured]

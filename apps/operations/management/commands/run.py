@@ -20,6 +20,8 @@ class Command(BaseCommand):
     help = "Run web, two workers, beat and watch; start again what dies."
 
     def handle(self, *_: Any, **__: Any) -> None:
+        # Unbuffered: a line shows when it is written, and so those of several processes in their
+        # order.
         environment = {**os.environ, "PATH": program_path(), "PYTHONUNBUFFERED": "1"}
         try:
             with Supervisor(settings.BASE_DIR, None, environment) as supervisor:

@@ -86,6 +86,7 @@ class Command(BaseCommand):
         stop = threading.Event()
         before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         for number in before:
+            # Noted and not raised: what is being written is finished first.
             signal.signal(number, lambda *_: stop.set())
         serve()
         share = ClusterShare(ProcessLeases(), one_only=name is not None)
@@ -96,6 +97,7 @@ class Command(BaseCommand):
         finally:
             stop.set()
             looks.join(_JOIN_SECONDS)
+            # Put back, for tests and other commands call this one within their own process.
             for number, handler in before.items():
                 signal.signal(number, handler)
         logger.info("watch has ended")

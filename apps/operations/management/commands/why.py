@@ -95,16 +95,13 @@ def _scheduler_message(row: PendingRow) -> list[str]:
 
 def _in_front(teams: Sequence[BlockingTeam]) -> Iterator[str]:
     for team in teams[:_MOST_TEAMS]:
-        yield f"{team.team}: {gpus(team.gpu_equivalents)} in {team.pods} pods{_used(team)}"
+        used = _share(team.utilization)
+        yield f"{team.team}: {gpus(team.gpu_equivalents)} in {team.pods} pods, {used}"
         for pod in team.listed[:_MOST_PODS]:
             used = _share(pod.utilization)
             yield f"  {pod.namespace}/{pod.pod}: {gpus(pod.gpu_equivalents)}, {used}"
     if len(teams) > _MOST_TEAMS:
         yield f"and {len(teams) - _MOST_TEAMS} teams more"
-
-
-def _used(team: BlockingTeam) -> str:
-    return f", {_share(team.utilization)}"
 
 
 def _share(utilization: float | None) -> str:
@@ -135,7 +132,11 @@ def _filled(text: str, indent: str = "") -> str:
     text = _printable(text)
     inner = indent + " " * (len(text) - len(text.lstrip()))
     lines = wrap(
-        " ".join(text.split()), WIDTH - len(inner), break_long_words=False, break_on_hyphens=False
+        # Words stay whole: names are copied from here.
+        " ".join(text.split()),
+        WIDTH - len(inner),
+        break_long_words=False,
+        break_on_hyphens=False,
     )
     return "\n".join(f"{inner}{line}" for line in lines)
 
