@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 GPU = "nvidia.com/gpu"
 GPU_SHARED = "nvidia.com/gpu.shared"
@@ -339,6 +340,19 @@ class Phase:
     sm_active: float
 
 
+class Crash(NamedTuple):
+    """A container's end at `at`, for a kubelet's `reason`, after which it was started again."""
+
+    at: int
+    reason: str = "Error"
+    back_off: int = BACK_OFF_SECONDS
+
+    @property
+    def restarted(self) -> int:
+        """When it runs again."""
+        return self.at + self.back_off
+
+
 @dataclass(frozen=True, slots=True)
 class Pod:
     """One pod. A time that has not come, or never comes, is FOREVER.
@@ -355,8 +369,8 @@ class Pod:
     does; one of which no scheduler says that it cannot be placed is not `unschedulable`.
     `attempts` are (time, what the scheduler said) while it waited, instead of `pending_message`
     alone; before its `admission` no scheduler looks at it. One that did not end as it should has
-    the `end_reason` that a kubelet or a scheduler gives; its container `crashed` and was
-    started again after the back-off.
+    the `end_reason` that a kubelet or a scheduler gives. `crashes` of its container are in the
+    order of time, as its `checkpoints` are, of which an annotation tells the last.
     """
 
     uid: str
@@ -392,12 +406,25 @@ class Pod:
     tolerates: tuple[tuple[str, str, str], ...] = ()
     phases: tuple[Phase, ...] = ()
     end_reason: str = ""
-    crashed: int = FOREVER
+    crashes: tuple[Crash, ...] = ()
+    checkpoints: tuple[int, ...] = ()
 
     @property
-    def restarted(self) -> int:
-        """When its container runs again after a crash; FOREVER without one."""
-        return self.crashed + BACK_OFF_SECONDS if self.crashed < FOREVER else FOREVER
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """The spans in which its container ran, the last of them until it finished."""
+        starts = (self.started, *(crash.restarted for crash in self.crashes))
+        ends = (*(crash.at for crash in self.crashes), self.finished)
+        return tuple(zip(starts, ends, strict=True))
+
+    def crash(self, at: int) -> Crash | None:
+        """Return the last crash up to a time; None before the first."""
+        place = bisect_right(self.crashes, at, key=lambda crash: crash.at)
+        return self.crashes[place - 1] if place else None
+
+    def checkpoint(self, at: int) -> int | None:
+        """Return the last checkpoint up to a time; None before the first."""
+        place = bisect_right(self.checkpoints, at)
+        return self.checkpoints[place - 1] if place else None
 
     @property
     def has_failed(self) -> bool:
@@ -406,7 +433,12 @@ class Pod:
 
     @property
     def stretches(self) -> "tuple[Pod, ...]":
-        """The pod as it is on its devices in each of its phases, one after another."""
+        """The pod as it is on its devices in each of its phases or runs, one after another."""
+        if self.crashes and not self.phases:
+            # While a kubelet backs off it does nothing there.
+            return tuple(
+                replace(self, started=start, finished=end, crashes=()) for start, end in self.runs
+            )
         if not self.phases:
             return (self,)
         ends = [phase.since for phase in self.phases[1:]] + [self.finished]
@@ -439,7 +471,9 @@ class Pod:
     def times(self) -> set[int]:
         """When it becomes another: all that happens to it as long as it is there."""
         found = {self.created, self.bound, self.started, self.finished, self.deleted}
-        found.update((self.crashed, self.restarted))
+        found.update(crash.at for crash in self.crashes)
+        found.update(crash.restarted for crash in self.crashes)
+        found.update(self.checkpoints)
         if self.admission is not None:
             found.add(self.admission.at)
             found.update(at for at, _ in self.attempts)

@@ -38,7 +38,14 @@ def reference_catalog(port: int) -> str:
 @contextmanager
 def served_lab(scenario: Scenario, now: float) -> Iterator[str]:
     """Serve a scenario with its clock pinned at `now` (Unix seconds) and yield the URL."""
-    with LabServer(scenario, PinnedClock(round(now * 1000))) as server:
+    with served_by(scenario, PinnedClock(round(now * 1000))) as url:
+        yield url
+
+
+@contextmanager
+def served_by(scenario: Scenario, clock: PinnedClock) -> Iterator[str]:
+    """Serve a scenario by a clock, which the test may advance, and yield the URL."""
+    with LabServer(scenario, clock) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:

@@ -10,6 +10,8 @@ from simulator.scheduler.placing import GATED
 
 _CLAIM = "gpu"
 _GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+CHECKPOINT = "gpuportal.io/last-checkpoint"
+"""The annotation by which work tells the portal when it saved its state."""
 EVICTED = "Evicted"
 _DISRUPTIONS = {
     EVICTED: "TerminationByKubelet",
@@ -65,6 +67,9 @@ def _pod_metadata(pod: Pod, at: int) -> Object:
             POD_GROUP: workload_name(pod),
         }
         metadata["annotations"] = {POD_GROUP_SIZE: "1"}
+    saved = pod.checkpoint(at)
+    if saved is not None:
+        metadata["annotations"] = {**metadata.get("annotations", {}), CHECKPOINT: rfc3339(saved)}
     person = person_marks(pod)
     metadata["labels"] |= person.labels
     if person.annotations:
@@ -122,7 +127,8 @@ def workload_name(pod: Pod) -> str:
 
 def requested_spec(pod: Pod) -> Object:
     """Return the spec of a pod as its user wrote it, as far as scheduling goes."""
-    spec = _template_spec(pod, "Never" if pod.owner.kind == "Job" else "Always")
+    of_job = "OnFailure" if pod.crashes else "Never"
+    spec = _template_spec(pod, of_job if pod.owner.kind == "Job" else "Always")
     spec["tolerations"] = [
         *_TOLERATIONS,
         *([_GPU_TOLERATION] if pod.tolerates_gpu else []),
@@ -256,32 +262,35 @@ def _condition(kind: str, *, holds: bool, since: int, reason: str = "") -> Objec
 
 
 def _container_status(pod: Pod, at: int) -> Object:
-    running = pod.started <= at < pod.finished
+    crash = pod.crash(at)
+    backs_off = crash is not None and at < crash.restarted
+    running = pod.started <= at < pod.finished and not backs_off
     container_id = f"containerd://{identity.uid('container', pod.uid).replace('-', '') * 2}"
     status: Object = {
         "name": CONTAINER,
         "state": _container_state(pod, at, container_id),
         "lastState": {},
         "ready": running,
-        "restartCount": 0,
+        "restartCount": sum(one.restarted <= at for one in pod.crashes),
         "image": IMAGE,
         "imageID": "",
         "started": running,
     }
     if pod.started <= at:
         status["containerID"] = container_id
-    if pod.restarted <= at:
-        status["restartCount"] = 1
-        status["lastState"] = _terminated("Error", pod.started, pod.crashed, container_id)
+    if crash is not None:
+        began = next(start for start, end in pod.runs if end == crash.at)
+        status["lastState"] = _terminated(crash.reason, began, crash.at, container_id)
     return status
 
 
 def _container_state(pod: Pod, at: int, container_id: str) -> Object:
     if pod.started > at:
         return {"waiting": {"reason": "ContainerCreating"}}
-    if pod.crashed <= at < pod.restarted:
-        return _terminated("Error", pod.started, pod.crashed, container_id)
-    began = pod.restarted if pod.restarted <= at else pod.started
+    crash = pod.crash(at)
+    if crash is not None and at < crash.restarted and at < pod.finished:
+        return {"waiting": {"reason": "CrashLoopBackOff"}}
+    began = pod.started if crash is None else crash.restarted
     if pod.finished > at:
         return {"running": {"startedAt": rfc3339(began)}}
     # What is disrupted from without is killed, and its container says no more than that.

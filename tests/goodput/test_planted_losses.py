@@ -15,7 +15,7 @@ from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Filters, Grouping
 from apps.usage.services import collect_window, roll_days
 from simulator.catalog import catalog_yaml
-from simulator.fleet import FOREVER, Pod
+from simulator.fleet import Crash, Pod
 from simulator.scenarios.base import Team
 from tests.served_lab import served_lab
 from tests.simulator.small import ORIGIN, Small, pod
@@ -51,15 +51,16 @@ def planted() -> list[Pod]:
         found.append(replace(made, end_reason=reason))
     begin = ORIGIN + 11 * HOUR + 1700
     crashing = pod("crashing", created=11 * HOUR, bound=11 * HOUR + 900, devices=(0,))
-    return [*found, replace(crashing, crashed=begin)]
+    return [*found, replace(crashing, crashes=(Crash(begin),))]
 
 
 def lost_gpu_hours(pods: Sequence[Pod]) -> float:
     """Return what the simulator knows to be lost."""
     lost = 0.0
     for one in pods:
-        if one.crashed < FOREVER:
-            lost += (one.crashed - one.started) * one.units
+        for crash in one.crashes:
+            # While it backs off, work that was lost holds its GPUs still.
+            lost += (crash.restarted - one.started) * one.units
         if one.end_reason:
             lost += (one.finished - one.started) * one.units
     return lost / HOUR
@@ -92,8 +93,8 @@ def test_lost_gpu_hours_are_those_that_were_planted() -> None:
     assert total.lost / NANO == pytest.approx(lost_gpu_hours(pods), rel=TOLERANCE)
     started = sum((one.started - one.bound) * one.units for one in pods) / HOUR
     assert total.starting / NANO == pytest.approx(started, rel=TOLERANCE)
-    kept = [one for one in pods if not one.end_reason and one.crashed == FOREVER]
+    kept = [one for one in pods if not one.end_reason and not one.crashes]
     busy = sum((one.finished - one.started) * one.units * one.activity for one in kept)
     crashing = pods[-1]
-    busy += (ORIGIN + HOURS * HOUR - crashing.restarted) * crashing.activity
+    busy += (ORIGIN + HOURS * HOUR - crashing.crashes[0].restarted) * crashing.activity
     assert total.productive / NANO == pytest.approx(busy / HOUR, rel=TOLERANCE)

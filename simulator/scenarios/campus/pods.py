@@ -65,19 +65,13 @@ class PodMaker:
         node = self._pool.nodes[draft.node]
         places = [self._pool.places[draft.node][slot] for slot in draft.devices]
         instances = tuple(instance for _, instance in places)
-        signal = self._signal(pod.uid, node, self._part(node))
+        signal = self._signal(pod.uid, node, part_of(self._pool, node))
         return replace(
             bound_pod(pod, draft, node, signal),
             devices=tuple(index for index, _ in places),
             instances=instances if self._pool.profile else (),
             sm_active=signal.sm_active,
         )
-
-    def _part(self, node: Node) -> float:
-        """Return the part of a card that one unit of the pool is."""
-        if self._pool.profile:
-            return mig_part(self._pool.profile, node.model)
-        return 1.0 / node.replicas
 
     def _claim(self, pod: Pod) -> Claim:
         """Return the claim that was made for a pod from a template; it goes with the pod."""
@@ -97,3 +91,10 @@ class PodMaker:
             instances=pod.instances,
             count=pod.units,
         )
+
+
+def part_of(pool: Pool, node: Node) -> float:
+    """Return the part of a card of a node that one unit of a pool is."""
+    if pool.profile:
+        return mig_part(pool.profile, node.model)
+    return 1.0 / node.replicas

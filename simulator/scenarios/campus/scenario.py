@@ -103,7 +103,7 @@ class Campus(EpochScenario, FaultScenario):
         self.begins = begins = origin - _BEFORE
         self.first_epoch = (begins, begins + _FIRST_EPOCH_DAYS * DAY)
         self._origin = origin
-        own = make_nodes(self.seed, begins, origin)
+        own = self.own_nodes(begins, origin)
         opened = origin + _FAULTS_DAY * DAY
         ground = site.nodes(self.seed, opened, len(own) + 1)
         self.nodes = [*own, *ground]
@@ -158,6 +158,10 @@ class Campus(EpochScenario, FaultScenario):
         self._distributions = distributions()
 
     # ------------------------------------------------------------ the fixed parts
+
+    def own_nodes(self, begins: int, origin: int) -> list[Node]:
+        """Return the nodes of the pools and of the apps."""
+        return make_nodes(self.seed, begins, origin)
 
     def _make_users(self, pool: Pool) -> list[User]:
         found = []
@@ -229,7 +233,7 @@ class Campus(EpochScenario, FaultScenario):
     def make_epoch(self, number: int, start: int, end: int) -> Epoch:
         pods: list[Pod] = []
         for pool in self._pools:
-            pods += self._pool_pods(pool, number, start, end)
+            pods += self.pool_pods(pool, number, start, end)
         claims = [pod.claim for pod in pods if pod.claim is not None]
         lasting = list(self._lasting_claims(start, end))
         pods += self._sharers(lasting[0], start, end)
@@ -252,7 +256,8 @@ class Campus(EpochScenario, FaultScenario):
             strays=[self._stray(start, end)],
         )
 
-    def _pool_pods(self, pool: Pool, number: int, start: int, end: int) -> Iterator[Pod]:
+    def pool_pods(self, pool: Pool, number: int, start: int, end: int) -> Iterator[Pod]:
+        """Yield the pods of a pool in an epoch."""
         limits = [self._limit(pool, user) for user in self._users[pool.tag]]
         packed = demand(self._draws, pool, limits, start, end)
         room = FreeSpace(pool, packed, start)

@@ -1,0 +1,151 @@
+"""`campus` with planted failures, of which it is known what each costs.
+
+Some work of the pools crashes and is started again, runs out of memory, is evicted or preempted,
+or loses its node; some of it saves its state now and then. Everything else is as in `campus`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from simulator import identity
+from simulator.fleet import FOREVER, LINGER_SECONDS, Crash, Node, NodeState, Pod
+from simulator.scenarios.campus.pods import part_of
+from simulator.scenarios.campus.pools import Pool
+from simulator.scenarios.campus.scenario import Campus
+from simulator.scenarios.trace import Trace
+
+NODE_LOST = "DeletionByTaintManager"
+_ENDS = (("Error", 0.12), ("OOMKilled", 0.2), ("Evicted", 0.26), ("PreemptionByScheduler", 0.32))
+"""Reasons, and the chance of a pod up to and with each."""
+_CRASHES = 0.55
+_MOST_CRASHES = 3
+_BACK_OFF_SECONDS = 40
+"""Of the first crash; each one after it waits twice as long, as a kubelet has it."""
+_APART_SECONDS = 1200
+"""Runs are no shorter: a status tells the last two, and whoever lists pods now and then sees each."""
+_SAVES = 0.5
+_NOT_READY_BEFORE, _NOT_READY_AFTER = 300, 900
+"""For how long a node is not ready before its pods are deleted (their toleration), and after."""
+
+
+class NodeLoss(NamedTuple):
+    """A node that loses its pods at `at`."""
+
+    node: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a failure of a pod cost: the spans of its life that were lost, and its weight."""
+
+    pod: str
+    namespace: str
+    node: str
+    reason: str
+    spans: tuple[tuple[int, int], ...]
+    gpu_equivalents: float
+
+    def gpu_hours(self, start: int, end: int) -> float:
+        """Return what of start..end was lost, GPU-hours."""
+        seconds = sum(max(0, min(b, end) - max(a, start)) for a, b in self.spans)
+        return seconds / 3600 * self.gpu_equivalents
+
+
+class FailingCampus(Campus):
+    """Failures happen in start..end of `planted`; `losses` are of nodes."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        origin: int,
+        trace: Trace,
+        planted: tuple[int, int],
+        losses: Sequence[NodeLoss] = (),
+    ) -> None:
+        self._planted = planted
+        self._losses: Mapping[str, int] = dict(losses)
+        self.failures: list[Failure] = []
+        super().__init__(seed=seed, origin=origin, trace=trace)
+
+    def own_nodes(self, begins: int, origin: int) -> list[Node]:
+        return [self._losing(node) for node in super().own_nodes(begins, origin)]
+
+    def pool_pods(self, pool: Pool, number: int, start: int, end: int) -> Iterator[Pod]:
+        for pod in super().pool_pods(pool, number, start, end):
+            failing = self._failing(pod)
+            if failing is not pod:
+                weight = pod.units * part_of(pool, node := self._node(pool, pod.node))
+                self.failures += _failures(failing, node.name, weight)
+            yield failing
+
+    def _node(self, pool: Pool, name: str) -> Node:
+        return next(node for node in pool.nodes if node.name == name)
+
+    def _losing(self, node: Node) -> Node:
+        at = self._losses.get(node.name)
+        if at is None:
+            return node
+        away = NodeState(at - _NOT_READY_BEFORE, ready=False)
+        return replace(node, states=(away, NodeState(at + _NOT_READY_AFTER), *node.states))
+
+    def _failing(self, pod: Pod) -> Pod:
+        """Return a pod with what goes wrong with it; the same one where nothing does."""
+        if pod.started >= FOREVER:
+            return pod
+        lost = self._losses.get(pod.node, FOREVER)
+        if pod.started < lost < pod.finished:
+            return _ended(_saving(pod, lost), lost, NODE_LOST)
+        chance = identity.fraction(pod.uid, "failure")
+        reason = next((name for name, most in _ENDS if chance < most), "")
+        if reason:
+            at = pod.started + int((pod.finished - pod.started) * identity.fraction(pod.uid, "at"))
+            return _ended(_saving(pod, at), at, reason) if self._counts(at, pod) else pod
+        return self._crashing(pod) if chance < _CRASHES else pod
+
+    def _crashing(self, pod: Pod) -> Pod:
+        crashes: list[Crash] = []
+        began, back_off = pod.started, _BACK_OFF_SECONDS
+        wanted = 1 + identity.below(_MOST_CRASHES, pod.uid, "crashes")
+        for number in range(wanted):
+            at = began + _APART_SECONDS + identity.below(3 * _APART_SECONDS, pod.uid, number)
+            if at + back_off + _APART_SECONDS > pod.finished:
+                break
+            if self._counts(at, pod):
+                crashes.append(Crash(at, ("Error", "OOMKilled")[number % 2], back_off))
+                began, back_off = crashes[-1].restarted, 2 * back_off
+            else:
+                began = at
+        if not crashes:
+            return pod
+        return replace(_saving(pod, crashes[-1].at), crashes=tuple(crashes))
+
+    def _counts(self, at: int, pod: Pod) -> bool:
+        first, last = self._planted
+        return first <= at < last and at > pod.started
+
+
+def _saving(pod: Pod, until: int) -> Pod:
+    """Return a pod with its checkpoints, if it is of those that have some."""
+    if identity.fraction(pod.uid, "saves") >= _SAVES:
+        return pod
+    every = 600 + identity.below(1800, pod.uid, "every")
+    return replace(pod, checkpoints=tuple(range(pod.started + every, until, every)))
+
+
+def _ended(pod: Pod, at: int, reason: str) -> Pod:
+    gone = at + LINGER_SECONDS
+    claim = pod.claim and replace(pod.claim, released=at, deleted=at)
+    return replace(pod, finished=at, deleted=gone, end_reason=reason, claim=claim)
+
+
+def _failures(pod: Pod, node: str, weight: float) -> Iterator[Failure]:
+    ends = [(crash.at, crash.reason, crash.restarted) for crash in pod.crashes]
+    if pod.end_reason:
+        ends.append((pod.finished, pod.end_reason, pod.finished))
+    for (start, end), (at, reason, restarted) in zip(pod.runs, ends, strict=False):
+        saved = pod.checkpoint(end) or start
+        spans = ((max(start, saved), end), (at, restarted))
+        yield Failure(pod.uid, pod.namespace, node, reason, spans, weight)
