@@ -325,6 +325,8 @@ class Pod(models.Model):
     `unschedulable` says that series showed a scheduler refusing it. `revised_at` is when series
     last changed a row that was there already; null where they never did. `queue` and `gang` are
     names in its namespace, `priority` what its class stood for; null where only series showed it.
+    `exits` lists [at, reason] of its containers, `checkpoints` times, both in Unix seconds; null
+    in rows that an older version wrote.
     """
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -351,6 +353,8 @@ class Pod(models.Model):
     observed_until = models.DateTimeField(null=True, blank=True)
     runs = models.JSONField(default=list)
     claims = models.JSONField(default=list)
+    exits = models.JSONField(null=True)
+    checkpoints = models.JSONField(null=True)
     end_reason = models.CharField(max_length=120, blank=True)
     source = models.CharField(max_length=8, choices=SOURCES)
     lost = models.BooleanField(default=False)

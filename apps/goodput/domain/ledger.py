@@ -5,6 +5,7 @@ nano-GPU-hour, in every grouping: the figures are those of the capacity ledger, 
 of a pod the part that was lost is taken out of them.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -22,17 +23,21 @@ NOTHING_LOST = CHOSEN - PREEMPTIONS
 
 
 class RunAmounts(NamedTuple):
-    """GPU time in which a container ran, nano-GPU-hours, as the capacity ledger splits it."""
+    """GPU time of a pod, nano-GPU-hours, as the capacity ledger splits it: four ways of running.
+
+    In `not_running` no container ran.
+    """
 
     unmeasured: int = 0
     idle: int = 0
     underused: int = 0
     busy: int = 0
+    not_running: int = 0
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.unmeasured + self.idle + self.underused + self.busy
+        return sum(self)
 
     def plus(self, other: "RunAmounts") -> "RunAmounts":
         """Return the sum of both."""
@@ -61,19 +66,40 @@ class GoodputAmounts(NamedTuple):
         return self.productive / self.measured if self.measured else None
 
 
-class LostRun(NamedTuple):
-    """A run whose work was thrown away, Unix seconds, and why it ended."""
+class LostSpan(NamedTuple):
+    """A span of a pod's life that was lost, Unix seconds, with the failure that it is due to.
+
+    It is of a run whose work was thrown away at `failed`, or of the wait for the next run.
+    """
 
     start: float
     end: float
     reason: str
+    failed: float
 
 
 class PodRuns(NamedTuple):
-    """The disjoint spans in which a pod ran, in order, and those of its runs that were lost."""
+    """A pod's life, the disjoint spans in which it ran, and what was lost while it ran, or not."""
 
+    life: TimeSpan
     ran: tuple[TimeSpan, ...]
-    lost: tuple[LostRun, ...]
+    lost: tuple[LostSpan, ...]
+    waited: tuple[LostSpan, ...] = ()
+
+
+class PodHistory(NamedTuple):
+    """What is known of a pod: its `life` from binding to its end or to now, and what was in it.
+
+    `spans` are the [start, end or None] in which it ran; none where only its life is known. `exits`
+    are [at, reason] of its containers, `checkpoints` when its work saved its state.
+    """
+
+    life: TimeSpan
+    ended: bool = False
+    reason: str = ""
+    spans: Sequence[Sequence[float | None]] = ()
+    exits: Sequence[tuple[float, str]] = ()
+    checkpoints: Sequence[float] = ()
 
 
 def is_lost(reason: str) -> bool:
@@ -81,53 +107,90 @@ def is_lost(reason: str) -> bool:
     return reason not in NOTHING_LOST
 
 
-def runs_of(
-    life: TimeSpan, reason: str, spans: Sequence[Sequence[float | None]], *, ended: bool
-) -> PodRuns:
+def runs_of(pod: PodHistory) -> PodRuns:
     """Return how a pod ran and what of it was lost.
 
-    `life` is from its binding to its end, or to now. `spans` are its [start, end or None]; none
-    where only its life is known. A run that another follows ended in a restart, and is lost. The
-    last one is lost where the pod has `ended` for a reason that throws work away.
+    A run that failed is lost from its last checkpoint, else from its start, and with it the time
+    until the next run, in which the kubelet backs off. One that another follows failed unless its
+    container completed; the last one did where the pod ended for a reason that throws work away,
+    or where its container failed and was not started again.
     """
-    known = spans or [[*life]]
-    ran: list[TimeSpan] = []
-    lost: list[LostRun] = []
-    for position, (began, until) in enumerate(known):
-        is_last = position == len(known) - 1
-        start = life[0] if began is None else max(began, life[0])
-        end = life[1] if until is None else min(until, life[1])
-        if end <= start:
+    ran = _split_runs(pod)
+    reasons = dict(pod.exits)
+    lost, waited = [], []
+    starts = [start for start, _ in ran]
+    # One that begins when all that is known ends has no length, and yet it is a restart.
+    starts += [last for last, *_ in pod.spans[-1:] if last is not None and last >= pod.life[1]]
+    for place, (start, end) in enumerate(ran, start=1):
+        is_last = place == len(starts)
+        after = pod.life[1] if is_last else min(starts[place], pod.life[1])
+        reason = _last_reason(pod, end) if is_last else reasons.get(end, RESTARTED)
+        if not is_lost(reason):
             continue
-        ran.append((start, end))
-        if not is_last:
-            lost.append(LostRun(start, end, RESTARTED))
-        elif ended and is_lost(reason):
-            lost.append(LostRun(start, end, reason))
-    return PodRuns(union(ran), tuple(lost))
+        # One that is told as later than the run's end is rubbish: a clock that was wrong.
+        saved = max((at for at in pod.checkpoints if start < at <= end), default=start)
+        lost.append(LostSpan(saved, end, reason, end))
+        if after > end:
+            waited.append(LostSpan(end, after, reason, end))
+    return PodRuns(pod.life, union(ran), tuple(lost), tuple(waited))
 
 
-def lost_in_hour(amounts: RunAmounts, runs: PodRuns, hour: float) -> dict[str, RunAmounts]:
-    """Return what of a pod's hour was lost, by reason; `hour` is its start, Unix seconds.
+def _split_runs(pod: PodHistory) -> list[TimeSpan]:
+    """Return the spans in which a pod ran, within its life, cut where a container ended in one."""
+    exits = sorted(at for at, _ in pod.exits)
+    found = []
+    for began, until in pod.spans or [[*pod.life]]:
+        start = pod.life[0] if began is None else max(began, pod.life[0])
+        end = pod.life[1] if until is None else min(until, pod.life[1])
+        # Started again within the second: times have no more, and both runs are one span.
+        for at in exits[bisect_right(exits, start) : bisect_left(exits, end)]:
+            found.append((start, at))
+            start = at
+        if end > start:
+            found.append((start, end))
+    return found
+
+
+def _last_reason(pod: PodHistory, end: float) -> str:
+    """Return why a pod's last run ended; empty where it goes on."""
+    own = dict(pod.exits).get(end, "")
+    if pod.ended and is_lost(pod.reason):
+        # What ends a pod after its work is done takes nothing from it.
+        return own if own and not is_lost(own) else pod.reason
+    # The container failed before the pod ended, and what deleted the pod is not the cause.
+    return own if end < pod.life[1] else ""
+
+
+def lost_in_hour(amounts: RunAmounts, runs: PodRuns, hour: float) -> dict[LostSpan, RunAmounts]:
+    """Return what of a pod's hour was lost, by span; `hour` is its start, Unix seconds.
 
     A lost minute is lost whatever the GPUs did in it: each state gives the part of it that the
-    lost seconds are of all in which the pod ran.
+    lost seconds are of all in which the pod ran, or did not.
     """
     end = hour + _HOUR_SECONDS
     ran = overlap(runs.ran, hour, end)
-    found: dict[str, RunAmounts] = {}
-    if not ran or not amounts.total:
+    idle = overlap((runs.life,), hour, end) - ran
+    running = amounts._replace(not_running=0)
+    waiting = RunAmounts(not_running=amounts.not_running)
+    return _parts(running, runs.lost, ran, hour) | _parts(waiting, runs.waited, idle, hour)
+
+
+def _parts(
+    amounts: RunAmounts, spans: Sequence[LostSpan], whole: float, hour: float
+) -> dict[LostSpan, RunAmounts]:
+    """Return the part of amounts of `whole` seconds of an hour that each span is."""
+    found: dict[LostSpan, RunAmounts] = {}
+    if whole <= 0 or not amounts.total:
         return found
     seconds, before = 0.0, RunAmounts()
-    for run in runs.lost:
-        more = overlap(((run.start, run.end),), hour, end)
+    for span in spans:
+        more = overlap(((span.start, span.end),), hour, hour + _HOUR_SECONDS)
         if not more:
             continue
         seconds += more
         # By what is lost up to here: rounding of many short runs adds up to no more than of one.
-        until = _part(amounts, min(1.0, seconds / ran))
-        own = RunAmounts(*(now - then for now, then in zip(until, before, strict=True)))
-        found[run.reason] = found.get(run.reason, RunAmounts()).plus(own)
+        until = _part(amounts, min(1.0, seconds / whole))
+        found[span] = RunAmounts(*(now - then for now, then in zip(until, before, strict=True)))
         before = until
     return found
 
@@ -158,7 +221,7 @@ def goodput_of(amounts: Amounts, lost: RunAmounts) -> GoodputAmounts:
     """Return the goodput ledger of a row of the capacity ledger, and of what was lost of it."""
     return GoodputAmounts(
         allocated=amounts.allocated,
-        starting=amounts.not_running,
+        starting=amounts.not_running - lost.not_running,
         lost=lost.total,
         unmeasured=amounts.unmeasured - lost.unmeasured,
         idle=amounts.idle - lost.idle,

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -17,6 +16,7 @@ from apps.clusters.models import Pod
 from apps.goodput.domain.ledger import (
     NOTHING_LOST,
     GoodputAmounts,
+    PodHistory,
     PodRuns,
     RunAmounts,
     goodput_of,
@@ -69,7 +69,7 @@ class GoodputRow:
     def starting_gpu_hours(
         self,
     ) -> Annotated[
-        float, _column("Starting", "Bound, and no container ran: image pull, load, back-off.")
+        float, _column("Starting", "Bound, and no container ran yet: image pull, load.")
     ]:
         return hours(self.amounts.starting)
 
@@ -79,7 +79,11 @@ class GoodputRow:
     ) -> Annotated[
         float | None,
         Column(
-            *("Lost", "GPU-h", "Runs that failed or were preempted, from their start."),
+            *(
+                "Lost",
+                "GPU-h",
+                "Runs that failed or were preempted, since their checkpoint.",
+            ),
             api_note="Null where no watch saw the pods; else of those that one saw, and what "
             "series tell of others.",
         ),
@@ -237,15 +241,15 @@ def _lost(
     found: defaultdict[tuple[Any, ...], dict[str, RunAmounts]] = defaultdict(dict)
     running: defaultdict[str, set[int]] = defaultdict(set)
     facts = running_hours(pods, window, columns=columns, filters=filters, visibility=visibility)
-    for pod, hour, *rest in facts:
+    for pod, hour, amounts, *of in facts:
         of_pod = runs.get(pod)
         # A pod that ended between the two queries is lost with the next reading.
-        if of_pod is None or not of_pod.lost:
+        if of_pod is None or not (of_pod.lost or of_pod.waited):
             continue
-        own = found[tuple(rest[4:])]
-        for reason, part in lost_in_hour(RunAmounts(*rest[:4]), of_pod, hour.timestamp()).items():
-            own[reason] = own.get(reason, RunAmounts()).plus(part)
-            running[reason].add(pod)
+        own = found[tuple(of)]
+        for span, part in lost_in_hour(RunAmounts(*amounts), of_pod, hour.timestamp()).items():
+            own[span.reason] = own.get(span.reason, RunAmounts()).plus(part)
+            running[span.reason].add(pod)
     # Groups that are named alike are one, as those of the usage ledger are.
     named: defaultdict[_Names, dict[str, RunAmounts]] = defaultdict(dict)
     names_of = _names(group_by, found)
@@ -275,17 +279,25 @@ def _pods_with_losses(window: Window) -> QuerySet[Pod, Pod]:
     """Return the pods of the window of which a run was lost, in it or after it."""
     there = Q(ended_at__isnull=True) | Q(ended_at__gte=window.start)
     # A second run: the first one ended in a restart.
-    lost = Q(runs__1__isnull=False) | (Q(ended_at__isnull=False) & ~Q(end_reason__in=NOTHING_LOST))
+    lost = Q(runs__1__isnull=False) | Q(exits__0__isnull=False)
+    lost |= Q(ended_at__isnull=False) & ~Q(end_reason__in=NOTHING_LOST)
     return Pod.objects.filter(there, lost, bound_at__lt=window.end)
 
 
 def _runs(pods: QuerySet[Pod, Pod], window: Window) -> Iterator[tuple[int, PodRuns]]:
     """Yield each pod's runs. One query."""
-    columns = ("pk", "bound_at", "ended_at", "end_reason", "runs")
-    for pk, bound, ended, reason, spans in pods.order_by().values_list(*columns).iterator():
-        life = (bound.timestamp(), _until(ended, window))
-        yield pk, runs_of(life, reason, spans, ended=ended is not None)
-
-
-def _until(ended: datetime | None, window: Window) -> float:
-    return ended.timestamp() if ended else window.end_seconds
+    columns = ("pk", "bound_at", "ended_at", "end_reason", "runs", "exits", "checkpoints")
+    for row in pods.order_by().values_list(*columns).iterator():
+        pk, bound, ended, reason, spans, exits, checkpoints = row
+        # What is known of a pod that lasts goes on after the window: its runs end where they do.
+        times = [at for span in spans for at in span if at is not None]
+        until = ended.timestamp() if ended else max(window.end_seconds, *times, 0.0)
+        history = PodHistory(
+            (bound.timestamp(), until),
+            ended=ended is not None,
+            reason=reason,
+            spans=spans,
+            exits=[(at, why) for at, why in exits or ()],
+            checkpoints=checkpoints or (),
+        )
+        yield pk, runs_of(history)

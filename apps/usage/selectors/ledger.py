@@ -52,7 +52,7 @@ from gpuportal.queries import GroupedQuery, rows_of_both
 
 _PODS = FactTables(PodHour, None, detailed=True)
 _STATES = HELD_FIELDS.index("busy") + 1
-_RUNNING = ("unmeasured", "idle", "underused", "busy")
+_RUNNING = ("unmeasured", "idle", "underused", "busy", "not_running")
 _ROWS_AT_A_TIME = 5000
 _WHOLE_HOUR = 0.95  # part of an hour's allocation from which the hour is called by it
 
@@ -136,14 +136,15 @@ def running_hours(
     filters: Filters,
     visibility: Visibility,
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield (pod id, hour, no metrics, idle, underutilized, active, *columns) of these pods' hours.
+    """Yield (pod id, hour, amounts, *columns) of these pods' hours.
 
-    Amounts are nano-GPU-hours. Only hours that are kept by the pod, of teams that the reader
-    sees. One query.
+    The amounts, nano-GPU-hours: no metrics, idle, underutilized, active, not running. Only hours
+    that are kept by the pod, of teams that the reader sees. One query.
     """
     facts = _facts(window, filters, visibility).filter(pod_id__in=pods.order_by().values("pk"))
     read = facts.order_by().values_list("pod_id", "hour", *_RUNNING, *columns)
-    yield from read.iterator(_ROWS_AT_A_TIME)
+    for pod, hour, *rest in read.iterator(_ROWS_AT_A_TIME):
+        yield pod, hour, rest[: len(_RUNNING)], *rest[len(_RUNNING) :]
 
 
 def held_by_pods(

@@ -16,14 +16,14 @@ from simulator.scenarios.campus.scenario import Campus
 from simulator.scenarios.trace import Trace
 
 NODE_LOST = "DeletionByTaintManager"
-_ENDS = (("Error", 0.12), ("OOMKilled", 0.2), ("Evicted", 0.26), ("PreemptionByScheduler", 0.32))
+ENDS = {"Error": 0.12, "OOMKilled": 0.2, "Evicted": 0.26, "PreemptionByScheduler": 0.32}
 """Reasons, and the chance of a pod up to and with each."""
 _CRASHES = 0.55
 _MOST_CRASHES = 3
 _BACK_OFF_SECONDS = 40
 """Of the first crash; each one after it waits twice as long, as a kubelet has it."""
 _APART_SECONDS = 1200
-"""Runs are no shorter: a status tells the last two, and whoever lists pods now and then sees each."""
+"""Runs are no shorter: a status tells the last two, so that a list now and then shows each."""
 _SAVES = 0.5
 _NOT_READY_BEFORE, _NOT_READY_AFTER = 300, 900
 """For how long a node is not ready before its pods are deleted (their toleration), and after."""
@@ -75,14 +75,12 @@ class FailingCampus(Campus):
 
     def pool_pods(self, pool: Pool, number: int, start: int, end: int) -> Iterator[Pod]:
         for pod in super().pool_pods(pool, number, start, end):
-            failing = self._failing(pod)
+            # Pods of claims are spared: whoever looks now and then does not know their devices.
+            failing = pod if pool.device_class else self._failing(pod)
             if failing is not pod:
-                weight = pod.units * part_of(pool, node := self._node(pool, pod.node))
-                self.failures += _failures(failing, node.name, weight)
+                node = next(node for node in pool.nodes if node.name == pod.node)
+                self.failures += _failures(failing, pod.units * part_of(pool, node))
             yield failing
-
-    def _node(self, pool: Pool, name: str) -> Node:
-        return next(node for node in pool.nodes if node.name == name)
 
     def _losing(self, node: Node) -> Node:
         at = self._losses.get(node.name)
@@ -99,7 +97,7 @@ class FailingCampus(Campus):
         if pod.started < lost < pod.finished:
             return _ended(_saving(pod, lost), lost, NODE_LOST)
         chance = identity.fraction(pod.uid, "failure")
-        reason = next((name for name, most in _ENDS if chance < most), "")
+        reason = next((name for name, most in ENDS.items() if chance < most), "")
         if reason:
             at = pod.started + int((pod.finished - pod.started) * identity.fraction(pod.uid, "at"))
             return _ended(_saving(pod, at), at, reason) if self._counts(at, pod) else pod
@@ -137,15 +135,14 @@ def _saving(pod: Pod, until: int) -> Pod:
 
 def _ended(pod: Pod, at: int, reason: str) -> Pod:
     gone = at + LINGER_SECONDS
-    claim = pod.claim and replace(pod.claim, released=at, deleted=at)
-    return replace(pod, finished=at, deleted=gone, end_reason=reason, claim=claim)
+    return replace(pod, finished=at, deleted=gone, end_reason=reason)
 
 
-def _failures(pod: Pod, node: str, weight: float) -> Iterator[Failure]:
+def _failures(pod: Pod, weight: float) -> Iterator[Failure]:
     ends = [(crash.at, crash.reason, crash.restarted) for crash in pod.crashes]
     if pod.end_reason:
         ends.append((pod.finished, pod.end_reason, pod.finished))
     for (start, end), (at, reason, restarted) in zip(pod.runs, ends, strict=False):
         saved = pod.checkpoint(end) or start
         spans = ((max(start, saved), end), (at, restarted))
-        yield Failure(pod.uid, pod.namespace, node, reason, spans, weight)
+        yield Failure(pod.uid, pod.namespace, pod.node, reason, spans, weight)

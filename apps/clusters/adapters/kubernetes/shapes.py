@@ -24,6 +24,7 @@ Annotations = TypedDict(
         "gpu-fraction-container-name": str,
         "gpu-fraction-num-devices": str,
         "gpu-memory": str,
+        "gpuportal.io/last-checkpoint": str,
     },
     total=False,
 )
@@ -52,7 +53,7 @@ class MetaShape(TypedDict, total=False):
 
 
 class MarkedMetaShape(MetaShape, total=False):
-    """Metadata with the annotations of a gang, a queue or given GPUs; the others are long."""
+    """Metadata with annotations of a gang, a queue, GPUs or a checkpoint; the others are long."""
 
     annotations: Annotations | None
 

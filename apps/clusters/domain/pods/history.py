@@ -1,7 +1,9 @@
 """What is known of a pod, joined over time, and for which time it changed."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from apps.clusters.domain.pods.kube_objects import Run, tidy_runs
 from apps.clusters.domain.pods.ledger import LastSeen, Owner, PodRecord
@@ -44,7 +46,21 @@ def updated(known: PodRecord, seen: PodRecord, *, at: float, vague: bool = False
         deleted=deleted,
         runs=closed_runs(runs, ended),
         end_reason=(seen.end_reason or known.end_reason) if ended is not None else "",
+        **_exits_and_checkpoints(runs, finished, known, seen),
     )
+
+
+def _exits_and_checkpoints(
+    runs: tuple[Run, ...], finished: float | None, *looks: PodRecord
+) -> dict[str, Any]:
+    """Return the exits of all looks before the end, and of checkpoints the last of each run."""
+    exits = tuple(sorted({one for look in looks for one in look.exits if one.at != finished}))
+    saved = sorted({at for look in looks for at in look.checkpoints})
+    if len(saved) > 1:
+        # A run may be restarted within a second, which the runs do not show.
+        edges = sorted({*(start for start, _ in runs), *(one.at for one in exits)})
+        saved = sorted({bisect_left(edges, at): at for at in saved}.values())
+    return {"exits": exits, "checkpoints": tuple(saved)}
 
 
 def _requested(known: PodRecord, seen: PodRecord) -> tuple[Mapping[str, float], tuple[str, ...]]:

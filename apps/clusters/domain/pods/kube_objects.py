@@ -18,6 +18,7 @@ from apps.clusters.domain.gpu_shares import (
     reserves_gpu,
 )
 from apps.clusters.domain.kube_json import (
+    ContainerState,
     ContainerStatus,
     JsonObject,
     KubePod,
@@ -28,7 +29,14 @@ from apps.clusters.domain.kube_json import (
     text,
 )
 from apps.clusters.domain.observed.objects import Condition
-from apps.clusters.domain.pods.ledger import OfferedDevice, Owner, PodRecord, PodSource
+from apps.clusters.domain.pods.ledger import (
+    CHECKPOINT_ANNOTATION,
+    ContainerExit,
+    OfferedDevice,
+    Owner,
+    PodRecord,
+    PodSource,
+)
 from apps.clusters.domain.resources import effective_request, gpu_amounts, is_gpu
 from apps.clusters.domain.tiers import MODEL_LABELS
 from apps.clusters.domain.topology import MACHINE_LABELS, TOPOLOGY_LABELS
@@ -115,6 +123,8 @@ _ENDING = frozenset(
     {("Ready", "False"), ("ContainersReady", "False"), ("DisruptionTarget", "True")}
 )
 """Conditions that a pod takes on when it ends, or shortly before."""
+_STOPPED = frozenset({128 + 9, 128 + 15})
+"""Exit codes of what SIGKILL and SIGTERM end."""
 _GPU_PRESENT = "nvidia.com/gpu.present"
 
 
@@ -200,7 +210,8 @@ def pod_record(
     requests = _requests(pod, named, claims)
     if not requests:
         return None
-    runs = tidy_runs(_runs(pod.statuses, gpu_containers(pod, named, claims)))
+    names = gpu_containers(pod, named, claims)
+    runs = tidy_runs(_runs(pod.statuses, names))
     finished = _finished(pod, gone=deleted is not None)
     return PodRecord(
         uid=str(pod.metadata["uid"]),
@@ -223,6 +234,9 @@ def pod_record(
         gang=gang_name(pod.metadata, pod.spec),
         priority=number(pod.spec.get("priority")),
         claims=claims.uids,
+        # How the pod itself ended is its `end_reason`.
+        exits=tuple(one for one in _exits(pod, names) if one.at != finished),
+        checkpoints=_checkpoints(pod),
     )
 
 
@@ -340,6 +354,37 @@ def _runs(statuses: Iterable[ContainerStatus], names: Collection[str]) -> Iterat
             yield from (one.run for one in (status.last, status.state) if one.run is not None)
 
 
+def _exits(pod: KubePod, names: Collection[str]) -> tuple[ContainerExit, ...]:
+    """Return how the containers that request GPU ended, none of them while another one ran."""
+    mine = [status for status in pod.statuses if status.name in names]
+    found = set()
+    for status in mine:
+        for state in (status.last, status.state):
+            at = state.finished
+            if state.kind != "terminated" or at is None or _was_stopped(pod, state):
+                continue
+            # Two containers of one pod: the work of the other one went on.
+            others = (one.state.run for one in mine if one.name != status.name)
+            if not any(run and run[0] < at and (run[1] is None or at < run[1]) for run in others):
+                found.add(ContainerExit(at, _exit_reason(state)))
+    return tuple(sorted(found))
+
+
+def _exit_reason(state: ContainerState) -> str:
+    return state.reason or ("Error" if state.exit_code else "Completed")
+
+
+def _was_stopped(pod: KubePod, state: ContainerState) -> bool:
+    """Say whether a container ended by the signals that a deletion of its pod sends."""
+    stopped = state.exit_code in _STOPPED and state.reason != "OOMKilled"
+    return stopped and bool(text(pod.metadata.get("deletionTimestamp")))
+
+
+def _checkpoints(pod: KubePod) -> tuple[float, ...]:
+    saved = seconds(mapping(pod.metadata, "annotations").get(CHECKPOINT_ANNOTATION))
+    return () if saved is None else (saved,)
+
+
 def _finished(pod: KubePod, *, gone: bool) -> float | None:
     states = [status.state for status in pod.statuses if not status.init]
     ended = bool(states) and all(state.kind == "terminated" for state in states)
@@ -374,7 +419,12 @@ def _end_reason(pod: KubePod, *, ended: float | None) -> str:
     reason = str(pod.status.get("reason") or "") or pod.disrupted
     if reason:
         return reason
-    failed = [status.state for status in pod.statuses if status.state.exit_code]
+    # A scaled down service ends by a signal: nothing failed.
+    failed = [
+        status.state
+        for status in pod.statuses
+        if status.state.exit_code and not _was_stopped(pod, status.state)
+    ]
     if failed:
         last = max(failed, key=lambda state: state.finished or 0.0)
         return last.reason or "Error"

@@ -13,6 +13,8 @@ from apps.clusters.domain.kube_json import items, mapping, text
 from apps.clusters.domain.window import TimeSpan, clip, union
 
 HASH_LABEL = "pod-template-hash"
+CHECKPOINT_ANNOTATION = "gpuportal.io/last-checkpoint"
+"""By which work tells when it last saved its state, RFC 3339."""
 # Kinds whose plural need not be asked of the server.
 PLURALS = {
     "ReplicaSet": "replicasets",
@@ -88,6 +90,13 @@ class ClaimAllocationRecord:
     devices: tuple[ClaimedDevice, ...]
 
 
+class ContainerExit(NamedTuple):
+    """When a container that requests GPU ended, and why: the kubelet's reason, or `Error`."""
+
+    at: float
+    reason: str
+
+
 class LastSeen(NamedTuple):
     """Until when series showed a pod; `gone`: they were there afterwards, or should have been.
 
@@ -110,6 +119,8 @@ class PodRecord:
     `bound` and `finished` that are estimates, because the series that tell them were missing.
     `unschedulable`: series showed that a scheduler refused it, or that it was gated. `queue` is
     the queue that it names, `gang` its group of pods; series tell neither, nor its `priority`.
+    `exits` are of its containers that request GPU, in order, and `checkpoints` the last one of
+    each run of which one is known.
     """
 
     uid: str
@@ -135,6 +146,8 @@ class PodRecord:
     last_seen: LastSeen | None = None
     estimated: frozenset[str] = frozenset()
     unschedulable: bool = False
+    exits: tuple[ContainerExit, ...] = ()
+    checkpoints: tuple[float, ...] = ()
 
     @property
     def ended(self) -> float | None:

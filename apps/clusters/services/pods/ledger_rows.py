@@ -16,6 +16,7 @@ from apps.clusters.domain.pods.kube_objects import NodeState
 from apps.clusters.domain.pods.ledger import (
     ClaimAllocationRecord,
     ClaimedDevice,
+    ContainerExit,
     LastSeen,
     NodeInterval,
     OfferedDevice,
@@ -241,6 +242,9 @@ def pod_values(record: PodRecord) -> dict[str, Any]:
         "observed_until": None if record.last_seen is None else from_seconds(record.last_seen.at),
         "runs": [list(run) for run in record.runs],
         "claims": list(record.claims),
+        # PostgreSQL takes no NUL in JSON either.
+        "exits": [[at, reason.replace("\0", "")[:120]] for at, reason in record.exits],
+        "checkpoints": list(record.checkpoints),
         # PostgreSQL takes no NUL in text, and a kubelet's word may be anything.
         "end_reason": record.end_reason.replace("\0", "")[:120],
         "source": record.source.value,
@@ -273,6 +277,8 @@ def pod_record_of(row: Pod) -> PodRecord:
         gang=row.gang,
         priority=row.priority,
         claims=tuple(row.claims),
+        exits=tuple(ContainerExit(*one) for one in row.exits or ()),
+        checkpoints=tuple(row.checkpoints or ()),
         last_seen=_last_seen(row),
         estimated=frozenset(row.estimated.split(",") if row.estimated else ()),
         unschedulable=row.unschedulable,
