@@ -5,10 +5,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from simulator.fleet import DAY
+from simulator.fleet import DAY, FOREVER
 from simulator.scenarios import helios, openb, reference
 from simulator.scenarios.base import Scenario
-from simulator.scenarios.campus import scenario
+from simulator.scenarios.campus import failures, scenario
 from simulator.scenarios.trace import MINUTE, Trace, read_trace
 
 
@@ -38,6 +38,15 @@ def _campus(seed: int, origin: int | None, now: int, data: Path | None) -> Scena
     return scenario.Campus(seed=seed, origin=_origin(origin, now, scenario.DAYS * DAY), trace=trace)
 
 
+def _campus_failures(seed: int, origin: int | None, now: int, data: Path | None) -> Scenario:
+    trace = read_trace(data) if data else _published()
+    start = _origin(origin, now, scenario.DAYS * DAY)
+    losses = [failures.NodeLoss("a100-04", start + 30 * DAY + 7200)]
+    return failures.FailingCampus(
+        seed=seed, origin=start, trace=trace, planted=(start, FOREVER), losses=losses
+    )
+
+
 def _openb(seed: int, origin: int | None, now: int, data: Path | None) -> Scenario:
     if data is not None:
         raise UnknownScenario("scenario openb has a placement of its own: it reads no data file")
@@ -57,6 +66,7 @@ def _origin(origin: int | None, now: int, length: int) -> int:
 
 _SCENARIOS: Mapping[str, _Entry] = {
     "campus": _Entry(scenario.Campus.title, _campus),
+    "campus-failures": _Entry(failures.FailingCampus.title, _campus_failures),
     "helios": _Entry(helios.Helios.title, _helios),
     "openb": _Entry(openb.OpenB.title, _openb),
     "reference": _Entry(reference.Reference.title, _reference),

@@ -31,7 +31,7 @@ def out(*arguments: str) -> str:
 def test_the_list_names_every_scenario() -> None:
     names = [line.split("\t")[0] for line in out("list").splitlines()]
 
-    assert names == ["campus", "helios", "openb", "reference"]
+    assert names == ["campus", "campus-failures", "helios", "openb", "reference"]
 
 
 def serve(*arguments: str) -> subprocess.Popen[str]:

@@ -56,6 +56,8 @@ class Failure:
 class FailingCampus(Campus):
     """Failures happen in start..end of `planted`; `losses` are of nodes."""
 
+    title = "campus, whose work crashes, is evicted and loses a node at a cost that is known"
+
     def __init__(
         self,
         *,
