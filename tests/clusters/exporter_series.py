@@ -311,6 +311,50 @@ def intel_groups() -> Iterator[Series]:
         yield from _constants(labels, {"xpum_engine_group_ratio": ratio}, {})
 
 
+def _npu(number: int, **more: str) -> dict[str, str]:
+    own = {"namespace": "npu-exporter", "pod": "npu-exporter-x2", "container": "npu-exporter"}
+    return {
+        "cluster": "ascend", "job": "npu-exporter", "instance": "h1:8082", "node": "h1", **own,
+        "id": str(number), "model_name": "Ascend910B", "vdie_id": f"D{number}-6EF4", **more,
+    }  # fmt: skip
+
+
+def _npu_values(percent: float, kind: str = "hbm_") -> dict[str, float]:
+    return {
+        "npu_chip_info_utilization": percent,
+        f"npu_chip_info_{kind}used_memory": 8192.0,
+        "npu_chip_info_power": 188.0,
+    }
+
+
+def ascend() -> Iterator[Series]:
+    """Chips as Huawei's exporter shows them: held, free, and one of an old release by number."""
+    pod = {"exported_namespace": "vision", "pod_name": "train-0", "container_name": "main"}
+    return chain(
+        _constants(_npu(0, **pod), _npu_values(36.0), {}),
+        _constants(_npu(1), _npu_values(0.0), {}),
+        _constants(_npu(2, vdie_id=""), _npu_values(50.0, ""), {}),
+    )
+
+
+def tpu() -> Iterator[Series]:
+    """Chips as GKE's device plugin shows them, one held; and a GPU by its plugin of GPUs."""
+    own = {"cluster": "tpu", "job": "tpu-device-plugin", "instance": "t1:2112", "node": "t1"}
+    pod = {"exported_namespace": "vision", "exported_pod": "train-0", "exported_container": "main"}
+    for number, percent, holder in ((4, 42.5, pod), (0, 0.0, {})):
+        chip = {
+            **own, "accelerator_id": f"1234567890123456789-{number}",
+            "make": "cloud-tpu", "model": "tpu7x", "tpu_topology": "2x2x2",
+        }  # fmt: skip
+        values = {"duty_cycle": percent, "tensorcore_utilization": 9.0, "memory_used": 2.0**32}
+        shown = {f"{name}_node": value for name, value in values.items()}
+        if holder:
+            yield from _constants({**chip, **holder}, values, {})
+        yield from _constants(chip, shown, {})
+    gpu = {**own, "accelerator_id": "GPU-77", "make": "nvidia", "model": "Tesla T4"}
+    yield from _constants(gpu, {"duty_cycle": 80.0}, {})
+
+
 def two_vendors() -> Iterator[Series]:
     """NVIDIA and AMD in one cluster."""
     return chain(
@@ -376,7 +420,7 @@ def all_series() -> Iterator[Series]:
         by_process, no_host_pid, device_beside, beside_in_two, copies_twice, released,
         replicas_by_process, process_only, stuck, at_rest, working, upgrading,
         mixed_models, first_release, old_labels, both_releases, amd, amd_prefixed, amd_partitions,
-        amd_old, intel, intel_groups, two_vendors, away,
+        amd_old, intel, intel_groups, ascend, tpu, two_vendors, away,
     ):  # fmt: skip
         yield from world()
     for release in RELEASES:

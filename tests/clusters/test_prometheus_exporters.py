@@ -440,6 +440,8 @@ def test_intel_engine_groups_stand_in_for_the_gpu(clusters: Clusters) -> None:
         ("amd", "692247001", 0.0),
         ("amd", "a1/gpu2", 0.12),
         ("intel", "0000-1", 0.6),
+        ("ascend", "D0-6EF4", 0.36),
+        ("ascend", "h1/npu2", 0.5),
     ],
 )
 def test_raw_samples_of_other_vendors(
@@ -450,6 +452,35 @@ def test_raw_samples_of_other_vendors(
     source.close()
     assert {(one.uuid, one.activity) for one in samples} == {(uuid, activity)}
     assert len(samples) == 120
+
+
+def test_ascend_chips_are_known_by_die_or_number_and_name_their_pods(clusters: Clusters) -> None:
+    answer = clusters.devices("ascend")
+    assert [
+        (row.uuid, row.model, row.node, row.namespace, row.pod, mean(row), row.samples)
+        for row in first(answer)
+    ] == [
+        ("D0-6EF4", "Ascend910B", "h1", "vision", "train-0", 0.36, 60),
+        ("D1-6EF4", "Ascend910B", "h1", "", "", 0.0, 60),
+        ("h1/npu2", "Ascend910B", "h1", "", "", 0.5, 60),
+    ]
+    assert {row.memory_used_peak_mib for row in answer.rows} == {8192.0}
+    # Power is no energy: what is not exported is not known, and no zero.
+    assert {row.energy_wh for row in answer.rows} == {None}
+    assert answer.profile.families == (Family.ASCEND,)
+
+
+def test_tpu_chips_count_once_and_gpus_of_the_same_names_are_none(clusters: Clusters) -> None:
+    answer = clusters.devices("tpu")
+    assert [
+        (row.uuid[-2:], row.model, row.node, row.namespace, row.pod, mean(row), row.samples)
+        for row in first(answer)
+    ] == [
+        ("-0", "tpu7x", "t1", "", "", 0.0, 60),
+        ("-4", "tpu7x", "t1", "vision", "train-0", 0.425, 60),
+    ]
+    assert {row.memory_used_peak_mib for row in answer.rows} == {4096.0}
+    assert answer.profile.families == (Family.TPU,)
 
 
 def test_two_vendors_share_a_cluster(clusters: Clusters) -> None:

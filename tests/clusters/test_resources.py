@@ -30,6 +30,10 @@ from apps.clusters.domain.resources import (
         ("google.com/tpu", True),
         ("huawei.com/Ascend910", True),
         ("huawei.com/Ascend910-4c", False),
+        ("huawei.com/Ascend310P-2c", True),
+        ("huawei.com/Ascend310P-4c.3cpu", True),
+        ("huawei.com/Ascend310P-memory", False),
+        ("huawei.com/Ascend310P-Unhealthy", False),
         ("nvidia.com/gpumem", True),
         ("nvidia.com/gpumem-percentage", False),
         ("nvidia.com/gpucores", False),
@@ -77,7 +81,10 @@ def test_what_hami_counts_of_each_gpu_is_no_number_of_gpus() -> None:
 
 @pytest.mark.parametrize(
     "resource",
-    ["aws.amazon.com/neuron", "habana.ai/gaudi", "google.com/tpu", "huawei.com/Ascend910B"],
+    [
+        *("aws.amazon.com/neuron", "habana.ai/gaudi", "google.com/tpu", "huawei.com/Ascend910B"),
+        *("huawei.com/Ascend310P-2c", "huawei.com/Ascend310P-2c.1cpu"),
+    ],
 )
 def test_resources_of_other_vendors_come_back_from_series(resource: str) -> None:
     assert desanitise(sanitise(resource)) == resource

@@ -144,3 +144,9 @@ def test_how_a_node_is_paid_for_is_read_from_its_labels(
     labels: Mapping[str, str], expected: CapacityType
 ) -> None:
     assert capacity_type(labels) is expected
+
+
+def test_a_vnpu_is_the_part_of_its_chip_that_its_cores_are() -> None:
+    assert unit_weight("huawei.com/Ascend310P-2c", {}) == 0.25
+    assert unit_weight("huawei.com/Ascend310P-4c.3cpu", {}) == 0.5
+    assert unit_weight("huawei.com/Ascend310P", {}) == 1.0

@@ -27,6 +27,9 @@ PREFIXES = (
 # counts these; no node offers them.
 _OF_EACH_GPU = frozenset({GPU_MEMORY, GPU_MEMORY_PERCENTAGE, "nvidia.com/gpucores"})
 _ASCEND_PART = re.compile(r"^huawei\.com/Ascend\w+-")
+_ASCEND_310P_PART = re.compile(r"^huawei\.com/Ascend310P-([124])c(?:\.\dcpu)?$")
+_310P_CORES = 8
+_310P_SANITISED = re.compile(r"^huawei_com_Ascend310P_([124]c)(?:_(\dcpu))?$")
 _MONITORING = "_monitoring"
 GPU_DRIVERS = frozenset({"gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com"})
 """Drivers of dynamic resource allocation whose devices are GPUs."""
@@ -76,13 +79,19 @@ def is_gpu(resource: str, named: Collection[str] = ()) -> bool:
 
 
 def _is_no_device(resource: str) -> bool:
-    # Intel's `…_monitoring` shows all GPUs to a pod and allocates none. Parts of an Ascend device
-    # are of sizes that no label tells.
+    # Intel's `…_monitoring` shows all GPUs to a pod and allocates none. Chips of the Ascend 910
+    # family have 20 to 32 cores, which no label tells: what a part of one weighs is not known.
     return (
         resource.endswith(_MONITORING)
         or resource in _OF_EACH_GPU - {GPU_MEMORY}
-        or _ASCEND_PART.match(resource) is not None
+        or (_ASCEND_PART.match(resource) is not None and ascend_part(resource) is None)
     )
+
+
+def ascend_part(resource: str) -> float | None:
+    """Return the part of a chip that a vNPU is, by its AI cores; None for any other resource."""
+    found = _ASCEND_310P_PART.match(resource)
+    return None if found is None else int(found[1]) / _310P_CORES
 
 
 _UNCOUNTED_SANITISED = frozenset(re.sub(r"[^A-Za-z0-9_]", "_", name) for name in _OF_EACH_GPU)
@@ -229,6 +238,8 @@ def desanitise(name: str, named: Collection[str] = ()) -> str:
     for known in (*named, *_KNOWN):
         if sanitise(known) == name:
             return known
+    if part := _310P_SANITISED.match(name):
+        return f"huawei.com/Ascend310P-{part[1]}" + (f".{part[2]}" if part[2] else "")
     if ascend := _ASCEND_SANITISED.match(name):
         return f"huawei.com/{ascend[1]}"
     match = _MIG_SANITISED.match(name)

@@ -14,7 +14,13 @@ from typing import NamedTuple
 
 from apps.clusters.domain.accelerators import CORES_LABEL, MEMORY_LABEL, NEURON_CORE
 from apps.clusters.domain.devices.mig import mig_part
-from apps.clusters.domain.resources import GPU, GPU_FRACTION, GPU_MEMORY, PARTS_OF_GPU
+from apps.clusters.domain.resources import (
+    GPU,
+    GPU_FRACTION,
+    GPU_MEMORY,
+    PARTS_OF_GPU,
+    ascend_part,
+)
 
 UNMATCHED = "unmatched"
 UNDETERMINED = "undetermined"
@@ -151,6 +157,8 @@ def unit_weight(resource: str, labels: Mapping[str, str]) -> float:
         return unit_weight(GPU, labels)
     if resource == GPU_MEMORY:
         return 1.0 / _number(labels.get(MEMORY_LABEL, ""), _LEAST_MIB)
+    if (part := ascend_part(resource)) is not None:
+        return part
     if resource == NEURON_CORE:
         return 1.0 / _number(labels.get(CORES_LABEL, ""))
     profile = mig_profile(resource, labels)

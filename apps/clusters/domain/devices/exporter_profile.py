@@ -17,6 +17,8 @@ class Family(StrEnum):
     DCGM_1 = "dcgm-exporter 1.x"
     AMD = "AMD device-metrics-exporter"
     INTEL = "Intel XPU Manager"
+    ASCEND = "Ascend NPU exporter"
+    TPU = "GKE TPU device plugin"
 
 
 class Generation(StrEnum):
@@ -283,6 +285,18 @@ VENDOR_LIMITS: Mapping[Family, tuple[str, ...]] = {
         "A GPU shared through gpu.intel.com/i915 with sharedDevNum has no values by pod: its "
         "activity is divided.",
         "There is no counterpart of MIG.",
+    ),
+    Family.ASCEND: (
+        "Activity is the use of the AI cores, whole per cent: short bursts are rounded.",
+        "Releases without vdie_id name chips by number: they find their node through a label of "
+        "the node, else through their pods alone.",
+        "Energy is not exported, power alone: it is not known.",
+        "Parts of a chip (vNPU) have no activity of their own.",
+    ),
+    Family.TPU: (
+        "Activity is duty_cycle, per cent of the time in which the TPU was at work.",
+        "The plugin measures once a minute: shorter bursts are missed.",
+        "Energy is not exported: it is not known.",
     ),
 }
 """What an exporter of a family cannot show, a sentence each, for the page of data quality."""

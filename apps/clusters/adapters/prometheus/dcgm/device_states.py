@@ -433,7 +433,7 @@ def _instant(
     return reading.instant(query, slot_end(part.slots[0]), labels)
 
 
-# ---------------------------------------------------------------- AMD and Intel
+# ---------------------------------------------------------------- other vendors
 
 
 def _vendor(reading: WindowReader, part: SeriesPart) -> Iterator[DeviceState]:

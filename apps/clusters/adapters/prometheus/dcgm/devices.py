@@ -227,6 +227,8 @@ def _workload_labels(exporter: ExporterMetrics, shown: _JobFindings) -> Workload
         return WorkloadLabels.NONE
     if exporter.family is Family.INTEL:
         return WorkloadLabels.KUBE
+    if exporter.family is Family.ASCEND:
+        return WorkloadLabels.OLD
     # In slots in which nobody holds a device a job that renames looks like one that does not.
     if EXPORTED in shown.schemes:
         return WorkloadLabels.EXPORTED

@@ -37,7 +37,7 @@ class ExporterMetrics(NamedTuple):
     there is none). A metric name may be several, parted by "|", of which an exporter has one.
     `mib` and `wh` are what memory and the growth of the energy counter are multiplied by.
     `levels` are the means of SM, tensor and memory copy activity, in this order (empty: not read).
-    `native` says that labels name a device and its holder one by one, as DCGM's do.
+    `energy` is empty where there is no counter of it. `native` says that labels name a device and its holder one by one, as DCGM's do.
     """
 
     family: Family
@@ -127,7 +127,35 @@ INTEL_GROUPS = INTEL._replace(
 )
 
 
-KNOWN_EXPORTERS = (DCGM, DCGM_1, AMD, AMD_PREFIXED, AMD_OLD, INTEL, INTEL_GROUPS)
+ASCEND = ExporterMetrics(
+    Family.ASCEND,
+    ("npu_chip_info_utilization",),
+    "npu_chip_info_utilization",
+    "",
+    # MB; chips with HBM read 0 of the other kind, so that the larger one tells.
+    "npu_chip_info_hbm_used_memory|npu_chip_info_used_memory",
+    "",
+    mib=1.0,
+    percent=True,
+    native=False,
+)
+
+
+# GKE's plugin of NVIDIA GPUs writes `duty_cycle` too: only these signs are of TPUs.
+TPU = ExporterMetrics(
+    Family.TPU,
+    ("tensorcore_utilization", "tensorcore_utilization_node"),
+    "duty_cycle|duty_cycle_node",
+    "",
+    "memory_used|memory_used_node",
+    "",
+    mib=1.0 / _MIB,
+    percent=True,
+    native=False,
+)
+
+
+KNOWN_EXPORTERS = (DCGM, DCGM_1, AMD, AMD_PREFIXED, AMD_OLD, INTEL, INTEL_GROUPS, ASCEND, TPU)
 """In order: of two that one job shows of one family, the first is read."""
 
 

@@ -1,12 +1,13 @@
-"""Devices of AMD and Intel: their labels made into a device and a holder, their rows into one.
+"""Devices of other vendors than NVIDIA: their labels made into a device and a holder, in one row.
 
-Their exporters name a GPU in several ways, and Intel's shows its tiles one by one. The labels are
-read in full and combined here; clusters of these GPUs are small beside those of NVIDIA.
+Their exporters name a device in several ways, and Intel's shows its tiles one by one. The labels
+are read in full and combined here; clusters of these are small beside those of NVIDIA.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 
@@ -40,6 +41,7 @@ _LARGEST_MEMORY_MIB = 1e7
 _LARGEST_SLOT_WH = 2500.0
 _WHOLE = {"", "spx"}
 _NUMBERED = "/gpu"
+_NPU = "/npu"
 
 
 class AmdLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -165,22 +167,133 @@ class IntelLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         return self.sub_dev
 
 
-_Labels = AmdLabels | IntelLabels
-_TYPES: Mapping[Family, type[_Labels]] = {Family.AMD: AmdLabels, Family.INTEL: IntelLabels}
+class AscendLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """The labels of Huawei's NPU exporter: `vdie_id` names a chip, of old releases its number.
+
+    The pod has a name that clashes with no label of a target; its namespace may be renamed.
+    """
+
+    vdie_id: str = ""
+    id: str = ""
+    model_name: str = ""
+    node_label: str = msgspec.field(name="node", default="")
+    kubernetes_node: str = ""
+    nodename: str = ""
+    hostname: str = ""
+    instance: str = ""
+    namespace: str = ""
+    exported_namespace: str = ""
+    pod_name: str = ""
+    container_name: str = ""
+
+    def key(self, *, exported: bool) -> HolderLabels | None:
+        """Return the device and its holder; None where no label names the device."""
+        del exported  # told series by series
+        # Numbers are those of a node; the exporter's address tells nodes apart at least.
+        place = self.card("").node or self.instance
+        uuid = self.vdie_id or (f"{place}{_NPU}{self.id}" if self.id else "")
+        if not uuid:
+            return None
+        namespace = self.exported_namespace or self.namespace if self.pod_name else ""
+        return ExportedHolder(uuid, "", namespace, self.pod_name, self.container_name)
+
+    def card(self, uuid: str) -> DeviceLabels:
+        """Return what a row tells of the device."""
+        return DeviceLabels(
+            uuid=uuid,
+            model=self.model_name,
+            node_label=self.node_label,
+            kubernetes_node=self.kubernetes_node,
+            nodename=self.nodename,
+            hostname=self.hostname,
+        )
+
+    @property
+    def tile(self) -> str:
+        """Each chip is a device of its own."""
+        return ""
+
+
+class TpuLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """The labels of GKE's TPU device plugin; a chip without a pod is shown by `…_node` alone."""
+
+    accelerator_id: str = ""
+    make: str = ""
+    model: str = ""
+    node_label: str = msgspec.field(name="node", default="")
+    kubernetes_node: str = ""
+    nodename: str = ""
+    hostname: str = ""
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    exported_namespace: str = ""
+    exported_pod: str = ""
+    exported_container: str = ""
+
+    def key(self, *, exported: bool) -> HolderLabels | None:
+        """Return the device and its holder; None for a GPU, which GKE shows by the same names."""
+        if not self.accelerator_id or "nvidia" in self.make:
+            return None
+        if exported:
+            names = (self.exported_namespace, self.exported_pod, self.exported_container)
+            return ExportedHolder(self.accelerator_id, "", *names)
+        return HolderLabels(self.accelerator_id, "", self.namespace, self.pod, self.container)
+
+    def card(self, uuid: str) -> DeviceLabels:
+        """Return what a row tells of the device."""
+        return DeviceLabels(
+            uuid=uuid,
+            model=self.model,
+            node_label=self.node_label,
+            kubernetes_node=self.kubernetes_node,
+            nodename=self.nodename,
+            hostname=self.hostname,
+        )
+
+    @property
+    def tile(self) -> str:
+        """Each chip is a device of its own."""
+        return ""
+
+
+_Labels = AmdLabels | IntelLabels | AscendLabels | TpuLabels
+_TYPES: Mapping[Family, type[_Labels]] = {
+    Family.AMD: AmdLabels,
+    Family.INTEL: IntelLabels,
+    Family.ASCEND: AscendLabels,
+    Family.TPU: TpuLabels,
+}
+
+
+class _Naming(NamedTuple):
+    """The labels that may name a device, and those of its number behind `mark`."""
+
+    names: tuple[str, ...]
+    mark: str = ""
+    numbers: tuple[str, ...] = ()
+
+
+_NAMING: Mapping[Family, _Naming] = {
+    Family.AMD: _Naming(
+        ("gpu_uuid", "GPU_UUID", "serial_number", "SERIAL_NUMBER"), _NUMBERED, ("gpu_id", "GPU_ID")
+    ),
+    Family.INTEL: _Naming(("uuid",)),
+    Family.ASCEND: _Naming(("vdie_id",), _NPU, ("id",)),
+    Family.TPU: _Naming(("accelerator_id",)),
+}
 
 
 def device_matchers(exporter: ExporterMetrics, uuids: Collection[str]) -> Iterator[Matcher]:
     """Yield matchers one of which names each of these devices; some choose others, too."""
-    if exporter.family is Family.INTEL:
-        yield one_of("uuid", sorted(uuids))
-        return
-    numbered = {uuid.rpartition(_NUMBERED)[2] for uuid in uuids if _NUMBERED in uuid}
-    named = sorted(uuid for uuid in uuids if _NUMBERED not in uuid)
+    names, mark, numbers = _NAMING[exporter.family]
+    numbered = {uuid.rpartition(mark)[2] for uuid in uuids if mark and mark in uuid}
+    named = sorted(uuid for uuid in uuids if not mark or mark not in uuid)
     if named:
-        for label in ("gpu_uuid", "GPU_UUID", "serial_number", "SERIAL_NUMBER"):
+        for label in names:
             yield one_of(label, named)
     if numbered:
-        for label in ("gpu_id", "GPU_ID"):
+        for label in numbers:
             yield one_of(label, sorted(numbered))
 
 
@@ -230,7 +343,7 @@ class _Folded(msgspec.Struct):
 
 
 class VendorReader:
-    """Reads one part of AMD or Intel devices; to be used as `PartReader` is.
+    """Reads one part of other vendors' devices; to be used as `PartReader` is.
 
     `uuids` are the devices it found.
     """
@@ -249,12 +362,14 @@ class VendorReader:
 
     def queries(self) -> list[SlotQuery]:
         exporter = self.part.exporter
-        return [
+        found = [
             self._query("sum", over("sum_over_time", exporter.activity, self.part.matchers)),
             self._query("sum", over("count_over_time", exporter.activity, self.part.matchers)),
             self._query("max", over("max_over_time", exporter.memory, self.part.matchers)),
-            self._query("max", over("increase", exporter.energy, self.part.matchers)),
         ]
+        if exporter.energy:
+            found.append(self._query("max", over("increase", exporter.energy, self.part.matchers)))
+        return found
 
     def _query(self, aggregation: str, inner: str) -> SlotQuery:
         return SlotQuery(by(aggregation, labels_of(self._kind), inner), self._kind, self.part.slots)
@@ -269,7 +384,7 @@ class VendorReader:
         for one, labels, value in self._folded(next(answers)):
             if 0.0 <= value * exporter.mib <= _LARGEST_MEMORY_MIB:
                 one.memory[labels.tile] = value * exporter.mib
-        for one, labels, value in self._folded(next(answers)):
+        for one, labels, value in self._folded(next(answers)) if exporter.energy else ():
             if 0.0 <= value * exporter.wh <= _LARGEST_SLOT_WH:
                 one.energy[labels.tile] = value * exporter.wh
         for slot, devices in self._slots.items():
@@ -288,8 +403,12 @@ class VendorReader:
     def _slot_rows(self, slot: int, devices: Mapping[HolderLabels, _Folded]) -> list[DeviceRow]:
         scale = self._scale(devices.values())
         rows = []
+        held = {holder.uuid for holder in devices if holder.pod}
         for holder, one in devices.items():
             self.uuids.add(holder.uuid)
+            # A TPU that a pod holds is shown a second time, without it: that is a copy.
+            if self.part.exporter.family is Family.TPU and not holder.pod and holder.uuid in held:
+                continue
             device = one.labels.card(holder.uuid)
             total, count = self._activity(one, scale, device)
             rows.append(
