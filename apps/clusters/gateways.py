@@ -1,7 +1,7 @@
 """Choosing the sources of a cluster: the one place where ports meet their adapters."""
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,12 +17,13 @@ from apps.clusters.adapters.prometheus.source import (
     capacity_queries,
     holding_queries,
 )
-from apps.clusters.adapters.slurm.source import SlurmSource
+from apps.clusters.adapters.slurm.source import COLUMNS_BEHIND, SlurmSource
 from apps.clusters.models import Cluster
 from apps.clusters.ports import (
     ClusterSource,
     MetricsSource,
     QuotaWriter,
+    ShownColumn,
     ShownQuery,
     SourceRejected,
 )
@@ -116,13 +117,38 @@ def explain_queries(
     return asked(matchers, namespace=namespace, pods=pods)
 
 
-def series_matchers() -> dict[str, dict[str, str]]:
-    """Return by cluster which of its server's series are its own. One query."""
-    entries = Cluster.objects.filter(active=True).order_by("name").values_list("name", "prometheus")
-    return {
-        name: {str(k): str(v) for k, v in (entry.get("matchers") or {}).items()}
-        for name, entry in entries
-    }
+def log_columns(about: str) -> Sequence[ShownColumn]:
+    """Return the columns of a job log that facts rest on, `about` as in `explain_queries`.
+
+    Of activity no log has a column.
+    """
+    return COLUMNS_BEHIND.get(about, ())
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBy:
+    """By what clusters are known, by their names.
+
+    `matchers` are those that choose a cluster's series on its server, `job_logs` the files of
+    those that have no series.
+    """
+
+    matchers: Mapping[str, Mapping[str, str]]
+    job_logs: Mapping[str, str]
+
+
+def known_by() -> KnownBy:
+    """Return by what the clusters of the catalog are known. One query."""
+    entries = Cluster.objects.filter(active=True).order_by("name")
+    found = list(entries.values_list("name", "prometheus", "slurm"))
+    return KnownBy(
+        matchers={
+            name: {str(k): str(v) for k, v in (prometheus.get("matchers") or {}).items()}
+            for name, prometheus, slurm in found
+            if not slurm
+        },
+        job_logs={name: str(slurm["jobs"]) for name, _, slurm in found if slurm},
+    )
 
 
 @dataclass(frozen=True, slots=True)

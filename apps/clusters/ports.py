@@ -122,6 +122,13 @@ class ShownQuery(NamedTuple):
     text: str
 
 
+class ShownColumn(NamedTuple):
+    """A column of a file that figures rest on, and what is taken from it."""
+
+    name: str
+    meaning: str
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceAnswer:
     """The device rows of a window, with what the source said about its answer.

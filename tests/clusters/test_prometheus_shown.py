@@ -2,7 +2,7 @@
 
 import pytest
 
-from apps.clusters.gateways import explain_queries, series_matchers
+from apps.clusters.gateways import explain_queries, known_by
 from simulator.prometheus.promql import parse
 from tests.factories import make_cluster
 
@@ -47,4 +47,4 @@ def test_matchers_are_those_of_the_catalog() -> None:
     make_cluster("west", prometheus={"url": "http://p:9090", "matchers": {"cluster": "w"}})
     make_cluster("east", prometheus={"url": "http://p:9090"})
     make_cluster("gone", prometheus={"url": "http://p:9090"}, active=False)
-    assert series_matchers() == {"east": {}, "west": {"cluster": "w"}}
+    assert known_by().matchers == {"east": {}, "west": {"cluster": "w"}}

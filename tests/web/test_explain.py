@@ -13,6 +13,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
+from apps.clusters.models import Cluster
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.usage_query import Filters
 from apps.web.components import tables
@@ -236,6 +237,27 @@ def test_the_queries_are_narrowed_to_what_the_figure_is_of(admin: Client) -> Non
     assert 'sum_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{exported_namespace="vision"' in page
     assert "kube_pod_status_scheduled_time" in page
     assert "train-0" in page[page.index("DCGM_FI_PROF") :]
+
+
+@pytest.mark.parametrize("figure", ["busy_gpu_hours", "allocated_gpu_hours", "capacity"])
+def test_a_cluster_known_by_its_job_log_is_explained_by_files(
+    figure: str, portal: Portal, admin: Client
+) -> None:
+    Cluster.objects.filter(name="west").update(
+        prometheus={}, slurm={"jobs": "/var/lib/hpc/*.psv", "time_zone": "UTC", "nodes": []}
+    )
+    page = html.unescape(text_of(admin, f"/explain/?figure={figure}&tier=gold&{HOURLY}"))
+    assert "/var/lib/hpc/*.psv" in page
+    # No query that nobody can put; another cluster that has a Prometheus keeps its own.
+    block = page[page.index("/var/lib/hpc/*.psv") :]
+    assert "DCGM_FI_PROF" not in block
+    assert "kube_pod_status_scheduled_time" not in block
+    if figure == "capacity":
+        assert "slurm.nodes of the catalog" in block
+    else:
+        assert "AllocTRES" in block
+    if figure == "busy_gpu_hours":
+        assert "never idle" in block
 
 
 def test_days_chosen_by_hand_need_no_other_address(admin: Client) -> None:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from apps.clusters import gateways
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.window import SLOT_SECONDS
-from apps.clusters.ports import ShownQuery
+from apps.clusters.ports import ShownColumn, ShownQuery
 from apps.usage.domain.amounts import Amounts
 from apps.web.components.formats import Format, exact, plain, shown
 from apps.web.components.page_query import LABELS, Query
@@ -50,12 +50,17 @@ class Equation:
 
 @dataclass(frozen=True, slots=True)
 class QuerySource:
-    """Queries of some clusters; `from_api` are those whose pods the Kubernetes API tells."""
+    """Queries of some clusters; `from_api` are those whose pods the Kubernetes API tells.
+
+    A cluster that is known by its job log has no queries but `files` with `columns`.
+    """
 
     clusters: Sequence[str]
     from_api: Sequence[str]
     about: str
-    queries: Sequence[ShownQuery]
+    queries: Sequence[ShownQuery] = ()
+    files: str = ""
+    columns: Sequence[ShownColumn] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +225,14 @@ def queries_of(
         for row in clusters.cluster_rows(visibility=reading.visibility)
         if not wanted or row.name in wanted
     ]
-    own = gateways.series_matchers()
+    known = gateways.known_by()
+    own, logs = known.matchers, known.job_logs
     # Queries differ by matchers alone: clusters with the same ones share what is shown.
     alike: dict[tuple[tuple[str, str], ...], list[clusters.ClusterRow]] = {}
     for row in rows:
-        alike.setdefault(tuple(sorted(own.get(row.name, {}).items())), []).append(row)
-    return [
+        if row.name not in logs:
+            alike.setdefault(tuple(sorted(own.get(row.name, {}).items())), []).append(row)
+    from_series = [
         QuerySource(
             clusters=[row.name for row in group],
             from_api=[row.name for row in group if row.has_kubernetes_api],
@@ -235,6 +242,15 @@ def queries_of(
             ),
         )
         for matchers, group in alike.items()
+        for about in kinds
+    ]
+    # Queries that nobody can put would explain nothing: of a job log its files and columns do.
+    return from_series + [
+        QuerySource(
+            [row.name], (), about, files=logs[row.name], columns=gateways.log_columns(about)
+        )
+        for row in rows
+        if row.name in logs
         for about in kinds
     ]
 

@@ -28,12 +28,27 @@ from apps.clusters.ports import (
     QueueSlot,
     QuotaSlot,
     ServingPodHour,
+    ShownColumn,
     SourceHealth,
     SourceRejected,
     SourceUnavailable,
 )
 
 JOB_KIND = "SlurmJob"
+# Of activity there is none: whatever jobs did with their GPUs, no column tells.
+COLUMNS_BEHIND: Mapping[str, Sequence[ShownColumn]] = {
+    "holding": (
+        ShownColumn("JobIDRaw", "One job; its steps, with a dot in their number, are left out"),
+        ShownColumn("Account", "The namespace, in small letters with dashes"),
+        ShownColumn("Submit", "When it became pending"),
+        ShownColumn("Start, End", "From when to when it held its GPUs"),
+        ShownColumn("AllocTRES", "gres/gpu: how many; ReqTRES before it started"),
+        ShownColumn("NodeList", "On which nodes, evenly"),
+    ),
+    "capacity": (
+        ShownColumn("slurm.nodes of the catalog", "GPUs of each node, there all the time"),
+    ),
+}
 _MOST_STRANGE = 3
 
 

@@ -37,7 +37,8 @@ class ExporterMetrics(NamedTuple):
     there is none). A metric name may be several, parted by "|", of which an exporter has one.
     `mib` and `wh` are what memory and the growth of the energy counter are multiplied by.
     `levels` are the means of SM, tensor and memory copy activity, in this order (empty: not read).
-    `energy` is empty where there is no counter of it. `native` says that labels name a device and its holder one by one, as DCGM's do.
+    `energy` is empty where there is no counter of it. `native` says that labels name a device and
+    its holder one by one, as DCGM's do.
     """
 
     family: Family
