@@ -104,6 +104,17 @@ def test_the_raise_itself_is_held_against_what_is_left(
     assert found.by_rule is (holds is True)
 
 
+def test_of_several_budgets_the_one_that_is_used_most_is_told() -> None:
+    """GPU-hours and money are compared by their used parts: here 96 % and 92 %."""
+    hours = BudgetFacts(
+        "gpu_hours", "month", Decimal(250000), Decimal(60000), 1.0, hours=720.0, hours_left=518.0
+    )
+    found = decide(replace(SMALL, budgets=(ROOMY, hours)), ON, decrease=False)
+    (check,) = (c for c in found.checks if c.name == "budget")
+    assert check.holds
+    assert "of 250,000 GPU-hours by the end of the month" in check.sentence
+
+
 def test_a_team_without_a_budget_keeps_to_none() -> None:
     assert decide(replace(SMALL, budgets=(), no_budget=True), ON, decrease=False).by_rule
 

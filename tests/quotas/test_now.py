@@ -451,6 +451,23 @@ def test_what_metrics_show_after_a_watch_died_is_newer_than_what_it_saw(cluster:
     assert (row.headroom, row.stale) == (2, True)
 
 
+def test_the_headroom_of_each_key_of_a_quota_is_of_what_metrics_show_of_it(
+    cluster: Cluster,
+) -> None:
+    WatchCoverage.objects.update(end=NOON - 5 * HOUR)
+    mig = "requests.nvidia.com/mig-3g.40gb"
+    full = {KEY: 8.0, mig: 8.0}
+    see(cluster, ObservedKind.RESOURCE_QUOTA, QuotaSnapshot(full, full, full), namespace="vision")
+    summed(cluster, NOON, 2.0)
+    known = QuotaKeyHour.objects.get()
+    known.pk, known.used = None, 3.0
+    known.key = QuotaKey.objects.create(
+        cluster=cluster, source="ResourceQuota", namespace="vision", name="gpus", key=mig
+    )
+    known.save()
+    assert {row.key: row.headroom for row in read()} == {KEY: 2, mig: 1}
+
+
 @pytest.mark.parametrize(
     ("hour", "used"), [(NOON - 9 * HOUR, 2.0), (NOON, None)], ids=["older", "not known"]
 )

@@ -265,7 +265,8 @@ def _within_budget(facts: PolicyFacts) -> PolicyCheck:
     if not known or len(known) < len(found):
         text = "The budget at its end, with this raise, is not known yet."
         return PolicyCheck("budget", holds=None, sentence=text)
-    tightest = min(known, key=lambda b: b[0].allowance - b[1] - b[2])
+    # By the part that is used: GPU-hours and money cannot be compared as amounts.
+    tightest = max(known, key=lambda b: (b[1] + b[2]) / b[0].allowance if b[0].allowance else 1)
     return PolicyCheck("budget", holds=True, sentence=_budget_text(*tightest, holds=True))
 
 

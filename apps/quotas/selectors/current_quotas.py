@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from math import fsum, inf
@@ -328,9 +329,13 @@ class _QuotaRoom:
         places = {(one.cluster_id, one.namespace) for one in page}
         quotas: dict[tuple[int, str], dict[str, NamedQuota]] = defaultdict(dict)
         for one in state.there.keys:
-            if one.quota is not None and (one.cluster_id, one.namespace) in places:
-                limit = NamedQuota(one.name, one.quota.hard, one.quota.used, one.quota.scopes)
-                quotas[one.cluster_id, one.namespace][one.name] = limit
+            place = (one.cluster_id, one.namespace)
+            if one.quota is not None and place in places:
+                # By its keys and not as it was observed: metrics may tell of later amounts.
+                limit = quotas[place].get(one.name) or NamedQuota(one.name, {}, {}, one.scopes)
+                hard = {**limit.hard, one.key: one.hard}
+                used = {**limit.used, one.key: one.used or 0.0}
+                quotas[place][one.name] = replace(limit, hard=hard, used=used)
 
         # Worked out once for each: of a long page many keys are of one namespace.
         @cache

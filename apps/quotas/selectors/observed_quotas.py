@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from math import inf
@@ -380,10 +380,7 @@ def _renew(one: ObservedKey, until: datetime, hard: float, amounts: Sequence[flo
     used = amounts[0]
     if one.quota is None or one.as_of is None or one.as_of >= until or used is None:
         return
-    # A copy, since the other keys of the quota hold the same snapshot.
-    one.quota = replace(
-        one.quota, hard={**one.quota.hard, one.key: hard}, used={**one.quota.used, one.key: used}
-    )
+
     one.hard, one.as_of, one.amounts = hard, until, tuple(amounts)
     one.from_series = True
     one.used = used if one.meaning.effective else None
