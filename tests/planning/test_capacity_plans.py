@@ -5,6 +5,7 @@ from datetime import date, timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
@@ -100,6 +101,20 @@ def test_sizes_are_the_days_replayed_that_are_known(days_of_gold: World) -> None
     bought = next(case for case in plan.cases if case.action is CaseAction.BUY)
     assert isinstance(bought.after, SizePoint)
     assert (bought.gpus, bought.after.gpus) == (4, 12.0)
+
+
+def test_the_size_of_today_is_replayed_where_it_was_another_before(days_of_gold: World) -> None:
+    """As where nodes came within the days that are replayed."""
+    earlier = TierFairnessDay.objects.filter(day__lt=date(2026, 11, 18))
+    earlier.update(capacity=F("capacity") / 2)
+    plan_capacity(now=NOW)
+    (plan,) = capacity_plans(NOW, booked={}, visibility=OUTSIDER)
+    assert plan.outlook.capacity == pytest.approx((4.0, 4.0, 8.0))
+    assert plan.outlook.as_it_is is not None
+    assert plan.outlook.as_it_is.unmet_gpu_hours == pytest.approx(DAYS * 48, abs=0.0003)
+    assert [(case.action, case.gpus) for case in plan.cases if case.action is CaseAction.BUY] == [
+        (CaseAction.BUY, 4)
+    ]
 
 
 def test_a_plan_is_made_once_a_day_and_again_with_more_days(days_of_gold: World) -> None:

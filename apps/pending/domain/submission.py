@@ -387,6 +387,13 @@ def _with_pods(seen: ObservedObject, pod: PodSnapshot, pods: int) -> ObservedObj
     return replace(seen, body=replace(node, used=used, free_devices=devices))
 
 
+def charge_of(key: str, part: PlannedPods) -> float:
+    """Return how much one of these pods adds to a key of a quota, with the claims made for it."""
+    if key.endswith(DEVICES):
+        return (part.templated or {}).get(key.removesuffix(DEVICES), 0.0)
+    return each_pod(key, part.pod.requests)
+
+
 def _allowed(index: ClusterIndex, namespace: str, part: PlannedPods) -> int:
     """Return how many of the pods the quotas of their namespace have room for."""
     count = part.count or 1
@@ -398,9 +405,7 @@ def _allowed(index: ClusterIndex, namespace: str, part: PlannedPods) -> int:
         if not counts_all(quota.scopes):
             continue
         for key, limit in quota.hard.items():
-            each = each_pod(key, part.pod.requests)
-            if key.endswith(DEVICES):
-                each = (part.templated or {}).get(key.removesuffix(DEVICES), 0.0)
+            each = charge_of(key, part)
             # A key without `used` is not counted by the cluster, so it limits nothing.
             if each > 0 and key in quota.used:
                 count = min(count, int((limit - quota.used[key] + EPSILON) / each))
@@ -414,10 +419,7 @@ def _charged(index: ClusterIndex, namespace: str, part: PlannedPods, count: int)
         quota = seen.body
         if seen.namespace != namespace or not isinstance(quota, QuotaSnapshot):
             return seen
-        used = {
-            key: units + each_pod(key, part.pod.requests) * count
-            for key, units in quota.used.items()
-        }
+        used = {key: units + charge_of(key, part) * count for key, units in quota.used.items()}
         return replace(seen, body=replace(quota, used=used))
 
     kind = ObservedKind.RESOURCE_QUOTA

@@ -124,7 +124,7 @@ class TierOutlook:
     @property
     def as_it_is(self) -> SizePoint | None:
         """The replay with the capacity of today."""
-        # Both come from sums of hours: equal ones may differ in the last digits.
+        # Stored as JSON, so the last digits are not relied on.
         return next((one for one in self.sizes if isclose(one.gpus, self.capacity_now)), None)
 
 
@@ -179,7 +179,7 @@ def with_typical_runs(works: Sequence[ReplayWork]) -> list[ReplayWork]:
     runs = sorted(work.runs_seconds for work in works if work.runs_seconds is not None)
     if not runs:
         return list(works)
-    # One of the known runs, without a mean of two.
+    # A run that happened, not the mean of the middle two.
     typical = runs[len(runs) // 2]
     return [
         replace(work, runs_seconds=typical)

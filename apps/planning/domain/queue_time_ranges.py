@@ -90,7 +90,7 @@ class ForecastRow:
 
 
 def row_for(rows: Sequence[ForecastRow], tier: str, queue: str, units: float) -> ForecastRow | None:
-    """Return the row of the next larger size, or of the largest where none is larger.
+    """Return the row of the smallest size that is at least as large, else of the largest.
 
     None where no work of the tier and queue was requested recently.
     """

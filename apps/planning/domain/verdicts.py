@@ -13,12 +13,12 @@ from apps.pending.domain.cluster_index import bodies
 from apps.pending.domain.diagnosis import Cause, ClusterState, Diagnosis
 from apps.pending.domain.placement.fits import EPSILON
 from apps.pending.domain.placement.flavor_nodes import FlavorNodes, PodShape
-from apps.pending.domain.placement.messages import counts_all, each_pod
+from apps.pending.domain.placement.messages import counts_all
 from apps.pending.domain.placement.node_search import NOT_READY
 from apps.pending.domain.pods import NO_SCHEDULER
 from apps.pending.domain.queues.cluster_queues import queues_of
 from apps.pending.domain.queues.kueue import EXCEEDS, MISCONFIGURED
-from apps.pending.domain.submission import DEVICES, PlannedPods, PlannedWork
+from apps.pending.domain.submission import PlannedPods, PlannedWork, charge_of
 
 
 class Verdict(StrEnum):
@@ -75,10 +75,7 @@ def _resource_quotas(state: ClusterState, work: PlannedWork) -> Iterator[QuotaTo
 
 
 def _counted(key: str, part: PlannedPods) -> float:
-    count = part.count or 1
-    if key.endswith(DEVICES):
-        return (part.templated or {}).get(key.removesuffix(DEVICES), 0.0) * count
-    return each_pod(key, part.pod.requests) * count
+    return charge_of(key, part) * (part.count or 1)
 
 
 def _queues(state: ClusterState, work: PlannedWork) -> Iterator[QuotaTouched]:

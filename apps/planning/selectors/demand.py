@@ -569,7 +569,7 @@ class _Sources:
 
 
 def _ended(row: _PodRow, window: Window) -> float | None:
-    """Return when a pod ended; of a pod from series, when they showed it last before the end."""
+    """Return when a pod ended; one from series ends when they showed it last, if that is over."""
     if row.ended is not None or row.observed is None:
         return row.ended
     # Series are an hour behind: what they showed last may well go on.

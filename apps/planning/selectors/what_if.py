@@ -130,18 +130,19 @@ def replayed_sizes(
     window: Window,
     tier: str,
     *,
+    capacity: float,
     visibility: Visibility,
 ) -> tuple[SizePoint, ...]:
-    """Return a tier's window replayed with its capacity and with fewer and more GPUs.
+    """Return a tier's window replayed with `capacity` GPUs and with fewer and more.
 
-    Raises and reads as `what_if`; TooMuchToReplay for a window of more than 31 days.
+    `capacity` may differ from that of the window, as where nodes came since. Raises and reads as
+    `what_if`; TooMuchToReplay for a window of more than 31 days.
     """
     _, layout, works, edges = _prepared(window, [AddGpus(tier, 0)], _LIMITS)
     plan, works = layout[tier], with_typical_runs(works)
     return tuple(
         replay_size(works, plan, gpus, start=edges[0], end=edges[-1])
-        # A mean over hours is whole GPUs but for the last digits.
-        for gpus in sizes_to_replay(round(plan.capacity, 6))
+        for gpus in sizes_to_replay(capacity)
     )
 
 

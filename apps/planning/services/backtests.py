@@ -43,7 +43,7 @@ def backtest_clusters(*, now: datetime, anew: bool = False) -> int:
 
 
 def _backtest(cluster_id: int, name: str, now: datetime, *, anew: bool) -> int:
-    # UTC, unlike the local days of a capacity plan: replays sum no days of a calendar.
+    # In UTC: unlike a capacity plan, a backtest sums no local days.
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     window, problem = last_days(name, midnight)
     computed = None if anew else of_today(midnight, window)

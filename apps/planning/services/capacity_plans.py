@@ -224,7 +224,7 @@ def _with_sizes(outlook: TierOutlook, end: datetime, known: int) -> TierOutlook:
         window = Window(day_start(day_of(end, zone) - timedelta(days=days), zone), end)
         try:
             sizes: tuple[SizePoint, ...] = replayed_sizes(
-                window, outlook.tier, visibility=EVERYTHING
+                window, outlook.tier, capacity=outlook.capacity_now, visibility=EVERYTHING
             )
         except TooMuchToReplay as problem:
             reason = str(problem)

@@ -57,7 +57,7 @@ def _advise(cluster_id: int, name: str, now: datetime, *, anew: bool) -> int:
 
 def _advice(cluster_id: int, demand: RecordedDemand) -> LayoutAdvice:
     start, end = demand.window.start_seconds, demand.window.end_seconds
-    # Half-open: rules that begin at the end itself are of the next day.
+    # Half-open: rules that begin at the end itself do not hold in the window.
     rules = TierHistory.load().at(end - 1)
     choices = layout_choices(demand.cluster.nodes, rules, _activity(demand.window), end=end)
     packing = usual_packing(cluster_id)
