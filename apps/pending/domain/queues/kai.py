@@ -134,9 +134,9 @@ def _as_kubernetes(reason: str) -> str:
 
 
 def incomplete_gang(pod: PodSnapshot, events: list[EventSnapshot]) -> Diagnosis | None:
-    """Return that KAI waits for more pods of a pod's gang; `events` are those about its PodGroup.
+    """Return that the gang of a pod lacks pods for KAI; `events` are those about its PodGroup.
 
-    Until they are all there it tries none of them and says nothing of them.
+    Until all are there KAI tries none of them, and says nothing of them.
     """
     found = next((f for e in events if (f := _NOT_READY.search(e.message[:LONGEST]))), None)
     if found is None:
