@@ -370,7 +370,8 @@ class Pod:
     `attempts` are (time, what the scheduler said) while it waited, instead of `pending_message`
     alone; before its `admission` no scheduler looks at it. One that did not end as it should has
     the `end_reason` that a kubelet or a scheduler gives. `crashes` of its container are in the
-    order of time, as its `checkpoints` are, of which an annotation tells the last.
+    order of time, as its `checkpoints` are, of which an annotation tells the last. Its
+    template may carry `annotations`.
     """
 
     uid: str
@@ -399,6 +400,7 @@ class Pod:
     memory_gib: int = 0
     tolerates_gpu: bool = False
     failed: bool = False
+    annotations: Mapping[str, str] = field(default_factory=dict)
     crashing: bool = False
     unschedulable: bool = True
     admission: Admission | None = None

@@ -147,6 +147,26 @@ def waste(
 
 
 @app.command()
+def serving(
+    by: By = "model",
+    start: Start = "",
+    end: End = "",
+    namespace: Namespace = "",
+    everywhere: All = False,
+    cluster: Cluster = "",
+    limit: Limit = 50,
+    output: Format = Output.TABLE,
+    url: Url = "",
+) -> None:
+    """Show what inference services did: tokens, per GPU-hour and their cost; most tokens first."""
+    portal = portal_from(url)
+    scope = _scope(portal, cluster, namespace, everywhere=everywhere)
+    rows = queries.serving(portal, scope, by, queries.window(start, end), limit or None)
+    empty = f"No inference service of {scope} has series in this window."
+    write_rows(rows, tables.grouped(by, tables.SERVING), output, empty=empty)
+
+
+@app.command()
 def quotas(
     namespace: Namespace = "",
     everywhere: All = False,

@@ -98,6 +98,14 @@ def waste(
     return sorted(rows, key=lambda row: -float(row["cost"] or 0.0))[:limit]
 
 
+def serving(
+    portal: Portal, scope: Scope, group_by: str, times: Params, limit: int | None
+) -> list[Row]:
+    """Return what inference services did in a window by group, most tokens first."""
+    params = {**scope.params(), **times, "group_by": group_by}
+    return portal.rows("serving", params, limit=limit)
+
+
 def quotas(portal: Portal, scope: Scope, limit: int | None = None) -> list[Row]:
     """Return quota keys of a namespace, or of a cluster with its queues."""
     return portal.rows("quotas", scope.params(), limit=limit)

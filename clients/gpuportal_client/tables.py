@@ -41,6 +41,19 @@ WASTE = (
     Column("cost", "COST", money, is_number=True),
     Column("currency", "CURRENCY"),
 )
+SERVING = (
+    Column("use", "USE", lambda value: _USES.get(value, value)),
+    Column("tokens_in", "TOKENS IN", amount, is_number=True),
+    Column("tokens_out", "TOKENS OUT", amount, is_number=True),
+    Column("requests", "REQUESTS", amount, is_number=True),
+    Column("tokens_per_gpu_hour", "TOKENS PER GPU-H", amount, is_number=True),
+    Column("cost_per_million_tokens", "COST PER 1M", money, is_number=True),
+    Column("currency", "CURRENCY"),
+    Column("ttft_ratio", "TTFT MET", percent, is_number=True),
+    Column("allocated_gpu_hours", "ALLOCATED GPU-H", amount, is_number=True),
+    Column("idle_gpu_hours", "IDLE GPU-H", amount, is_number=True),
+    Column("measured_ratio", "MEASURED", percent, is_number=True),
+)
 QUOTAS = (
     Column("cluster", "CLUSTER"),
     Column("namespace", "NAMESPACE"),
@@ -71,6 +84,7 @@ _VERDICTS = {
     "waits": "waits until other work ends",
     "never": "never starts without a change",
 }
+_USES = {"standby": "kept for latency", "quiet": "no requests", "unknown": "no data"}
 _GRADES = {"inferred": "from series", "unmeasured": "no metrics"}
 
 

@@ -72,8 +72,9 @@ def _pod_metadata(pod: Pod, at: int) -> Object:
         metadata["annotations"] = {**metadata.get("annotations", {}), CHECKPOINT: rfc3339(saved)}
     person = person_marks(pod)
     metadata["labels"] |= person.labels
-    if person.annotations:
-        metadata["annotations"] = {**metadata.get("annotations", {}), **person.annotations}
+    marks = {**person.annotations, **pod.annotations}
+    if marks:
+        metadata["annotations"] = {**metadata.get("annotations", {}), **marks}
     if owner.kind == "StatefulSet":
         metadata["labels"]["statefulset.kubernetes.io/pod-name"] = pod.name
     if owner.kind == "Job":

@@ -17,7 +17,7 @@ from apps.quota_requests.domain.execution.kube_requests import object_path
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.models import Author, ChangeRequest, Comment, Execution
 from apps.quotas.models import Budget, Entitlement
-from apps.usage.models import CollectionWindow
+from apps.usage.models import CollectionWindow, PodHour, ServingHour
 from tests.costs.portal import PRICES, make_price
 from tests.costs.recommendation_rows import make as make_recommendation
 from tests.factories import (
@@ -78,10 +78,30 @@ def _facts(portal: Portal) -> Window:
         day_window(today - DAYS * DAY, portal.zone).start, day_window(today, portal.zone).start
     )
     portal.collect(window)
-    CollectionWindow.objects.update(collected_at=window.end)
+    CollectionWindow.objects.update(collected_at=window.end, serving="read")
+    _serve(portal)
     price_hours(now=now)
     compute_hours(now=now)
     return window
+
+
+def _serve(portal: Portal) -> None:
+    """Let the pods of vision answer a request a second in every hour that they have."""
+    names = ("hour", "cluster_id", "tier_id", "gpu_model_id", "capacity_type", "team_id")
+    ServingHour.objects.bulk_create(
+        ServingHour(
+            **{name: getattr(fact, name) for name in (*names, "namespace_id", "workload_id")},
+            pod_id=fact.pod_id,
+            model="llama",
+            engine="vLLM",
+            measured=fact.allocated,
+            measured_seconds=3600,
+            requests=3600,
+            tokens_in=360_000,
+            tokens_out=90_000,
+        )
+        for fact in PodHour.objects.filter(team=portal.vision).order_by("pk")
+    )
 
 
 def _waiting_and_limits(portal: Portal) -> None:

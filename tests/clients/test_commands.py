@@ -59,6 +59,7 @@ def test_each_list_is_a_table_and_whole_in_files(running: Running, run: Run) -> 
         ("requests", "--which", "all"),
         ("usage", "--by", "team,tier"),
         ("waste", "--by", "tier"),
+        ("serving", "-A", "--by", "model,tier,team"),
         ("list", "tiers"),
         ("list", "quotas", "source=ResourceQuota"),
     ):

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from apps.clusters.adapters.kubernetes.shapes import Decoders
 from apps.clusters.domain.kube_json import seconds
 from apps.clusters.domain.pods.kube_objects import (
     assumed_runs,
@@ -563,3 +564,25 @@ def test_a_reference_knows_the_path_of_its_group() -> None:
     assert job is not None
     assert core is not None
     assert (job.group_path, core.group_path) == ("/apis/batch/v1", "/api/v1")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "is_kept"),
+    [
+        ({"gpuportal.io/kept-for-latency": "true"}, True),
+        ({"gpuportal.io/kept-for-latency": " True"}, True),
+        ({"gpuportal.io/kept-for-latency": "false"}, False),
+        ({"prometheus.io/scrape": "true"}, False),
+        (None, False),
+    ],
+)
+@pytest.mark.parametrize("annotated", [False, True])
+def test_the_mark_to_stay_for_latency_is_read_as_the_watch_decodes_it(
+    annotations: dict[str, str] | None, is_kept: bool, annotated: bool
+) -> None:
+    made = pod()
+    made["metadata"]["annotations"] = annotations
+    seen = Decoders("pods", annotated=annotated).item.decode(orjson.dumps(made))
+    record = pod_record(seen, owner=nearest_owner(seen))
+    assert record is not None
+    assert record.kept_for_latency is is_kept

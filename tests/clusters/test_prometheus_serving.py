@@ -14,9 +14,11 @@ from apps.clusters.ports import ServingPodHour
 from simulator.clock import PinnedClock
 from simulator.prometheus.api import PrometheusApi as LabApi
 from simulator.prometheus.exporters.device_values import Metric
+from simulator.prometheus.openmetrics import sample_rows
 from simulator.prometheus.series import Segment, Series
 from simulator.prometheus.signals import Signals
 from tests.clusters.scripted_prometheus import Answer, Asked, ScriptedPrometheus, scripted
+from tests.real_prometheus import RealPrometheus
 from tests.simulator.small import Small
 
 START = datetime(2026, 10, 1, 9, tzinfo=UTC)
@@ -213,6 +215,53 @@ def test_an_outage_is_neither_zero_nor_negative_and_says_how_long_was_measured()
     assert rows[1].measured_seconds == 3600.0
 
 
+@pytest.mark.parametrize("ends", [-0.01, -0.05])
+def test_what_was_there_before_the_hour_alone_is_no_zero_of_it(ends: float) -> None:
+    gone = counter("vllm:generation_tokens_total", 5, spans=((-2.0, ends),))
+    assert read([gone]) == []
+    (row,) = read([gone, counter("vllm:prompt_tokens_total", 20)])
+    assert row.tokens_in == pytest.approx(72_000)
+    assert row.tokens_out is None
+
+
+def test_a_single_scrape_in_an_hour_tells_nothing_of_it() -> None:
+    spans = ((-2.0, -0.5), (0.995, 1.0))
+    assert read([counter("vllm:generation_tokens_total", 5, spans=spans)]) == []
+
+
+@pytest.mark.parametrize("before", [7e6, 0.0])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("vllm:generation_tokens_total", "vllm_generation_tokens_total"),
+        ("sglang:generation_tokens_total", "sglang_generation_tokens_total"),
+    ],
+)
+def test_a_counter_that_is_renamed_goes_on(old: str, new: str, before: float) -> None:
+    reached = before + 5 * 2.5 * 3600
+    earlier = counter(old, 5, spans=((-2.0, 0.5),), before=before)
+    later = counter(new, 5, spans=((0.5, 26.0),), before=reached)
+    (row,) = read([earlier, later])
+    assert row.tokens_out == pytest.approx(18_000)
+    # With a restart it begins again, and loses no more than what no scrape saw.
+    (row,) = read([earlier, counter(new, 5, spans=((0.5, 26.0),), before=0.0)])
+    assert 18_000 - 5 * 30 <= (row.tokens_out or 0) <= 18_000
+
+
+def test_names_that_are_shown_beside_each_other_are_counted_once() -> None:
+    both = ("vllm:generation_tokens_total", "vllm_generation_tokens_total")
+    (row,) = read([counter(name, 5) for name in both])
+    assert row.tokens_out == pytest.approx(18_000)
+    # The second begins while the first is there, and outlives it.
+    first = counter(both[0], 5, spans=((-2.0, 0.6),))
+    second = counter(both[1], 5, spans=((0.3, 26.0),), before=500 + 5 * 2.3 * 3600)
+    (row,) = read([first, second])
+    assert row.tokens_out == pytest.approx(18_000)
+    kserve = ("request_predict_seconds_count", "revision_app_request_count")
+    (row,) = read([counter(name, 2) for name in kserve])
+    assert (row.engine, row.requests) == ("KServe", pytest.approx(7200))
+
+
 def test_a_pod_that_two_jobs_scrape_is_counted_once() -> None:
     again = {**POD, "job": "podmonitor"}
     (row,) = read(
@@ -283,3 +332,87 @@ def test_where_there_are_none_one_query_is_asked() -> None:
         assert source.serving(day, ttft_seconds=0.5).rows == []
         source.close()
         assert len(server.asked) == 1
+
+
+# ---------------------------------------------------------------- as Prometheus itself stores them
+
+KUBERNETES = {"kubernetes_namespace": "ml", "kubernetes_pod_name": "sglang-1"}
+EXPORTED = {"exported_namespace": "ml", "exported_pod": "triton-0", "namespace": "x", "pod": "y"}
+COLLECTED = {"k8s_namespace_name": "ml", "k8s_pod_name": "tgi-0"}
+
+
+def pod(name: str) -> dict[str, str]:
+    return {"namespace": "ml", "pod": name, "job": name}
+
+
+def every_engine() -> list[Series]:
+    """Return a pod of each engine and version, with 5 tokens or 2 requests a second."""
+    out, went_on = "generation_tokens_total", 500 + 5 * 2.5 * 3600
+    restart = ((-2.0, 0.4), (0.43, 26.0))
+    outage = ((-2.0, 0.25), (0.75, 26.0))
+    return [
+        counter(f"vllm:{out}", 5, pod("vllm-new")),
+        gauge("vllm:kv_cache_usage_perc", 0.4, pod("vllm-new")),
+        counter(f"vllm:{out}", 5, pod("vllm-old")),
+        gauge("vllm:gpu_cache_usage_perc", 0.4, pod("vllm-old")),
+        counter(f"ray_vllm:{out}", 5, pod("ray-0")),
+        counter(out, 5, pod("nim-0")),
+        counter(f"sglang:{out}", 5, pod("sglang-0")),
+        counter(f"sglang_{out}", 5, KUBERNETES),
+        counter("tgi_request_generated_tokens_sum", 5, COLLECTED),
+        counter("nv_llm_output_token_len_sum", 5, EXPORTED),
+        counter("request_predict_seconds_count", 2, pod("kserve-0")),
+        counter("ray_serve_deployment_request_counter_total", 2, pod("rayserve-0")),
+        counter(f"vllm:{out}", 5, pod("restarted"), spans=restart, reset=True),
+        counter(f"vllm:{out}", 5, pod("lost"), spans=outage),
+        counter(f"vllm:{out}", 5, pod("renamed"), spans=((-2.0, 0.5),)),
+        counter(f"vllm_{out}", 5, pod("renamed"), spans=((0.5, 26.0),), before=went_on),
+        counter(f"vllm:{out}", 5, pod("gone"), spans=((-2.0, -0.02),)),
+    ]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ServingPodHour]]:
+    """Yield what the portal reads of these from a Prometheus that stored them."""
+    path = tmp_path_factory.mktemp("serving") / "serving.om"
+    with path.open("w", encoding="utf-8") as file:
+        signals = GivenSignals(every_engine())
+        file.writelines(sample_rows(signals, LOW - HOUR_MS, LOW + HOUR_MS))
+    with RealPrometheus.loaded(path) as real:
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": real.url})))
+        rows = source.serving(WINDOW, ttft_seconds=0.5).rows
+        source.close()
+        yield {row.pod: row for row in rows}
+
+
+@pytest.mark.prometheus
+def test_every_engine_and_set_up_of_labels_is_found_in_a_real_prometheus(
+    stored: dict[str, ServingPodHour],
+) -> None:
+    expected = {
+        **{"vllm-new": "vLLM", "vllm-old": "vLLM", "ray-0": "vLLM", "nim-0": "vLLM"},
+        **{"sglang-0": "SGLang", "sglang-1": "SGLang", "tgi-0": "TGI", "triton-0": "Triton"},
+        **{"kserve-0": "KServe", "rayserve-0": "Ray Serve"},
+        **dict.fromkeys(("restarted", "lost", "renamed"), "vLLM"),
+    }
+    assert {name: row.engine for name, row in stored.items()} == expected
+    assert {row.namespace for row in stored.values()} == {"ml"}
+    whole = [name for name in expected if name not in ("restarted", "lost")]
+    for name in whole:
+        row = stored[name]
+        of_requests = row.engine in ("KServe", "Ray Serve")
+        assert row.tokens_out == (None if of_requests else pytest.approx(18_000)), name
+        assert row.requests == (pytest.approx(7200) if of_requests else None), name
+    assert stored["vllm-new"].kv_cache == stored["vllm-old"].kv_cache == pytest.approx(0.4)
+
+
+@pytest.mark.prometheus
+def test_restarts_outages_and_what_is_gone_are_no_zeros_in_a_real_prometheus(
+    stored: dict[str, ServingPodHour],
+) -> None:
+    lost = stored["lost"]
+    assert lost.tokens_out == pytest.approx(5 * lost.measured_seconds)
+    assert lost.measured_seconds == pytest.approx(1800, abs=60)
+    served_tokens = 5 * 0.97 * 3600
+    assert served_tokens - 150 <= (stored["restarted"].tokens_out or 0) <= served_tokens + 1e-6
+    assert "gone" not in stored

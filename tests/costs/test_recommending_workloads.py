@@ -188,3 +188,7 @@ def test_idle_time_on_other_gpus_than_the_main_ones_is_worth_their_own_price() -
     one = found(RecommendationKind.IDLE_TIMEOUT)
     assert one is not None
     assert float(one.evidence["saved_per_gpu_hour"]) == 1.0
+    # Stopping what is marked to stay would undo its purpose.
+    Pod.objects.update(kept_for_latency=True)
+    Recommendation.objects.all().delete()
+    assert found(RecommendationKind.IDLE_TIMEOUT) is None

@@ -10,6 +10,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.domain.identity import Role
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
+from apps.clusters.models import Pod
 from apps.costs.selectors import SERVING_GROUPS, ServiceUse, ServingRow, serving_rows
 from apps.costs.services import price_hours
 from apps.usage.domain.usage_query import Filters, GroupingRefused
@@ -123,6 +124,19 @@ def test_the_page_and_the_api_say_the_same() -> None:
 
 
 # ---------------------------------------------------------------- services that rest
+
+
+@pytest.mark.usefixtures("collected")
+def test_a_service_that_is_marked_is_kept_and_not_quiet() -> None:
+    hours = Window(WINDOW.start, WINDOW.start + timedelta(hours=2))
+    marked = read(hours, "model")["opt"]
+    assert (marked.requests, marked.kept_for_latency) == (0, True)
+    assert marked.use is ServiceUse.STANDBY
+    assert not read(hours, "model")["llama"].kept_for_latency
+    assert read(WINDOW, "team")["vision"].kept_for_latency
+    # Taken back, the same hours are those of a service without requests.
+    Pod.objects.filter(kept_for_latency=True).update(kept_for_latency=False)
+    assert read(hours, "model")["opt"].use is ServiceUse.QUIET
 
 
 def resting(requests: Any, *, idle: bool = True) -> OneJob:

@@ -13,7 +13,7 @@ from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.models import Alert, IdleAnswer
 from apps.alerts.selectors import alert_groups, unread_count
 from apps.alerts.services import NewAlert, notify
-from apps.clusters.models import Cluster, WatchCoverage
+from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.fairness.models import QueueTimeObjective
 from apps.operations.services import NotGathered, gather_alerts
 from apps.operations.services.alerting import (
@@ -214,6 +214,13 @@ def test_gpus_that_idle_for_long_are_told_with_since_when(portal: Portal) -> Non
     assert not found.since_at_least
     assert gather_idle(NOW, ZONE) == 1
     assert titles() == [("vision", "vision/train holds 4 GPUs idle for 13 hours")]
+    assert gather_idle(NOW, ZONE) == 0
+
+
+def test_a_service_that_is_marked_to_stay_is_not_told_of(portal: Portal) -> None:
+    held_idle(portal, [LAST - n * HOUR for n in range(30)])
+    Pod.objects.filter(name=portal.pods[0].name).update(kept_for_latency=True)
+    assert idle_workloads(NOW).workloads == ()
     assert gather_idle(NOW, ZONE) == 0
 
 

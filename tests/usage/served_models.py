@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from apps.clusters.domain.pods.kube_objects import KEPT_FOR_LATENCY
 from apps.clusters.domain.window import Window
 from apps.clusters.services import snapshot_cluster
 from apps.operations.services import load_catalog
@@ -37,14 +38,17 @@ def service_pod(owner: Controller, device: int, *activities: float) -> Pod:
 
 
 def serving_scenario() -> Small:
-    """Return four pods of three services; one is not scraped, one server starts again."""
+    """Return four pods of three services; one is not scraped, one server starts again.
+
+    The oldest one is marked to stay however idle it is.
+    """
     owners = [deployment(name) for name in ("chat", "rank", "old")]
     (chat, rank, old) = (owner for _, owner in owners)
     pods = [
         service_pod(chat, 0, 0.3, 0.7),
         service_pod(rank, 1, 0.2, 0.5),
         service_pod(rank, 2, 0.2, 0.5),
-        service_pod(old, 3, 0.0, 0.1),
+        replace(service_pod(old, 3, 0.0, 0.1), annotations={KEPT_FOR_LATENCY: "true"}),
     ]
     made = Small(pods, [one for pair in owners for one in pair])
     made.services = SERVICES

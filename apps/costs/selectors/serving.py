@@ -39,8 +39,9 @@ _MOST_NAMES = 100
 class ServiceUse(StrEnum):
     """How a service is used; of several, that of the one that is used most.
 
-    `standby` is kept for latency: idle most of the time, and requests come. `quiet` had none in
-    less time than it takes to be `forgotten`. Of an `unknown` one no series tell requests.
+    `standby` is kept for latency: idle most of the time, and requests come or a mark says so.
+    `quiet` had none in less time than it takes to be `forgotten`. Of an `unknown` one no series
+    tell requests.
     """
 
     ACTIVE = "active"
@@ -65,9 +66,17 @@ class ServingRow:
         ServiceUse,
         Column(
             "Use",
-            help="Standby: requests come, and at least half of its GPU-hours are idle. "
+            help="Standby: at least half of its GPU-hours are idle, and requests come, or a mark "
+            "says that it stays. "
             f"Forgotten: no request in {FORGOTTEN_DAYS} days. Quiet: none in less time.",
             values=ServiceUse,
+        ),
+    ]
+    kept_for_latency: Annotated[
+        bool,
+        Column(
+            *("Marked", ""),
+            help="Kept for latency, by the annotation gpuportal.io/kept-for-latency of its pods.",
         ),
     ]
     last_request_at: Annotated[
@@ -182,9 +191,11 @@ def serving_rows(
         of_service = held.get(key, _Held())
         last = latest.get((key.cluster, key.namespace, key.workload))
         parts = _parts([one.measured for one in models.values()])
+        is_kept = any(one.is_kept for one in models.values())
         for (model, sums), part in zip(models.items(), parts, strict=True):
             named = {**key._asdict(), "model": model}
             group = groups[tuple(named[name] for name in group_by)]
+            group.uses.add(_use(sums, of_service, last, is_kept=is_kept))
             _add(group, sums, of_service, part, last)
     rows = [_row(dict(zip(group_by, names, strict=True)), one) for names, one in groups.items()]
     return sorted(rows, key=_most_tokens)
@@ -229,7 +240,6 @@ def _add(
     group.sums.add(sums)
     group.allocated += held.allocated * part
     group.idle += held.idle * part
-    group.uses.add(_use(sums, held, last))
     if last is not None and last.at is not None:
         group.last = max(filter(None, (group.last, last.at)))
     if sums.tokens is None:
@@ -242,9 +252,14 @@ def _add(
             group.costs[currency] += cost * (sums.measured_of_tokens / held.allocated)
 
 
-def _use(sums: ServingSums, held: _Held, last: LastRequest | None) -> ServiceUse:
+def _use(
+    sums: ServingSums, held: _Held, last: LastRequest | None, *, is_kept: bool
+) -> ServiceUse:
+    # What its owner says of it holds where series cannot tell an idle service from a forgotten one.
     if last is None or sums.requests is None:
-        return ServiceUse.UNKNOWN
+        return ServiceUse.STANDBY if is_kept else ServiceUse.UNKNOWN
+    if last.at is None and is_kept:
+        return ServiceUse.STANDBY
     if last.at is None:
         return ServiceUse.FORGOTTEN if last.hours >= _KNOWN_HOURS else ServiceUse.QUIET
     known = held.allocated - held.unmeasured
@@ -266,6 +281,7 @@ def _row(groups: Mapping[str, str], group: _Group) -> ServingRow:
     return ServingRow(
         groups=groups,
         use=_most_used(group.uses),
+        kept_for_latency=sums.is_kept,
         last_request_at=group.last,
         tokens_in=sums.tokens_in,
         tokens_out=sums.tokens_out,

@@ -10,7 +10,7 @@ from operator import add
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db.models import F, Max, Min, Q, Sum
+from django.db.models import Count, F, Max, Min, Q, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
@@ -204,7 +204,8 @@ class IdleNow:
 def idle_workloads(at: datetime) -> IdleNow:
     """Return the workloads that were idle in the last collected hour of their cluster.
 
-    Hours of which little was measured are no idle ones. A cluster whose last hour is more than
+    Hours of which little was measured are no idle ones, and services that are marked as kept for
+    latency are idle for a reason. A cluster whose last hour is more than
     six hours ago is not among `clusters`: nothing is known of it now. Looks back seven days. One
     query and two for each cluster.
     """
@@ -228,7 +229,8 @@ def _of_cluster(cluster: int, hour: datetime) -> list[IdleWorkload]:
         *("cluster__name", "team_id"),
     )
     rows = held.order_by("workload_id").values(*columns)
-    sums = list(rows.annotate(held=Sum("allocated"), idle_held=Sum("idle")))
+    kept = Count("pk", filter=Q(pod__kept_for_latency=True))
+    sums = rows.annotate(held=Sum("allocated"), idle_held=Sum("idle"), kept=kept).filter(kept=0)
     # In whole numbers: a float share of 0.95 would miss what is exactly at it.
     idle = [row for row in sums if row["idle_held"] * _PARTS >= row["held"] * _IDLE_PARTS]
     pods = held.filter(workload_id__in=[row["workload_id"] for row in idle])

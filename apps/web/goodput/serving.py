@@ -112,7 +112,11 @@ def _figures(services: Sequence[ServingRow]) -> FigureRow:
     return figure_row(
         KeyFigure("Services", f"{len(services):,}", basis="workloads with series"),
         KeyFigure("Allocated", f"{allocated:,.0f}", of="GPU-h", basis=f"{measured:,.0f} measured"),
-        KeyFigure("Kept for latency", f"{len(standby):,}", basis=idle(standby)),
+        KeyFigure(
+            "Kept for latency",
+            f"{len(standby):,}",
+            basis=f"{idle(standby)}, {sum(row.kept_for_latency for row in standby):,} marked",
+        ),
         KeyFigure(
             "Forgotten",
             f"{len(resting):,}",

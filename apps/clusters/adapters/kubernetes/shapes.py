@@ -25,6 +25,7 @@ Annotations = TypedDict(
         "gpu-fraction-num-devices": str,
         "gpu-memory": str,
         "gpuportal.io/last-checkpoint": str,
+        "gpuportal.io/kept-for-latency": str,
     },
     total=False,
 )
@@ -53,7 +54,7 @@ class MetaShape(TypedDict, total=False):
 
 
 class MarkedMetaShape(MetaShape, total=False):
-    """Metadata with annotations of a gang, a queue, GPUs or a checkpoint; the others are long."""
+    """Metadata with annotations of a gang, a queue, GPUs, a checkpoint or a mark; others are long."""
 
     annotations: Annotations | None
 

@@ -225,11 +225,15 @@ _Sums = dict[tuple[int, str], dict[str, float]]
 """Engine and model → quantity → amount."""
 
 
+_ByName = dict[str, list[list[Sample]]]
+"""The samples of each series of a quantity, by the name that it has."""
+
+
 @dataclass(slots=True)
 class _Target:
-    """The series of a pod as one job scraped them, and when."""
+    """The series of a pod as one job scraped them, by meaning and model, and when."""
 
-    series: list[tuple[_Meaning, str, list[Sample]]] = field(default_factory=list)
+    series: dict[tuple[_Meaning, str], _ByName] = field(default_factory=dict)
     times: set[float] = field(default_factory=set)
 
 
@@ -273,6 +277,9 @@ def _read_hour(
         for place, values in means.get((namespace, pod, *source), {}).items():
             sums[place].update(values)
         seconds = measured_seconds(sorted(target.times), hour.start_seconds)
+        if not seconds:
+            # Scraped before the hour, or once in it: nothing is known of it, which is no zero.
+            continue
         for model, (engine, values) in sorted(_by_model(sums).items()):
             yield ServingPodHour(
                 int(hour.start_seconds), namespace, pod, model, engine, seconds, **values
@@ -309,7 +316,8 @@ def _edge_texts(edge: float) -> frozenset[str]:
 
 def _add_series(target: _Target, meaning: _Meaning, one: Matrix[ServingLabels]) -> None:
     samples = [Sample(*point) for point in one.values]
-    target.series.append((meaning, one.metric.served, samples))
+    by_name = target.series.setdefault((meaning, one.metric.served), {})
+    by_name.setdefault(one.metric.name, []).append(samples)
     target.times.update(sample.at for sample in samples)
 
 
@@ -324,11 +332,52 @@ def _chosen(
 
 
 def _add_growth(sums: _Sums, target: _Target, start: float) -> None:
-    for meaning, model, samples in target.series:
-        begins = was_seen_to_begin(samples[0].at, target.times)
+    for (meaning, model), by_name in target.series.items():
+        grown = _grown(by_name, target.times, start)
         own = sums[meaning.engine, model]
-        grown = growth(samples, start, from_zero=begins)
-        own[meaning.quantity] = own.get(meaning.quantity, 0.0) + grown
+        if grown is not None:
+            own[meaning.quantity] = own.get(meaning.quantity, 0.0) + grown
+
+
+def _grown(by_name: _ByName, times: set[float], start: float) -> float | None:
+    """Return how much a quantity grew under all the names that it had, one after another.
+
+    A name that is shown beside an earlier one counts from the end of that one. None where no
+    series was there for any time of the hour.
+    """
+    total, is_known = 0.0, False
+    end, reached = -inf, 0.0
+    for series in sorted(by_name.values(), key=lambda some: min(one[0].at for one in some)):
+        first = min(one[0].at for one in series)
+        is_renamed = -inf < end < first
+        if is_renamed and first >= start and first - end <= LONGEST_GAP_SECONDS:
+            now = _whole([one[0] for one in series], first)
+            # The process goes on, or it started again with the new name.
+            total += now - reached if now >= reached else now
+            is_known = True
+        for samples in series:
+            own = _after(samples, end)
+            goes_on = (is_renamed and own[:1] and own[0].at == first) or len(own) < len(samples)
+            begins = bool(own) and not goes_on and was_seen_to_begin(own[0].at, times)
+            total += growth(own, start, from_zero=begins)
+            seconds = measured_seconds((one.at for one in own), start)
+            is_known = is_known or seconds > 0 or (begins and own[0].at >= start)
+        last = max(one[-1].at for one in series)
+        if last > end:
+            end = last
+            reached = _whole([one[-1] for one in series], last)
+    return total if is_known else None
+
+
+def _whole(samples: Iterable[Sample], at: float) -> float:
+    # NaN and what else no counter has would spoil every comparison after it.
+    return sum(one.value for one in samples if one.at == at and 0.0 <= one.value < inf)
+
+
+def _after(samples: list[Sample], end: float) -> list[Sample]:
+    """Return the samples after a time, behind the last one up to it, from which they grew."""
+    before = sum(one.at <= end for one in samples)
+    return samples[max(0, before - 1) :]
 
 
 def _means(

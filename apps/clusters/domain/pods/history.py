@@ -174,6 +174,7 @@ def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
         queue=max(one.queue, other.queue),
         gang=max(one.gang, other.gang),
         unschedulable=one.unschedulable or other.unschedulable,
+        kept_for_latency=one.kept_for_latency or other.kept_for_latency,
         node_selector=max(one.node_selector, other.node_selector, key=lambda s: sorted(s.items())),
         last_seen=seen,
         estimated=frozenset(name for name, estimated in guessed.items() if estimated),

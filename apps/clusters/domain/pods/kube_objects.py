@@ -50,6 +50,8 @@ _QUEUE_LABELS = (
 )
 _QUEUE_ANNOTATIONS = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
 _GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+KEPT_FOR_LATENCY = "gpuportal.io/kept-for-latency"
+"""The annotation by which a pod says that it stays for quick answers, however idle it is."""
 _GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "kueue.x-k8s.io/pod-group-name")
 
 
@@ -61,6 +63,12 @@ def gang_name(metadata: JsonObject, spec: JsonObject) -> str:
         or text(mapping(spec, "schedulingGroup").get("podGroupName"))
         or text(mapping(spec, "workloadRef").get("name"))
     )
+
+
+def is_kept_for_latency(metadata: JsonObject) -> bool:
+    """Say whether a pod is marked to stay for quick answers; only `true` marks it."""
+    # Whoever takes a mark back often writes `false` instead of taking the annotation out.
+    return text(mapping(metadata, "annotations").get(KEPT_FOR_LATENCY)).strip().lower() == "true"
 
 
 def queue_name(metadata: JsonObject) -> str:
@@ -237,6 +245,7 @@ def pod_record(
         # How the pod itself ended is its `end_reason`.
         exits=tuple(one for one in _exits(pod, names) if one.at != finished),
         checkpoints=_checkpoints(pod),
+        kept_for_latency=is_kept_for_latency(pod.metadata),
     )
 
 

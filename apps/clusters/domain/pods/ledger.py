@@ -118,7 +118,8 @@ class PodRecord:
     `last_seen` is set for pods known from series alone, and `estimated` names those of `created`,
     `bound` and `finished` that are estimates, because the series that tell them were missing.
     `unschedulable`: series showed that a scheduler refused it, or that it was gated. `queue` is
-    the queue that it names, `gang` its group of pods; series tell neither, nor its `priority`.
+    the queue that it names, `gang` its group of pods; series tell neither, nor its `priority`, nor
+    `kept_for_latency`: it is marked to stay for quick answers.
     `exits` are of its containers that request GPU, in order, and `checkpoints` the last one of
     each run of which one is known.
     """
@@ -148,6 +149,7 @@ class PodRecord:
     unschedulable: bool = False
     exits: tuple[ContainerExit, ...] = ()
     checkpoints: tuple[float, ...] = ()
+    kept_for_latency: bool = False
 
     @property
     def ended(self) -> float | None:

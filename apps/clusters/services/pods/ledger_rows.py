@@ -250,6 +250,7 @@ def pod_values(record: PodRecord) -> dict[str, Any]:
         "source": record.source.value,
         "estimated": ",".join(sorted(record.estimated)),
         "unschedulable": record.unschedulable,
+        "kept_for_latency": record.kept_for_latency,
     }
 
 
@@ -282,6 +283,7 @@ def pod_record_of(row: Pod) -> PodRecord:
         last_seen=_last_seen(row),
         estimated=frozenset(row.estimated.split(",") if row.estimated else ()),
         unschedulable=row.unschedulable,
+        kept_for_latency=row.kept_for_latency,
     )
 
 

@@ -205,7 +205,8 @@ def timeout_evidence(
     freed: dict[int, _Freed] = defaultdict(_Freed)
     for team, held, day_at, after, pods in _freed_days(span, tier):
         one = known.get(held)
-        if one is None or one.evidence.is_well_used:
+        # A timeout would stop what is marked to stay, each time that it has nothing to do.
+        if one is None or one.evidence.is_well_used or one.kept_for_latency:
             continue
         of = freed[team]
         of.pods[held] += pods

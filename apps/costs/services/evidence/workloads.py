@@ -61,7 +61,8 @@ MOST_SERVICES = 200
 class WorkloadOfTeam:
     """Evidence, whose it is, the workload's id, and the ids of all that are judged with it.
 
-    `main`: of the pool that rules look at; of each workload there is one.
+    `main`: of the pool that rules look at; of each workload there is one. `kept_for_latency`: a
+    pod of it is marked to stay for quick answers, however idle it is.
     """
 
     evidence: WorkloadEvidence
@@ -70,6 +71,7 @@ class WorkloadOfTeam:
     workload_id: int
     members: frozenset[int] = frozenset()
     main: bool = True
+    kept_for_latency: bool = False
 
 
 @dataclass(slots=True)
@@ -123,6 +125,7 @@ class _TierWork:
     there: set[int]
     main: Mapping[int, _Held]
     activity: Mapping[int, float | None]
+    kept: set[int]
 
 
 def workload_evidence(
@@ -132,7 +135,7 @@ def workload_evidence(
 
     A workload that held GPUs of several models or capacity types has its main evidence for the pair
     that it held last, then for that of which it held most. Work that runs once is judged with all
-    of its family: same namespace, kind and stem of the name. Six queries, and one for every
+    of its family: same namespace, kind and stem of the name. Seven queries, and one for every
     thousand notebooks.
     """
     held, families = _held(span, tier)
@@ -142,6 +145,7 @@ def workload_evidence(
         there=_still_there(span),
         main=_main(held),
         activity=_tier_activity(held),
+        kept=_kept_for_latency(span),
     )
     found = [_evidence(span, tier, sharing, one, known, prices) for one in held]
     notebooks = sorted({one.workload_id for one in found if one.evidence.is_notebook})
@@ -300,7 +304,8 @@ def _evidence(
         over=_is_over(span, main, known.there),
     )
     return WorkloadOfTeam(
-        evidence, one.key[1], one.team, one.key[0], frozenset(one.members), one is main
+        *(evidence, one.key[1], one.team, one.key[0], frozenset(one.members), one is main),
+        kept_for_latency=not one.members.isdisjoint(known.kept),
     )
 
 
@@ -389,6 +394,13 @@ def _still_there(span: EvidenceSpan) -> set[int]:
     return set(pods.order_by().values_list("workload_id", flat=True).distinct())
 
 
+def _kept_for_latency(span: EvidenceSpan) -> set[int]:
+    """Return the workloads that have a pod that is there and is marked to stay."""
+    # Of pods that are gone the mark does not count: a new template may have taken it out.
+    pods = Pod.objects.filter(cluster=span.cluster, kept_for_latency=True, ended_at__isnull=True)
+    return set(pods.order_by().values_list("workload_id", flat=True).distinct())
+
+
 # ---------------------------------------------------------------- idle now
 
 
@@ -434,11 +446,15 @@ def _up_to(newest: datetime, hours_: set[datetime]) -> float:
 def service_evidence(
     span: EvidenceSpan, tier: Tier, found: Sequence[WorkloadOfTeam]
 ) -> Iterator[tuple[ServiceEvidence, WorkloadOfTeam]]:
-    """Yield the pattern of the last two weeks of each service of a tier. One query."""
+    """Yield the pattern of the last two weeks of each service of a tier. One query.
+
+    Those that are kept for latency are left out: their replicas wait on purpose.
+    """
     services = [
         one
         for one in found
         if one.main
+        and not one.kept_for_latency
         and one.evidence.owner_kind in SERVICES
         and one.evidence.is_enough
         and one.evidence.waste_gpu_hours > 0
