@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, NamedTuple
@@ -106,23 +106,28 @@ class TeamRow:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The report's time zone and currency."""
+    """The report's time zone and currency.
+
+    `exchange_rates` are those of the catalog now: month (`2026-10`) → currency → rate and source.
+    """
 
     zone: ZoneInfo
     currency: str
+    exchange_rates: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
 
 
 @read_once
 def report() -> Report:
     """Return the report settings; UTC and USD before a catalog was loaded. One query."""
-    time_zone, currency = next(iter(REPORT_SETTINGS.rows()), ("UTC", "USD"))
-    return Report(zone=ZoneInfo(time_zone), currency=currency)
+    time_zone, currency, rates = next(iter(REPORT_SETTINGS.rows()), ("UTC", "USD", {}))
+    return Report(zone=ZoneInfo(time_zone), currency=currency, exchange_rates=rates)
 
 
 @cache
-def _report_settings() -> QuerySet[ReportSettings, tuple[str, str]]:
+def _report_settings() -> QuerySet[ReportSettings, tuple[str, str, Any]]:
     """Return the query of the settings, kept: nearly every answer begins with it."""
-    return ReportSettings.objects.order_by("-pk").values_list("time_zone", "currency")[:1]
+    columns = ("time_zone", "currency", "exchange_rates")
+    return ReportSettings.objects.order_by("-pk").values_list(*columns)[:1]
 
 
 REPORT_SETTINGS = BatchQuery(lambda: _report_settings().all())

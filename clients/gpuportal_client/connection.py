@@ -9,6 +9,7 @@ import requests
 
 TIMEOUT_SECONDS = 60.0
 MAX_PAGE = 500
+_SERVER_ERROR = 500
 
 Row = dict[str, Any]
 Params = Mapping[str, str | int | tuple[str, ...] | None]
@@ -106,6 +107,11 @@ class Portal:
             answer = response.json()
         except ValueError:
             answer = None
+        if not isinstance(answer, dict) and response.status_code >= _SERVER_ERROR:
+            raise PortalError(
+                f"{self.url}{path} answers {response.status_code}: the portal, or a proxy before "
+                "it, is in trouble. Try again, then tell its administrator."
+            )
         if not isinstance(answer, dict):
             raise PortalError(
                 f"{self.url}{path} answers {response.status_code} with something else than JSON: "

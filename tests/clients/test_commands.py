@@ -207,7 +207,9 @@ UNKNOWN = json.dumps(
         (302, "", {"Location": "https://elsewhere.example/"}, "The token is not sent there"),
         (429, '{"detail": "Too many."}', {"Retry-After": "7"}, "Too many. Try again in 7 s."),
         (400, '{"detail": "x: is not a parameter here"}', {}, "may be older than this client"),
-        (500, "[]", {}, "answers 500 with something else than JSON"),
+        (500, "[]", {}, "answers 500: the portal, or a proxy before it, is in trouble"),
+        (502, "<html>", {}, "answers 502: the portal, or a proxy before it, is in trouble"),
+        (403, "<html>", {}, "answers 403 with something else than JSON"),
     ],
 )
 def test_each_fault_of_a_server_has_a_sentence(

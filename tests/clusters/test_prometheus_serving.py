@@ -390,9 +390,16 @@ def test_every_engine_and_set_up_of_labels_is_found_in_a_real_prometheus(
     stored: dict[str, ServingPodHour],
 ) -> None:
     expected = {
-        **{"vllm-new": "vLLM", "vllm-old": "vLLM", "ray-0": "vLLM", "nim-0": "vLLM"},
-        **{"sglang-0": "SGLang", "sglang-1": "SGLang", "tgi-0": "TGI", "triton-0": "Triton"},
-        **{"kserve-0": "KServe", "rayserve-0": "Ray Serve"},
+        "vllm-new": "vLLM",
+        "vllm-old": "vLLM",
+        "ray-0": "vLLM",
+        "nim-0": "vLLM",
+        "sglang-0": "SGLang",
+        "sglang-1": "SGLang",
+        "tgi-0": "TGI",
+        "triton-0": "Triton",
+        "kserve-0": "KServe",
+        "rayserve-0": "Ray Serve",
         **dict.fromkeys(("restarted", "lost", "renamed"), "vLLM"),
     }
     assert {name: row.engine for name, row in stored.items()} == expected

@@ -1,7 +1,7 @@
 """The catalog of clusters, tiers and namespaces: writing it, and its rules at any time."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, cached_property, partial
 from math import inf
@@ -95,10 +95,11 @@ class NamespaceTeamRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReportRecord:
-    """The report's time zone and currency."""
+    """The report's time zone and currency, and its exchange rates as `ReportSettings` has them."""
 
     time_zone: str = "UTC"
     currency: str = "USD"
+    exchange_rates: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     pk: int | None = None
 
 
@@ -205,7 +206,7 @@ def loaded_namespace_teams() -> list[NamespaceTeamRecord]:
 def loaded_report() -> list[ReportRecord]:
     """Return the report's settings in a list, empty before the first load. One query."""
     rows = ReportSettings.objects.order_by("pk")[:1]
-    return [ReportRecord(r.time_zone, r.currency, r.pk) for r in rows]
+    return [ReportRecord(r.time_zone, r.currency, r.exchange_rates, r.pk) for r in rows]
 
 
 # ---------------------------------------------------------------- writes
@@ -317,7 +318,12 @@ def write_namespace_teams(
 def write_report(records: Sequence[ReportRecord]) -> None:
     """Store the one row of report settings."""
     for r in records:
-        ReportSettings(pk=r.pk, time_zone=r.time_zone, currency=r.currency).save()
+        ReportSettings(
+            pk=r.pk,
+            time_zone=r.time_zone,
+            currency=r.currency,
+            exchange_rates=r.exchange_rates,
+        ).save()
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,10 +71,14 @@ def focus_columns(version: FocusVersion) -> list[str]:
     )
 
 
-def own_columns(version: FocusVersion) -> list[str]:
-    """Return the names of the portal's own columns in a file of a version; they begin with x_."""
+def own_columns(version: FocusVersion, *, exchanged: bool = False) -> list[str]:
+    """Return the names of the portal's own columns in a file of a version; they begin with x_.
+
+    `exchanged`: with that of the exchange rate.
+    """
     added = _OURS_SINCE_1_2 if version.is_since(FocusVersion.V1_2) else ()
-    return sorted((*_OURS, *added))
+    # Without rates no column: files of months that are closed stay what they are, to the byte.
+    return sorted((*_OURS, *added, *(("x_ExchangeRate",) if exchanged else ())))
 
 
 def file_column(name: str) -> FileColumn:

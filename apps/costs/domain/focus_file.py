@@ -9,9 +9,11 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 
 from apps.clusters.domain.tiers import CapacityType, GpuSharing
 from apps.costs.domain.costing import FREE, Cause, cost_of
+from apps.costs.domain.exchange_rates import converted, rate_text
 from apps.costs.domain.files import CellValue, CostFile, FileRow, FocusVersion, Notes
 from apps.costs.domain.focus_columns import file_column, focus_columns, own_columns
 from apps.costs.domain.prices import OWNED
@@ -36,6 +38,10 @@ EARLIER_NAMES = {
 both has every column of 1.0 under its right name and passes all rules (docs/definitions.md#focus).
 """
 
+_BILLED = (
+    *("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"),
+    *("ContractedUnitPrice", "ListUnitPrice"),
+)
 # Spot prices move with the market; what is reserved is paid for in advance; what is owned is
 # neither a list price nor a commitment to a provider.
 _PRICING = {
@@ -71,6 +77,9 @@ class Charge:
     `price_source`, which price of the book a line has, empty where that is not known. Of 1.3:
     `sharing` of the tier, and `origin` of a shared GPU, the GPU-hours (of energy the
     milliwatt-hours) of the charge that it is split from; None where that is not known.
+
+    Amounts are in `currency`, that of the price. With an `exchange_rate` they are billed in
+    `billing_currency`: units of it for one of `currency`, fixed for the month.
     """
 
     start: datetime
@@ -99,6 +108,8 @@ class Charge:
     price_source: str = ""
     sharing: GpuSharing | None = None
     origin: int | None = None
+    billing_currency: str = ""
+    exchange_rate: Decimal | None = None
 
     @property
     def is_energy(self) -> bool:
@@ -130,16 +141,18 @@ def focus_file(
     notes: Notes,
     version: FocusVersion = FocusVersion.V1_0,
     earlier_names: bool = True,
+    exchanged: bool = False,
 ) -> CostFile:
     """Return charges (in `order`, read once) as a file of a version of FOCUS.
 
     Columns are sorted by name, FOCUS's before ours. Between them, in 1.0, are those of
     EARLIER_NAMES, or without `earlier_names` none: then it keeps to the letter of 1.0, where what
-    it does not define begins with `x_`, and the validator misses five columns.
+    it does not define begins with `x_`, and the validator misses five columns. `exchanged`: charges
+    may have an exchange rate, which gets a column.
     """
     with_earlier = earlier_names and version is FocusVersion.V1_0
     earlier = sorted(EARLIER_NAMES) if with_earlier else ()
-    names = [*focus_columns(version), *earlier, *own_columns(version)]
+    names = [*focus_columns(version), *earlier, *own_columns(version, exchanged=exchanged)]
     rows = _rows(charges, names, version, issuer, notes)
     return CostFile(f"FOCUS {version}", [file_column(name) for name in names], rows, notes)
 
@@ -162,6 +175,8 @@ def _rows(
             record |= _since_1_2(charge, record)
         if version.is_since(FocusVersion.V1_3):
             record |= _of_split(charge)
+        if charge.exchange_rate is not None:
+            record |= _billed(charge, record, charge.exchange_rate)
         yield [record.get(name) for name in names]
 
 
@@ -212,6 +227,19 @@ def _of_money(charge: Charge) -> _Record:
         "PricingQuantity": charge.gpu_hours,
         "ConsumedQuantity": charge.gpu_hours,
         "x_Unpriced": charge.cost is None,
+    }
+
+
+def _billed(charge: Charge, record: _Record, rate: Decimal) -> _Record:
+    """Return the amounts in the currency of the bill; those of PricingCurrency stay."""
+    amounts = {name: record[name] for name in _BILLED}
+    return {
+        **{
+            name: converted(amount, rate) if isinstance(amount, int) else amount
+            for name, amount in amounts.items()
+        },
+        "BillingCurrency": charge.billing_currency,
+        "x_ExchangeRate": rate_text(rate),
     }
 
 

@@ -15,7 +15,8 @@ class Bill(models.Model):
     """A bill of a month that was imported; `ended_at` null: it is the one in force.
 
     A later import of the same month and provider ends it, as deleting does: its amounts go, this
-    row stays as history. `cost_column` is the column of the file whose amounts these are.
+    row stays as history. `cost_column` is the column of the file whose amounts these are, and
+    `exchange_rates` (currency → decimal number as text) those by which they were converted.
     """
 
     month = models.DateField()
@@ -26,6 +27,7 @@ class Bill(models.Model):
     sha256 = models.CharField(max_length=64)
     size = models.PositiveBigIntegerField()
     currency = models.CharField(max_length=3)
+    exchange_rates = models.JSONField(default=dict, blank=True)
     time_zone = models.CharField(max_length=64)
     line_count = models.PositiveBigIntegerField()
     total = models.BigIntegerField()

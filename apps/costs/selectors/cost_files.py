@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from itertools import chain
 from operator import attrgetter
 from zoneinfo import ZoneInfo
@@ -18,6 +19,7 @@ from apps.clusters.domain.window import Window, day_window, days_in
 from apps.clusters.models import TierRule
 from apps.clusters.selectors import report, tier_catalog
 from apps.costs.domain.costing import CHARGED, FREE, HELD, Basis, Cause, Policy
+from apps.costs.domain.exchange_rates import MonthRates
 from apps.costs.domain.files import (
     CostFile,
     FileColumn,
@@ -34,7 +36,13 @@ from apps.costs.domain.prices import PriceBook, PriceEntry
 from apps.costs.domain.split_charges import OriginKey
 from apps.costs.models import ClosedPeriod, PoolCostDay, WorkloadCostDay
 from apps.costs.selectors.cost_reader import CostReader
-from apps.costs.selectors.months import EVERY_GROUP, closed_period, month_query, month_window
+from apps.costs.selectors.months import (
+    EVERY_GROUP,
+    closed_period,
+    exchange_rates_of,
+    month_query,
+    month_window,
+)
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow, coverage_ratio, unpriced
 from apps.usage.domain.amounts import hours
@@ -248,13 +256,32 @@ def cost_file(
     reading.names = NameCache({Grouping.CLUSTER, Grouping.TEAM, *asked.group_by})
     if format_.is_focus:
         version = format_.focus_version or FocusVersion.V1_0
-        currency = closed.currency if closed else report().currency
-        charges = _charges(reading, _ChargeContext.of(version, asked, zone, centers, currency))
-        return focus_file(charges, issuer=Issuer(), notes=notes, version=version)
+        context = _ChargeContext.of(version, asked, zone, centers, closed)
+        return focus_file(
+            _charges(reading, context),
+            issuer=Issuer(),
+            notes=notes,
+            version=version,
+            exchanged=any(context.rates.values()),
+        )
     check_length(asked, format_, visibility=visibility, zone=zone)
     columns = _amounts(closed)
     rows = _file_rows(reading, asked, centers, [one.name for one in columns])
     return CostFile("Costs", _columns(asked, columns), rows, notes)
+
+
+def _exchange_rates(
+    window: Window, zone: ZoneInfo, closed: ClosedPeriod | None
+) -> dict[date, MonthRates]:
+    """Return the rates of each month of a window by its first day. One query for each."""
+    found: dict[date, MonthRates] = {}
+    at = window.start
+    while at < window.end:
+        month = at.astimezone(zone).date().replace(day=1)
+        of = closed if closed and closed.month == month else closed_period(month)
+        found[month] = exchange_rates_of(month, of)
+        at = month_window(month, zone).end
+    return found
 
 
 def cost_centers() -> dict[str, str]:
@@ -308,7 +335,8 @@ class _ChargeContext:
     """What rows of costs become charges with; `version` says how much of it is needed.
 
     `rules` are those of each tier; `pools` reads the charges that those of shared GPUs are split
-    from: of all capacity for every reader, since a share is one of the whole.
+    from: of all capacity for every reader, since a share is one of the whole. `rates` are the
+    exchange rates to `currency` by the first day of each month.
     """
 
     zone: ZoneInfo
@@ -317,6 +345,7 @@ class _ChargeContext:
     book: PriceBook | None
     rules: Mapping[str, Sequence[TierRule]]
     pools: CostReader | None
+    rates: Mapping[date, MonthRates]
 
     @classmethod
     def of(
@@ -325,8 +354,9 @@ class _ChargeContext:
         asked: CostQuery,
         zone: ZoneInfo,
         centers: Mapping[str, str],
-        currency: str,
+        closed: ClosedPeriod | None,
     ) -> "_ChargeContext":
+        currency = closed.currency if closed else report().currency
         book = price_book() if version.is_since(FocusVersion.V1_2) else None
         rules: dict[str, list[TierRule]] = defaultdict(list)
         pools = None
@@ -337,7 +367,14 @@ class _ChargeContext:
             held = replace(asked, filters=named, group_by=_OF_POOL, causes=tuple(Cause))
             whole = replace(held, corrections=False)
             pools = CostReader(whole, visibility=EVERYTHING, zone=zone)
-        return cls(zone, centers, currency, book, rules, pools)
+        rates = _exchange_rates(asked.window, zone, closed)
+        return cls(zone, centers, currency, book, rules, pools, rates)
+
+    def rate(self, currency: str | None, month: datetime) -> Decimal | None:
+        """Return the rate of a currency in a month; None where it is the report's, or has none."""
+        if currency is None or currency == self.currency:
+            return None
+        return self.rates.get(month.astimezone(self.zone).date(), {}).get(currency)
 
     def origins(self, part: Window) -> Mapping[OriginKey, int]:
         """Return the GPU-hours, or the milliwatt-hours, of the charges of pools. Two queries."""
@@ -431,6 +468,8 @@ def _charge(
         cost=row.cost,
         # FOCUS requires a currency in each row, also where the cost is unknown.
         currency=row.currency or context.currency,
+        billing_currency=context.currency,
+        exchange_rate=context.rate(row.currency, billing.start),
         list_price=list_price,
         price=price,
         namespace=groups["namespace"],

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, TypeVar
 from zoneinfo import ZoneInfo
@@ -16,6 +17,7 @@ from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import FREE, SCALE_DIGITS, WASTE, Basis, Policy
+from apps.costs.domain.exchange_rates import month_rates
 from apps.costs.domain.monthly_report import MonthlyReport
 from apps.costs.models import Adjustment, ClosedPeriod, MonthlyMail, PoolCostDay, PricedHour
 from apps.costs.selectors.cost_reader import CostReader
@@ -107,6 +109,19 @@ def month_window(month: date, zone: ZoneInfo) -> Window:
 def closed_period(month: date) -> ClosedPeriod | None:
     """Return the closing of a month that is in force, None where it is open. One query."""
     return ClosedPeriod.objects.filter(month=month, reopened_at__isnull=True).first()
+
+
+def exchange_rates_of(month: date, closed: ClosedPeriod | None) -> dict[str, Decimal]:
+    """Return currency → rate of a month: of a closed one as it was closed, else the catalog's."""
+    if closed is not None:
+        return month_rates(closed.exchange_rates)
+    return month_rates(catalog_rates(month))
+
+
+def catalog_rates(month: date) -> dict[str, str]:
+    """Return currency → rate of a month as the catalog has it now, decimal numbers as texts."""
+    rates = report().exchange_rates.get(f"{month:%Y-%m}", {})
+    return {currency: rate for currency, (rate, _source) in rates.items()}
 
 
 def last_closed_month(*, visibility: Visibility) -> date | None:

@@ -191,11 +191,11 @@ def serving_rows(
         of_service = held.get(key, _Held())
         last = latest.get((key.cluster, key.namespace, key.workload))
         parts = _parts([one.measured for one in models.values()])
-        is_kept = any(one.is_kept for one in models.values())
+        is_standby = any(one.is_standby for one in models.values())
         for (model, sums), part in zip(models.items(), parts, strict=True):
             named = {**key._asdict(), "model": model}
             group = groups[tuple(named[name] for name in group_by)]
-            group.uses.add(_use(sums, of_service, last, is_kept=is_kept))
+            group.uses.add(_use(sums, of_service, last, is_standby=is_standby))
             _add(group, sums, of_service, part, last)
     rows = [_row(dict(zip(group_by, names, strict=True)), one) for names, one in groups.items()]
     return sorted(rows, key=_most_tokens)
@@ -252,13 +252,11 @@ def _add(
             group.costs[currency] += cost * (sums.measured_of_tokens / held.allocated)
 
 
-def _use(
-    sums: ServingSums, held: _Held, last: LastRequest | None, *, is_kept: bool
-) -> ServiceUse:
+def _use(sums: ServingSums, held: _Held, last: LastRequest | None, *, is_standby: bool) -> ServiceUse:
     # What its owner says of it holds where series cannot tell an idle service from a forgotten one.
     if last is None or sums.requests is None:
-        return ServiceUse.STANDBY if is_kept else ServiceUse.UNKNOWN
-    if last.at is None and is_kept:
+        return ServiceUse.STANDBY if is_standby else ServiceUse.UNKNOWN
+    if last.at is None and is_standby:
         return ServiceUse.STANDBY
     if last.at is None:
         return ServiceUse.FORGOTTEN if last.hours >= _KNOWN_HOURS else ServiceUse.QUIET
@@ -281,7 +279,7 @@ def _row(groups: Mapping[str, str], group: _Group) -> ServingRow:
     return ServingRow(
         groups=groups,
         use=_most_used(group.uses),
-        kept_for_latency=sums.is_kept,
+        kept_for_latency=sums.is_standby,
         last_request_at=group.last,
         tokens_in=sums.tokens_in,
         tokens_out=sums.tokens_out,

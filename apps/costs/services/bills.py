@@ -16,15 +16,16 @@ from apps.clusters.domain.tiers import CapacityType
 from apps.clusters.models import GpuModel
 from apps.clusters.selectors import report
 from apps.costs.adapters.bill_files import BillFile, open_bill
-from apps.costs.domain.bills.charges import AmountReader, BillRefused
+from apps.costs.domain.bills.charges import AmountReader, BillCurrency, BillRefused
 from apps.costs.domain.bills.days import BillSums, check_month, sum_charges
 from apps.costs.domain.bills.focus_charges import COST_COLUMNS, focus_charges, is_focus
 from apps.costs.domain.bills.invoice_charges import COST_COLUMN, invoice_charges
 from apps.costs.domain.bills.sku_mapping import SkuTarget
 from apps.costs.domain.costing import money
+from apps.costs.domain.exchange_rates import rate_text
 from apps.costs.models import Bill, BillAmount, BillSku, SkuMapping
 from apps.costs.selectors.bills.imported import mapped_skus
-from apps.costs.selectors.months import closed_period
+from apps.costs.selectors.months import closed_period, exchange_rates_of
 
 MOST_BYTES = 64 * 1024 * 1024
 _ROWS_AT_ONCE = 5000
@@ -66,7 +67,9 @@ def import_bill(binary: BinaryIO, given: BillInput, *, by: ActingParty, now: dat
     zone = ZoneInfo(closed.time_zone) if closed else settings.zone
     sha256, size = _digest(binary)
     file = open_bill(binary)
-    sums, cost_column = _read(file, given, zone=zone, currency=settings.currency)
+    rates = exchange_rates_of(given.month, closed)
+    currency = BillCurrency(settings.currency, rates)
+    sums, cost_column = _read(file, given, zone=zone, currency=currency)
     check_month(sums, given.month)
     with transaction.atomic():
         before = _end(Bill.objects.filter(month=given.month, provider=given.provider), by, now)
@@ -79,6 +82,7 @@ def import_bill(binary: BinaryIO, given: BillInput, *, by: ActingParty, now: dat
             sha256=sha256,
             size=size,
             currency=settings.currency,
+            exchange_rates={name: rate_text(rate) for name, rate in rates.items()},
             time_zone=zone.key,
             line_count=sums.line_count,
             total=sums.total,
@@ -110,7 +114,7 @@ def _digest(binary: BinaryIO) -> tuple[str, int]:
 
 
 def _read(
-    file: BillFile, given: BillInput, *, zone: ZoneInfo, currency: str
+    file: BillFile, given: BillInput, *, zone: ZoneInfo, currency: BillCurrency
 ) -> tuple[BillSums, str]:
     """Return the sums of a file, and the column that its amounts are from."""
     amounts = AmountReader(semicolons=file.semicolons)

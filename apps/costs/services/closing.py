@@ -33,7 +33,13 @@ from apps.costs.models import Adjustment, ClosedAmount, ClosedPeriod, PricedHour
 from apps.costs.permissions import check_reopen
 from apps.costs.selectors.cost_files import cost_centers, days_at_once, period_file
 from apps.costs.selectors.cost_reader import CostLine, CostReader, LineKey
-from apps.costs.selectors.months import EVERY_GROUP, closed_period, gaps_of, month_window
+from apps.costs.selectors.months import (
+    EVERY_GROUP,
+    catalog_rates,
+    closed_period,
+    gaps_of,
+    month_window,
+)
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import CostQuery
 from apps.costs.services.prices import due_in
@@ -261,6 +267,7 @@ def _freeze(
             policy=policy.value,
             price_book=price_book().version,
             cost_centers=cost_centers(),
+            exchange_rates=catalog_rates(month),
             forced=forced,
             closed_at=at,
             closed_by=by,
@@ -329,6 +336,8 @@ def header_of(closed: ClosedPeriod) -> dict[str, str]:
         "basis": closed.basis,
         "policy": closed.policy,
         "price_book": closed.price_book,
+        # Months that were closed before there were rates keep their hash.
+        **{f"exchange_rate_{name}": rate for name, rate in sorted(closed.exchange_rates.items())},
     }
 
 

@@ -221,7 +221,28 @@ def _check_report(catalog: Catalog, problems: Problems, *, now: datetime) -> Zon
             instant(text, zone)
         except ValueError as error:
             problems.add(path, str(error))
+    _check_exchange_rates(catalog, problems)
     return zone
+
+
+def _check_exchange_rates(catalog: Catalog, problems: Problems) -> None:
+    """Check that each rate is of another currency, above 0 and the only one of its month."""
+    own = catalog.report.currency
+    rates = [
+        (("report", "exchange_rates", index), one)
+        for index, one in enumerate(catalog.report.exchange_rates or ())
+        if one is not None
+    ]
+    check_once(
+        (((*path, "currency"), (one.month, one.currency)) for path, one in rates),
+        problems,
+        what="a second rate of that currency and month",
+    )
+    for path, one in rates:
+        if one.currency is not None and one.currency == own:
+            problems.add((*path, "currency"), f"{own} is the report's currency: it has no rate")
+        if one.rate is not None and not Decimal(one.rate):
+            problems.add((*path, "rate"), "a rate is above 0")
 
 
 def _checked_zone(catalog: Catalog, problems: Problems, now: datetime) -> ZoneInfo:

@@ -190,6 +190,7 @@ Fraction = Annotated[
 ]
 Currency = Annotated[str, _text(r"[A-Z]{3}", "a currency code (ISO 4217) such as USD", longest=3)]
 Day = Annotated[str, _text(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a day such as 2026-10-12", longest=10)]
+Month = Annotated[str, _text(r"[0-9]{4}-(?:0[1-9]|1[0-2])", "a month such as 2026-10", longest=7)]
 Instant = Annotated[
     str,
     _text(
@@ -421,9 +422,19 @@ class Price(Struct, frozen=True, kw_only=True):
     valid_from: Instant | None = None
 
 
+class ExchangeRate(Struct, frozen=True, kw_only=True):
+    """What one unit of a currency is worth in the report's, fixed for a month."""
+
+    month: Month
+    currency: Currency
+    rate: Amount
+    source: Line = ""
+
+
 class Report(Struct, frozen=True, kw_only=True):
     time_zone: ZoneName = "UTC"
     currency: Currency = "USD"
+    exchange_rates: tuple[ExchangeRate, ...] = ()
 
 
 class Catalog(Struct, frozen=True, kw_only=True):

@@ -42,7 +42,7 @@ class ServingSums:
 
     `measured_of_tokens` is the part of it whose servers count tokens. None is what no server
     exported. `first_tokens` are those of servers of which it is known how many met the objective.
-    `is_kept`: a pod is marked to stay for quick answers.
+    `is_standby`: a pod is marked to stay for quick answers.
     Means are (sum × seconds, seconds).
     """
 
@@ -56,7 +56,7 @@ class ServingSums:
     running: tuple[float, int] = (0.0, 0)
     waiting: tuple[float, int] = (0.0, 0)
     kv_cache: tuple[float, int] = (0.0, 0)
-    is_kept: bool = False
+    is_standby: bool = False
 
     @property
     def tokens(self) -> int | None:
@@ -69,7 +69,7 @@ class ServingSums:
         """Add what another service did."""
         self.measured += other.measured
         self.measured_of_tokens += other.measured_of_tokens
-        self.is_kept = self.is_kept or other.is_kept
+        self.is_standby = self.is_standby or other.is_standby
         for name in _COUNTED:
             own, more = getattr(self, name), getattr(other, name)
             setattr(self, name, more if own is None else own + (more or 0))
@@ -113,7 +113,7 @@ def serving_sums(
         **{f"sum_{name}": Sum(name) for name in ("measured", *_COUNTED)},
         "sum_measured_of_tokens": Sum("measured", filter=counted),
         "sum_first_tokens": Sum("first_tokens", filter=told),
-        "kept_pods": Count("pk", filter=Q(pod__kept_for_latency=True)),
+        "standby_pods": Count("pk", filter=Q(pod__kept_for_latency=True)),
     }
     for name in _MEANS:
         seconds = Cast(F("measured_seconds"), FloatField())
@@ -139,7 +139,7 @@ def serving_sums(
 
 def _sums(row: Mapping[str, Any]) -> ServingSums:
     found = ServingSums(row["sum_measured"] or 0, row["sum_measured_of_tokens"] or 0)
-    found.is_kept = row["kept_pods"] > 0
+    found.is_standby = row["standby_pods"] > 0
     for name in _COUNTED:
         setattr(found, name, row[f"sum_{name}"])
     for name in _MEANS:

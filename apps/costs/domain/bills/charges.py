@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 
 from apps.costs.domain.costing import units
+from apps.costs.domain.exchange_rates import MonthRates, converted
 
 NO_SKU = "(no SKU)"
 EXPORT_AGAIN = "Export the file again as CSV (UTF-8) or Parquet."
@@ -153,15 +154,27 @@ def check_period(start: datetime, end: datetime, line: int) -> None:
         raise refused(line, f"{start:%Y-%m-%d} to {end:%Y-%m-%d} is no charge period. Correct it.")
 
 
-def check_currency(currency: str, wanted: str, line: int) -> None:
-    """Raise BillRefused for a charge in another currency than the portal's."""
-    if currency.upper() != wanted:
-        said = f"is in {currency[:10]}" if currency else "has no currency"
-        raise refused(
-            line,
-            f"the charge {said}, the portal reports in {wanted}. Amounts are not converted: "
-            f"import a bill in {wanted}.",
-        )
+@dataclass(frozen=True, slots=True)
+class BillCurrency:
+    """The portal's currency, and the rates by which amounts in others are converted to it."""
+
+    name: str
+    rates: MonthRates = field(default_factory=dict)
+
+    def amount(self, cell: object, currency: str, line: int, amounts: AmountReader) -> int:
+        """Return the amount of a cell that is in `currency`. Raises BillRefused."""
+        written = currency.upper()
+        if written == self.name:
+            return amounts.read(cell, line)
+        rate = self.rates.get(written)
+        if rate is None:
+            said = f"is in {currency[:10]}" if currency else "has no currency"
+            raise refused(
+                line,
+                f"the charge {said}, the portal reports in {self.name}, and the catalog has no "
+                f"exchange rate of the month. Add one, or import a bill in {self.name}.",
+            )
+        return converted(amounts.read(cell, line), rate)
 
 
 def sku_of(*names: str) -> str:

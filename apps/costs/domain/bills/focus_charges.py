@@ -6,11 +6,11 @@ from apps.costs.domain.bills.charges import (
     LONGEST_SKU,
     AmountReader,
     BillCharge,
+    BillCurrency,
     BillRefused,
     ChargeKind,
     NumberedRows,
     cell_of,
-    check_currency,
     check_period,
     instant_of,
     refused,
@@ -49,7 +49,7 @@ def focus_charges(
     rows: NumberedRows,
     *,
     cost_column: str,
-    currency: str,
+    currency: BillCurrency,
     amounts: AmountReader,
 ) -> Iterator[BillCharge]:
     """Yield the charges of a file. Raises BillRefused at the first line that is none."""
@@ -64,8 +64,7 @@ def focus_charges(
         at[name] for name in (*_TIMES, _CURRENCY, cost_column)
     )
     for line, cells in rows:
-        check_currency(text_of(cells[currency_at]), currency, line)
-        amount = amounts.read(cells[cost_at], line)
+        amount = currency.amount(cells[cost_at], text_of(cells[currency_at]), line, amounts)
         start = instant_of(cells[start_at], "ChargePeriodStart", line)
         end = instant_of(cells[end_at], "ChargePeriodEnd", line)
         check_period(start, end, line)

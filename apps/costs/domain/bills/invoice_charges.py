@@ -16,10 +16,10 @@ from apps.costs.domain.bills.charges import (
     LONGEST_SKU,
     AmountReader,
     BillCharge,
+    BillCurrency,
     BillRefused,
     NumberedRows,
     cell_of,
-    check_currency,
     check_period,
     day_of_cell,
     refused,
@@ -35,7 +35,12 @@ _DAY = timedelta(days=1)
 
 
 def invoice_charges(
-    head: Sequence[str], rows: NumberedRows, *, zone: ZoneInfo, currency: str, amounts: AmountReader
+    head: Sequence[str],
+    rows: NumberedRows,
+    *,
+    zone: ZoneInfo,
+    currency: BillCurrency,
+    amounts: AmountReader,
 ) -> Iterator[BillCharge]:
     """Yield the charges of a file, days local to `zone`. Raises BillRefused at the first wrong."""
     # Heads are typed by hand: `GPU model` is the column gpu_model.
@@ -48,8 +53,9 @@ def invoice_charges(
             "ChargePeriodStart and BillingCurrency."
         )
     for line, cells in rows:
-        check_currency(text_of(cells[at["currency"]]), currency, line)
-        amount = amounts.read(cells[at[COST_COLUMN]], line)
+        amount = currency.amount(
+            cells[at[COST_COLUMN]], text_of(cells[at["currency"]]), line, amounts
+        )
         first = day_of_cell(cells[at["day"]], "day", line)
         last_cell = cell_of(cells, at.get("last_day"))
         last = day_of_cell(last_cell, "last_day", line) if text_of(last_cell) else first

@@ -13,6 +13,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
+from apps.costs.domain.bills.charges import BillCurrency
 from apps.costs.domain.bills.reconciliation import (
     BillParts,
     Compared,
@@ -22,9 +23,16 @@ from apps.costs.domain.bills.reconciliation import (
     divide,
 )
 from apps.costs.domain.costing import SCALE_DIGITS
+from apps.costs.domain.exchange_rates import converted
 from apps.costs.selectors.bills.imported import bill_months, billed_days, sku_mapper
 from apps.costs.selectors.cost_reader import CostReader
-from apps.costs.selectors.months import Gaps, closed_period, gaps_of, month_window
+from apps.costs.selectors.months import (
+    Gaps,
+    closed_period,
+    exchange_rates_of,
+    gaps_of,
+    month_window,
+)
 from apps.costs.selectors.rows import CostQuery
 from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.usage.models import HAS_FACTS, CollectionWindow
@@ -124,7 +132,8 @@ def reconcile(month: date, *, visibility: Visibility, now: datetime) -> Reconcil
     zone = ZoneInfo(closed.time_zone) if closed else settings.zone
     window = month_window(month, zone)
     parts = divide(billed_days(month), sku_mapper())
-    portal = _portal_costs(window, zone, settings.currency, visibility)
+    currency = BillCurrency(settings.currency, exchange_rates_of(month, closed))
+    portal = _portal_costs(window, zone, currency, visibility)
     # The hour that runs has no facts yet, and is not missing.
     ends = min(window.end, now.replace(minute=0, second=0, microsecond=0))
     so_far = Window(window.start, ends) if ends > window.start else None
@@ -158,7 +167,7 @@ def bill_differences(*, visibility: Visibility, now: datetime) -> dict[date, flo
 
 
 def _portal_costs(
-    window: Window, zone: ZoneInfo, currency: str, visibility: Visibility
+    window: Window, zone: ZoneInfo, currency: BillCurrency, visibility: Visibility
 ) -> _PortalCosts:
     groups = (Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
     asked = CostQuery(window, TimeStep.DAY, groups, corrections=False)
@@ -175,10 +184,12 @@ def _portal_costs(
             unpriced[key] += row.gpu_hours
             # A pool without any price gets its line all the same, with a cost of 0.
             costs[key] += 0
-        elif row.currency == currency:
+        elif row.currency == currency.name:
             costs[key] += row.cost
+        elif row.currency is not None and row.currency in currency.rates:
+            costs[key] += converted(row.cost, currency.rates[row.currency])
         else:
-            # There is no exchange rate: such costs are named, and not compared.
+            # Without an exchange rate of the month such costs are named, and not compared.
             others.add(row.currency or "")
     return _PortalCosts(costs, unpriced, tuple(sorted(others)))
 

@@ -14,7 +14,7 @@ import yaml
 
 from apps.accounts.domain.formats import whole_duration
 from apps.clusters.domain.tiers import GpuSharing
-from apps.clusters.services import ClusterRecord, RuleRecord
+from apps.clusters.services import ClusterRecord, ReportRecord, RuleRecord
 from apps.costs.domain.prices import PriceKind
 from apps.costs.services import EnergyFactorRecord, PriceRecord
 from apps.fairness.services import ObjectiveRecord
@@ -24,6 +24,7 @@ from apps.operations.domain.schema import (
     Catalog,
     Cluster,
     Energy,
+    ExchangeRate,
     PaidAs,
     Period,
     Price,
@@ -84,9 +85,19 @@ def catalog_of(held: Loaded, *, now: datetime) -> Catalog:
         prices=tuple(
             _price(price) for price in held.prices if price.valid_to is None or price.valid_to > now
         ),
-        report=Report(time_zone=settings.time_zone, currency=settings.currency)
-        if settings
-        else Report(),
+        report=Report() if settings is None else _report(settings),
+    )
+
+
+def _report(settings: ReportRecord) -> Report:
+    return Report(
+        time_zone=settings.time_zone,
+        currency=settings.currency,
+        exchange_rates=tuple(
+            ExchangeRate(month=month, currency=currency, rate=rate, source=source)
+            for month, rates in settings.exchange_rates.items()
+            for currency, (rate, source) in rates.items()
+        ),
     )
 
 

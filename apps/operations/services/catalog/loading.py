@@ -216,7 +216,10 @@ def _energy(price: Price) -> dict[str, Any]:
 
 def desired_report(catalog: Catalog) -> list[ReportRecord]:
     """Return the one row of report settings."""
-    return [ReportRecord(catalog.report.time_zone, catalog.report.currency)]
+    rates: dict[str, dict[str, list[str]]] = {}
+    for one in sorted(catalog.report.exchange_rates, key=lambda one: (one.month, one.currency)):
+        rates.setdefault(one.month, {})[one.currency] = [one.rate, one.source]
+    return [ReportRecord(catalog.report.time_zone, catalog.report.currency, rates)]
 
 
 def _given(
@@ -314,7 +317,7 @@ REPORT: RecordKind[ReportRecord] = RecordKind(
     "report",
     key=lambda _: None,
     name=lambda _: "settings",
-    columns=("time_zone", "currency"),
+    columns=("time_zone", "currency", "exchange_rates"),
 )
 
 
