@@ -40,6 +40,16 @@ def amount(value: Any) -> str:
     return f"{value:,.1f}".removesuffix(".0")
 
 
+def short(value: Any) -> str:
+    """Return a large number in thousands (k), millions (M) or billions (G); empty for null."""
+    if value is None:
+        return ""
+    for letter, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if value >= size:
+            return f"{value / size:,.1f} {letter}"
+    return amount(value)
+
+
 def equivalents(value: Any) -> str:
     """Return GPU-equivalents with two decimals at most; an empty cell for null."""
     return "" if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")

@@ -13,6 +13,7 @@ from gpuportal_client.output import (
     money,
     percent,
     printable,
+    short,
 )
 
 PENDING = (
@@ -43,16 +44,14 @@ WASTE = (
 )
 SERVING = (
     Column("use", "USE", lambda value: _USES.get(value, value)),
-    Column("tokens_in", "TOKENS IN", amount, is_number=True),
-    Column("tokens_out", "TOKENS OUT", amount, is_number=True),
-    Column("requests", "REQUESTS", amount, is_number=True),
-    Column("tokens_per_gpu_hour", "TOKENS PER GPU-H", amount, is_number=True),
+    Column("tokens_in", "TOKENS IN", short, is_number=True),
+    Column("tokens_out", "TOKENS OUT", short, is_number=True),
+    Column("tokens_per_gpu_hour", "PER GPU-H", short, is_number=True),
     Column("cost_per_million_tokens", "COST PER 1M", money, is_number=True),
     Column("currency", "CURRENCY"),
     Column("ttft_ratio", "TTFT MET", percent, is_number=True),
-    Column("allocated_gpu_hours", "ALLOCATED GPU-H", amount, is_number=True),
+    Column("allocated_gpu_hours", "GPU-H", amount, is_number=True),
     Column("idle_gpu_hours", "IDLE GPU-H", amount, is_number=True),
-    Column("measured_ratio", "MEASURED", percent, is_number=True),
 )
 QUOTAS = (
     Column("cluster", "CLUSTER"),

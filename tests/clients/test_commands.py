@@ -2,11 +2,17 @@
 
 import csv
 import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -14,8 +20,10 @@ from typing import Any
 import pytest
 import yaml
 from gpuportal_client import settings as client_settings
+from gpuportal_client import tables
 from gpuportal_client.commands import app
-from gpuportal_client.output import duration, printable
+from gpuportal_client.completion import main as complete
+from gpuportal_client.output import duration, printable, short
 from typer.main import get_command
 
 from tests.api.test_schema import COMMITTED
@@ -230,13 +238,39 @@ def test_each_fault_of_a_server_has_a_sentence(
 
 def test_texts_of_the_cluster_do_not_steer_the_terminal() -> None:
     assert printable("a\x1b[31mb\nc") == "a [31mb c"
+    assert [short(n) for n in (None, 0, 999, 79_200, 431_800_000, 1_101_771_535)] == [
+        *("", "0", "999", "79.2 k", "431.8 M", "1.1 G")
+    ]
     assert [duration(s) for s in (None, 0, 59, 3646, 10_800, 90_061)] == [
         *("", "0s", "59s", "1h", "3h", "1d 1h")
     ]
 
 
+CLIENT = COMMITTED.parents[1] / "clients"
+PROGRAMS = {"gpuportal", "kubectl-gpuportal", "kubectl_complete-gpuportal"}
+DOCUMENT = COMMITTED.parent / "how-to" / "ask-from-a-terminal.md"
+HEADS = {
+    "queue": tables.PENDING,
+    "usage": tables.grouped("workload", tables.USAGE),
+    "waste": tables.grouped("team", tables.WASTE),
+    "serving": tables.grouped("model", tables.SERVING),
+    "quotas": tables.QUOTAS,
+    "requests": tables.REQUESTS,
+}
+
+
+def documented_outputs() -> dict[str, list[str]]:
+    """Return the lines of output below each command that the document shows."""
+    found: dict[str, list[str]] = {}
+    for block in re.findall(r"(?:^    .*\n|^\n(?=    [^$]))+", DOCUMENT.read_text("utf-8"), re.M):
+        for part in re.split(r"^    \$ gpuportal ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            found[command] = [line.removeprefix("    ") for line in output.splitlines() if line]
+    return found
+
+
 def test_the_documents_show_each_command_with_options_that_it_has() -> None:
-    text = (COMMITTED.parent / "how-to" / "ask-from-a-terminal.md").read_text(encoding="utf-8")
+    text = DOCUMENT.read_text(encoding="utf-8")
     shown = [
         shlex.split(line) for line in re.findall(r"^    \$? ?gpuportal (.*)", text, re.MULTILINE)
     ]
@@ -245,3 +279,70 @@ def test_the_documents_show_each_command_with_options_that_it_has() -> None:
     for words in shown:
         command = commands[words[0]]
         assert command.make_context(words[0], words[1:]).params
+
+
+def test_the_documents_show_the_columns_that_commands_have() -> None:
+    outputs = documented_outputs()
+    assert all(outputs.values()), "each command has its output"
+    for command, columns in HEADS.items():
+        shown = next(lines for words, lines in outputs.items() if shlex.split(words)[0] == command)
+        known = [column.heading for column in columns]
+        heads = re.split(r" {2,}", shown[0].strip())
+        # Columns without a value in any row are left out, the others are in their order.
+        assert heads == [head for head in known if head in heads], command
+        assert len(heads) > len(known) / 2
+
+
+def test_kubectl_completes_commands_options_and_formats(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def completed(*words: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", ["kubectl_complete-gpuportal", *words])
+        complete()
+        return capsys.readouterr().out.splitlines()
+
+    assert completed("qu") == ["queue", "quotas", ":4"]
+    assert {"why", "serving", "mcp", ":4"} <= set(completed(""))
+    assert completed("usage", "--s") == ["--start", ":4"]
+    assert completed("usage", "-o", "") == ["csv", "json", "table", "yaml", ":4"]
+    assert completed("preflight", "job") == [":0"], "names of files"
+    assert completed("nonsense", "") == completed("why", "") == [":4"]
+
+
+def test_the_programs_of_the_package_are_functions_that_it_has() -> None:
+    project = tomllib.loads((CLIENT / "pyproject.toml").read_text(encoding="utf-8"))
+    programs = project["project"]["scripts"]
+    assert set(programs) == PROGRAMS
+    for place in programs.values():
+        module, _, name = place.partition(":")
+        assert callable(getattr(import_module(module), name))
+    assert project["tool"]["setuptools"]["packages"] == ["gpuportal_client"]
+    # A folder of its own would be left out of the wheel without a word.
+    modules = (CLIENT / "gpuportal_client").iterdir()
+    assert {path.suffix for path in modules if path.name != "__pycache__"} == {".py"}
+
+
+@pytest.mark.exhaustive
+def test_the_package_installs_its_programs(tmp_path: Path) -> None:
+    """Build the wheel as pipx does, with the build system of its own, and run its programs."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    # A copy: building writes into the folder.
+    source = shutil.copytree(CLIENT, tmp_path / "clients")
+    run_program(*pip, "wheel", "--no-deps", "-w", str(tmp_path), str(source))
+    (built,) = tmp_path.glob("gpuportal_client-*.whl")
+    place = tmp_path / "installed"
+    run_program(*pip, "install", "--no-deps", "--no-index", "--target", str(place), str(built))
+    assert {path.name for path in (place / "bin").iterdir()} == PROGRAMS
+    for name in ("gpuportal", "kubectl-gpuportal"):
+        told = run_program(str(place / "bin" / name), "--help", PYTHONPATH=str(place))
+        assert "preflight" in told
+    complete_ = str(place / "bin" / "kubectl_complete-gpuportal")
+    assert run_program(complete_, "pre", PYTHONPATH=str(place)) == "preflight\n:4\n"
+
+
+def run_program(*words: str, **environment: str) -> str:
+    done = subprocess.run(  # noqa: S603 - our own words
+        words, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

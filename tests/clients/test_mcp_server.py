@@ -1,8 +1,11 @@
 """The tools for assistants, asked by a client of the protocol."""
 
 import asyncio
+import json
 import os
+import re
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from gpuportal_client.connection import Portal
@@ -10,7 +13,7 @@ from gpuportal_client.mcp_server import make_server
 from mcp import Client, StdioServerParameters
 
 from tests.clients.conftest import Running
-from tests.clients.test_commands import JOB, documented
+from tests.clients.test_commands import DOCUMENT, JOB, documented
 
 TOOLS = {"why_pending", "usage", "waste", "quotas", "preflight", "explain"}
 
@@ -26,6 +29,35 @@ async def _asked(server: Any, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
             text = getattr(result.content[0], "text", "")
             answers.append(text if result.is_error else result.structured_content)
         return answers
+
+
+def test_the_document_shows_each_tool_with_members_that_its_answer_has(running: Running) -> None:
+    """Ask what the document asks, and look for each member that it shows."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    shown = re.findall(r"^    (\w+) (\{.*\})\n((?:    .+\n)+)", text, re.MULTILINE)
+    calls = [(name, json.loads(arguments)) for name, arguments, _ in shown]
+    assert {name for name, _ in calls} == TOOLS
+    west = running.stocked.portal.clusters[0].name
+    for name, arguments in calls:
+        arguments.update({key: west for key in ("cluster",) if key in arguments})
+        arguments.update({key: "vision" for key in ("namespace",) if key in arguments})
+        arguments.update({key: JOB % 1 for key in ("manifest",) if key in arguments})
+        if name == "explain":
+            del arguments["tier"]
+    server = make_server(Portal(running.url, running.stocked.tokens["lead"]))
+    _, *answers = asyncio.run(_asked(server, *calls))
+    for (name, _, output), answer in zip(shown, answers, strict=True):
+        members = set(re.findall(r'"(\w+)": ', output))
+        assert members <= set(_members(answer)), name
+
+
+def _members(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from value
+        for inner in value.values():
+            yield from _members(inner)
+    for inner in value if isinstance(value, list) else ():
+        yield from _members(inner)
 
 
 def test_each_tool_answers_for_the_person_of_the_token(running: Running) -> None:
