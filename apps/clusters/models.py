@@ -164,12 +164,12 @@ class ReportSettings(models.Model):
     """The report's time zone and currency; one row.
 
     `exchange_rates` maps month (`2026-10`) → currency → [rate, source]: what one unit of it is
-    worth in `currency` in that month, a decimal number as text.
+    worth in `currency` in that month, a decimal number as text. Null where the catalog has none.
     """
 
     time_zone = models.CharField(max_length=64, default="UTC")
     currency = models.CharField(max_length=3, default="USD")
-    exchange_rates = models.JSONField(default=dict, blank=True)
+    exchange_rates = models.JSONField(null=True, blank=True)
 
     def __str__(self) -> str:
         return f"{self.time_zone}, {self.currency}"

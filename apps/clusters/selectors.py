@@ -119,8 +119,8 @@ class Report:
 @read_once
 def report() -> Report:
     """Return the report settings; UTC and USD before a catalog was loaded. One query."""
-    time_zone, currency, rates = next(iter(REPORT_SETTINGS.rows()), ("UTC", "USD", {}))
-    return Report(zone=ZoneInfo(time_zone), currency=currency, exchange_rates=rates)
+    time_zone, currency, rates = next(iter(REPORT_SETTINGS.rows()), ("UTC", "USD", None))
+    return Report(zone=ZoneInfo(time_zone), currency=currency, exchange_rates=rates or {})
 
 
 @cache

@@ -16,6 +16,8 @@ from gpuportal_client.output import (
     short,
 )
 
+_USES = {"standby": "kept for latency", "quiet": "no requests", "unknown": "no data"}
+
 PENDING = (
     Column("cluster", "CLUSTER"),
     Column("namespace", "NAMESPACE"),
@@ -83,7 +85,6 @@ _VERDICTS = {
     "waits": "waits until other work ends",
     "never": "never starts without a change",
 }
-_USES = {"standby": "kept for latency", "quiet": "no requests", "unknown": "no data"}
 _GRADES = {"inferred": "from series", "unmeasured": "no metrics"}
 
 

@@ -259,7 +259,8 @@ def test_names_that_are_shown_beside_each_other_are_counted_once() -> None:
     assert row.tokens_out == pytest.approx(18_000)
     kserve = ("request_predict_seconds_count", "revision_app_request_count")
     (row,) = read([counter(name, 2) for name in kserve])
-    assert (row.engine, row.requests) == ("KServe", pytest.approx(7200))
+    assert row.engine == "KServe"
+    assert row.requests == pytest.approx(7200)
 
 
 def test_a_pod_that_two_jobs_scrape_is_counted_once() -> None:

@@ -16,6 +16,7 @@ from apps.costs.adapters.bill_files import open_bill
 from apps.costs.domain.bills.charges import (
     AmountReader,
     BillCharge,
+    BillCurrency,
     BillRefused,
     ChargeKind,
 )
@@ -37,6 +38,7 @@ BERLIN, HONOLULU = ZoneInfo("Europe/Berlin"), ZoneInfo("Pacific/Honolulu")
 ZONES = [BERLIN, HONOLULU, ZoneInfo("UTC"), ZoneInfo("Asia/Kolkata"), ZoneInfo("Pacific/Apia")]
 H100, A100 = "NVIDIA-H100-80GB-HBM3", "NVIDIA-A100-SXM4-80GB"
 UNIT = 10**8
+USD = BillCurrency("USD")
 
 
 def charges(
@@ -45,11 +47,9 @@ def charges(
     file = open_bill(io.BytesIO(content))
     amounts = AmountReader(semicolons=file.semicolons)
     if is_focus(file.head):
-        found = focus_charges(
-            file.head, file.rows, cost_column=cost, currency="USD", amounts=amounts
-        )
+        found = focus_charges(file.head, file.rows, cost_column=cost, currency=USD, amounts=amounts)
     else:
-        found = invoice_charges(file.head, file.rows, zone=zone, currency="USD", amounts=amounts)
+        found = invoice_charges(file.head, file.rows, zone=zone, currency=USD, amounts=amounts)
     read = list(found)
     amounts.check()
     return read

@@ -10,6 +10,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="reportsettings",
             name="exchange_rates",
-            field=models.JSONField(blank=True, default=dict),
+            field=models.JSONField(blank=True, null=True),
         ),
     ]

@@ -206,7 +206,7 @@ def loaded_namespace_teams() -> list[NamespaceTeamRecord]:
 def loaded_report() -> list[ReportRecord]:
     """Return the report's settings in a list, empty before the first load. One query."""
     rows = ReportSettings.objects.order_by("pk")[:1]
-    return [ReportRecord(r.time_zone, r.currency, r.exchange_rates, r.pk) for r in rows]
+    return [ReportRecord(r.time_zone, r.currency, r.exchange_rates or {}, r.pk) for r in rows]
 
 
 # ---------------------------------------------------------------- writes

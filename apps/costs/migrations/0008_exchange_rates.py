@@ -10,11 +10,11 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="closedperiod",
             name="exchange_rates",
-            field=models.JSONField(blank=True, default=dict),
+            field=models.JSONField(blank=True, null=True),
         ),
         migrations.AddField(
             model_name="bill",
             name="exchange_rates",
-            field=models.JSONField(blank=True, default=dict),
+            field=models.JSONField(blank=True, null=True),
         ),
     ]

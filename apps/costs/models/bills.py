@@ -27,7 +27,7 @@ class Bill(models.Model):
     sha256 = models.CharField(max_length=64)
     size = models.PositiveBigIntegerField()
     currency = models.CharField(max_length=3)
-    exchange_rates = models.JSONField(default=dict, blank=True)
+    exchange_rates = models.JSONField(null=True, blank=True)
     time_zone = models.CharField(max_length=64)
     line_count = models.PositiveBigIntegerField()
     total = models.BigIntegerField()

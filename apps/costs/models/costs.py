@@ -239,7 +239,8 @@ class ClosedPeriod(models.Model):
     of too many rows) is left out. `forced` is the reason why it was closed with gaps.
     `cost_centers` (team → center) are those of then, so that its files stay what they are; so
     does `energy_in_files`, whether those without FOCUS have the columns of energy and carbon.
-    `exchange_rates` (currency → decimal number as text) are those of the month when it was closed.
+    `exchange_rates` (currency → decimal number as text) are those of the month when it was closed;
+    null where no catalog had any.
     """
 
     month = models.DateField()
@@ -255,7 +256,7 @@ class ClosedPeriod(models.Model):
     files = models.JSONField(default=dict)
     cost_centers = models.JSONField(default=dict)
     energy_in_files = models.BooleanField(default=True, db_default=False)
-    exchange_rates = models.JSONField(default=dict, blank=True)
+    exchange_rates = models.JSONField(null=True, blank=True)
     forced = models.TextField(blank=True)
     closed_at = models.DateTimeField()
     closed_by = models.CharField(max_length=150)

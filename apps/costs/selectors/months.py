@@ -15,7 +15,7 @@ from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
-from apps.clusters.selectors import report
+from apps.clusters.selectors import Report, report
 from apps.costs.domain.costing import FREE, SCALE_DIGITS, WASTE, Basis, Policy
 from apps.costs.domain.exchange_rates import month_rates
 from apps.costs.domain.monthly_report import MonthlyReport
@@ -114,13 +114,13 @@ def closed_period(month: date) -> ClosedPeriod | None:
 def exchange_rates_of(month: date, closed: ClosedPeriod | None) -> dict[str, Decimal]:
     """Return currency → rate of a month: of a closed one as it was closed, else the catalog's."""
     if closed is not None:
-        return month_rates(closed.exchange_rates)
-    return month_rates(catalog_rates(month))
+        return month_rates(closed.exchange_rates or {})
+    return month_rates(catalog_rates(month, report()))
 
 
-def catalog_rates(month: date) -> dict[str, str]:
+def catalog_rates(month: date, settings: Report) -> dict[str, str]:
     """Return currency → rate of a month as the catalog has it now, decimal numbers as texts."""
-    rates = report().exchange_rates.get(f"{month:%Y-%m}", {})
+    rates = settings.exchange_rates.get(f"{month:%Y-%m}", {})
     return {currency: rate for currency, (rate, _source) in rates.items()}
 
 

@@ -252,8 +252,10 @@ def _add(
             group.costs[currency] += cost * (sums.measured_of_tokens / held.allocated)
 
 
-def _use(sums: ServingSums, held: _Held, last: LastRequest | None, *, is_standby: bool) -> ServiceUse:
-    # What its owner says of it holds where series cannot tell an idle service from a forgotten one.
+def _use(
+    sums: ServingSums, held: _Held, last: LastRequest | None, *, is_standby: bool
+) -> ServiceUse:
+    # What its owner says holds where series cannot tell an idle service from a forgotten one.
     if last is None or sums.requests is None:
         return ServiceUse.STANDBY if is_standby else ServiceUse.UNKNOWN
     if last.at is None and is_standby:

@@ -267,7 +267,7 @@ def _freeze(
             policy=policy.value,
             price_book=price_book().version,
             cost_centers=cost_centers(),
-            exchange_rates=catalog_rates(month),
+            exchange_rates=catalog_rates(month, settings),
             forced=forced,
             closed_at=at,
             closed_by=by,
@@ -329,6 +329,7 @@ def _rows_by_day(
 
 def header_of(closed: ClosedPeriod) -> dict[str, str]:
     """Return what the figures of a closed month rest on, as it is hashed with them."""
+    rates = closed.exchange_rates or {}
     return {
         "period": f"{closed.month:%Y-%m}",
         "time_zone": closed.time_zone,
@@ -337,7 +338,7 @@ def header_of(closed: ClosedPeriod) -> dict[str, str]:
         "policy": closed.policy,
         "price_book": closed.price_book,
         # Months that were closed before there were rates keep their hash.
-        **{f"exchange_rate_{name}": rate for name, rate in sorted(closed.exchange_rates.items())},
+        **{f"exchange_rate_{name}": rate for name, rate in sorted(rates.items())},
     }
 
 

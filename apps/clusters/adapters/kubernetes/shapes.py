@@ -54,7 +54,7 @@ class MetaShape(TypedDict, total=False):
 
 
 class MarkedMetaShape(MetaShape, total=False):
-    """Metadata with annotations of a gang, a queue, GPUs, a checkpoint or a mark; others are long."""
+    """Metadata with annotations of gang, queue, GPUs, checkpoint or mark; the others are long."""
 
     annotations: Annotations | None
 

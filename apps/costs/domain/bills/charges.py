@@ -171,8 +171,8 @@ class BillCurrency:
             said = f"is in {currency[:10]}" if currency else "has no currency"
             raise refused(
                 line,
-                f"the charge {said}, the portal reports in {self.name}, and the catalog has no "
-                f"exchange rate of the month. Add one, or import a bill in {self.name}.",
+                f"the charge {said}, the portal reports in {self.name}. The catalog has no "
+                f"exchange rate of the month: add one, or import a bill in {self.name}.",
             )
         return converted(amounts.read(cell, line), rate)
 
