@@ -150,7 +150,7 @@ def _check_slurm(cluster: Cluster, slurm: Slurm, path: Path, problems: Problems)
 
 
 def _check_energy(energy: SiteEnergy, path: Path, problems: Problems) -> None:
-    # A text that did not fit its pattern may be no decimal.
+    # What did not fit is None or the default here, and would be told of twice.
     if not problems.clean(*((*path, field) for field in ("pue", "carbon_g_per_kwh"))):
         return
     if Decimal(energy.pue) < 1:

@@ -51,7 +51,7 @@ def trends(at: datetime, keys: Iterable[QuotaRef]) -> dict[QuotaRef, TrendSums]:
     """
     wanted = set(keys)
     rows = QuotaKey.objects.filter(
-        # Each name for itself, which finds too many: no SQL of both databases compares whole refs.
+        # Each name for itself, which may find too many: what is wanted is told by whole refs below.
         cluster__name__in={key.cluster for key in wanted},
         name__in={key.name for key in wanted},
         namespace__in={key.namespace for key in wanted},

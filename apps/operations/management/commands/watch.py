@@ -97,7 +97,7 @@ class Command(BaseCommand):
         finally:
             stop.set()
             looks.join(_JOIN_SECONDS)
-            # Put back, for tests and other commands call this one within their own process.
+            # Put back, for whoever called this command within a process of their own.
             for number, handler in before.items():
                 signal.signal(number, handler)
         logger.info("watch has ended")
