@@ -20,7 +20,7 @@ from rest_framework.reverse import reverse
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.identity import TokenScope
 from apps.api.endpoints import F, PortalView, documented, page_response, paging, problems
-from apps.api.parameters import NamesField, PageParams, choices, moment
+from apps.api.parameters import NamesField, PageParams, choices, filters_of, moment
 from apps.api.problems import InvalidParameters
 from apps.api.row_serializers import RowSerializer, record, records, serializer_of
 from apps.clusters import selectors as clusters
@@ -31,6 +31,7 @@ from apps.quota_requests.domain.targets import TargetRefused
 from apps.quota_requests.permissions import Actor, actor_of
 from apps.quota_requests.selectors import RequestDetail, RequestFilters, RequestList, RequestRow
 from apps.quotas.domain.keys import QuotaRef
+from apps.usage import selectors as usage
 
 if TYPE_CHECKING:
     from apps.accounts.models import User
@@ -411,6 +412,7 @@ class QuotaRequestsView(ChangesView):
     )
     def get(self, request: Request) -> Response:
         query = QuotaRequestsParams.read(request.query_params)
+        usage.check_names(filters_of(query))
         page = selectors.request_rows(
             self.actor(request),
             which=RequestList(query.get("which", RequestList.ALL.value)),

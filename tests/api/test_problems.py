@@ -63,6 +63,8 @@ REFUSED = [
     ("pods", {"cursor": "W10"}, "cursor", "start again"),
     ("pods", {"interval": "day"}, "interval", "is not a parameter here"),
     ("tiers", {"cursor": "xyz"}, "cursor", "start again"),
+    ("reliability", {"cluster": "north"}, "cluster", "east, west"),
+    ("quota-requests", {"team": "nobody"}, "team", "speech, unassigned, vision"),
     ("collections", {"state": "fine"}, "state", "waiting, complete, partial, failed"),
     ("collections", {"start": "2026-03-28", "end": "2026-03-27"}, "end", "after start"),
     ("collections", {"format": "csv"}, "format", "is not a parameter here"),

@@ -4,7 +4,7 @@ import io
 import json
 from collections.abc import Sequence
 from copy import deepcopy
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import AuditEntry
 from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.clusters.models import GpuModel
 from apps.costs import selectors as costs
 from apps.costs.domain.bills.charges import BillRefused, ChargeKind
 from apps.costs.domain.bills.sku_mapping import SkuTarget
@@ -27,7 +28,7 @@ from apps.usage.models import CollectionWindow
 from tests.costs.bills import FINN, FOCUS_HEAD, NOW, OCTOBER, focus_row, imported, plain, written
 from tests.costs.portal import PRICES, Priced, make_priced, rows, total
 from tests.costs.written import bytes_of
-from tests.factories import A100, H100
+from tests.factories import A100, H100, make_cluster, make_report
 from tests.shared_rows import shared
 
 pytestmark = pytest.mark.django_db
@@ -136,6 +137,19 @@ def test_hours_without_facts_and_without_a_price_are_told() -> None:
     assert found.gaps.unpriced
     (pool,) = [pool for pool in found.pools if pool.gpu_model == A100]
     assert pool.unpriced_gpu_hours > own[day, A100].unpriced_gpu_hours
+
+
+def test_the_hour_that_runs_is_not_missing_where_hours_begin_at_half_past() -> None:
+    make_report("Asia/Kolkata")
+    GpuModel.objects.create(name=A100)
+    begun = datetime(2026, 9, 30, 18, 30, tzinfo=UTC)
+    CollectionWindow.objects.create(cluster=make_cluster(), hour=begun, state="complete")
+    imported(plain(("2026-10-01", A100, 100)))
+    for minutes, missing in ((105, 0), (119, 0), (120, 1)):
+        now = begun + timedelta(minutes=minutes)
+        found = costs.reconcile(OCTOBER, visibility=EVERYTHING, now=now)
+        assert found is not None
+        assert [row.missing_hours for row in found.days] == [missing]
 
 
 def test_hours_of_a_bill_in_utc_are_compared_on_their_local_day(priced: Priced) -> None:

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from html import unescape
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.core.cache import cache
@@ -25,7 +26,10 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.models import NamespaceTeam, ObservedObject, Pod, WatchCoverage
 from apps.quota_requests.models import ChangeRequest
+from apps.quotas.domain.usage_changes import UsageStep
 from apps.quotas.models import Budget, QuotaHour, QuotaKey, QuotaKeyHour
+from apps.quotas.selectors import QuotaPoint
+from apps.web.quotas.key_usage import limit_runs
 from tests.factories import Portal, make_pod, make_team, make_workload
 from tests.quotas.quota_rows import GPU, KEY, refuse, see, see_quota
 from tests.web.conftest import HOURLY
@@ -382,6 +386,20 @@ def test_the_limit_history_has_a_line_for_each_change_the_newest_first(
         ["26 Oct 2025 10:00", "26 Oct 2025 11:00", "vision", "12", "8", "–", "outside the portal"],
         ["26 Oct 2025 09:00", "26 Oct 2025 10:00", "vision", "8", "12", "–", "outside the portal"],
         ["26 Oct 2025 07:00", "26 Oct 2025 09:00", "vision", "–", "8", "–", "–"],
+    ]
+
+
+def test_the_limit_history_has_its_teams_where_hours_begin_at_half_past() -> None:
+    zone, first = ZoneInfo("Asia/Kolkata"), datetime(2026, 3, 1, 18, 30, tzinfo=UTC)
+    hours = [
+        QuotaPoint(first + n * HOUR, team, 3600.0, 4.0, 1.0, 1.0, 0.0, 0.0)
+        for n, team in enumerate(("vision", "vision", "speech"))
+    ]
+    step = UsageStep(first + HOUR / 4, first + 3 * HOUR, 4.0, 1.0, 0.0)
+    runs = [run for _, run in limit_runs([step], hours, zone)]
+    assert [(run.start, run.end, run.team) for run in runs] == [
+        (step.start, first + 2 * HOUR, "vision"),
+        (first + 2 * HOUR, step.end, "speech"),
     ]
 
 

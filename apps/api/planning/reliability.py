@@ -5,10 +5,11 @@ from rest_framework.request import Request
 
 from apps.api import parameters
 from apps.api.endpoints import PortalView, ShortList, documented, visibility_in
-from apps.api.parameters import NamesField
+from apps.api.parameters import NamesField, filters_of
 from apps.api.row_serializers import records, serializer_of
 from apps.goodput import selectors as goodput
 from apps.goodput.selectors import ReliabilityRow
+from apps.usage import selectors as usage
 
 
 class ReliabilityParams(parameters.PageParams):
@@ -33,6 +34,7 @@ class ReliabilityView(PortalView):
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = ReliabilityParams.read(request.query_params)
+        usage.check_names(filters_of(query))
         clusters = query.get("cluster", ())
         rows = goodput.reliability_rows(visibility=visibility_in(request))
         return _ROWS.response(

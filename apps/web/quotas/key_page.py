@@ -351,7 +351,8 @@ def _limits(
 ) -> dict[str, Any]:
     changes = key_changes(actor, ref)
     rows = [
-        _limit(run, before, changes, reading) for before, run in key_usage.limit_runs(steps, hours)
+        _limit(run, before, changes, reading)
+        for before, run in key_usage.limit_runs(steps, hours, reading.choice.zone)
     ]
     table = Table(
         id="owners",

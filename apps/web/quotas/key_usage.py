@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, hour_floor
 from apps.quotas.domain.usage_changes import UsageStep
 from apps.quotas.selectors import QuotaPoint
 from apps.web.components.plots import Plot, PlotLine, Scale
@@ -106,12 +107,12 @@ class LimitRun:
 
 
 def limit_runs(
-    steps: Sequence[UsageStep], hours: Sequence[QuotaPoint]
+    steps: Sequence[UsageStep], hours: Sequence[QuotaPoint], zone: ZoneInfo
 ) -> Iterator[tuple[LimitRun | None, LimitRun]]:
     """Yield each run with the one that led to it; None where the key was not there before."""
     teams = {one.period.astimezone(UTC): one.team for one in hours}
     runs: list[LimitRun] = []
-    for step in _by_hour(steps, teams):
+    for step in _by_hour(steps, teams, zone):
         last = runs[-1] if runs else None
         joins = (
             last is not None
@@ -127,12 +128,14 @@ def limit_runs(
         yield before, run
 
 
-def _by_hour(steps: Sequence[UsageStep], teams: dict[datetime, str | None]) -> Iterator[LimitRun]:
+def _by_hour(
+    steps: Sequence[UsageStep], teams: dict[datetime, str | None], zone: ZoneInfo
+) -> Iterator[LimitRun]:
     """Yield the steps cut where an hour ends: a team may change there."""
     for step in steps:
         start = step.start
         while start < step.end:
-            hour = start.replace(minute=0, second=0, microsecond=0)
+            hour = hour_floor(start, zone)
             end = min(step.end, hour + _HOUR)
             yield LimitRun(start, end, teams.get(hour), step.hard)
             start = end

@@ -11,7 +11,7 @@ from django.db.models import Min
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.selectors import report
 from apps.costs.domain.bills.charges import BillCurrency
 from apps.costs.domain.bills.reconciliation import (
@@ -135,7 +135,7 @@ def reconcile(month: date, *, visibility: Visibility, now: datetime) -> Reconcil
     currency = BillCurrency(settings.currency, exchange_rates_of(month, closed))
     portal = _portal_costs(window, zone, currency, visibility)
     # The hour that runs has no facts yet, and is not missing.
-    ends = min(window.end, now.replace(minute=0, second=0, microsecond=0))
+    ends = min(window.end, hour_floor(now, zone))
     so_far = Window(window.start, ends) if ends > window.start else None
     missing = _missing_by_day(so_far, zone) if so_far else {}
     days = by_day_and_model(parts.mapped, portal.costs)
