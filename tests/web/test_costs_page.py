@@ -242,6 +242,20 @@ def test_two_currencies_are_never_added_up(signed_in: SignIn) -> None:
     assert {"fall", "fall-eur", "unused", "unused-eur"} <= tables_of(wasted).keys()
 
 
+def test_lists_of_workloads_have_one_currency_in_a_column(signed_in: SignIn) -> None:
+    priced = make_priced(1, prices=[price for price in PRICES if price[0] != A100])
+    for kind in ("spot", "on-demand"):
+        make_price(A100, kind, "2.50", currency="EUR")
+    price_hours(now=NOW)
+    address = "/capacity/teams/vision/?first=2026-10-30&last=2026-10-30&tab=cost"
+    client = signed_in(priced.portal.ada)
+    table = tables_of(text_of(client, address))["workloads"]
+    assert table.rows[0][2].text == "Unused USD"
+    assert {row[1].text: row[2].text[:1] for row in table.rows[1:]}["silver"] == "€"
+    records = records_of(client, f"{address}&format=csv&table=workloads")
+    assert {row["tier"] for row in records if row["unused"]} == {"gold"}
+
+
 def test_a_currency_other_than_the_reports_is_shown_alone(signed_in: SignIn) -> None:
     priced = make_priced(1, prices=())
     for kind in ("spot", "on-demand"):

@@ -24,10 +24,13 @@ from apps.alerts.services import ChannelInput, NewAlert, add_channel, notify, pr
 from apps.clusters.domain.observed.objects import ObservedKind
 from apps.clusters.domain.pods.people import person_sources
 from apps.clusters.models import ObservedObject, Pod, PodPerson
+from apps.costs.selectors import PersonWorkloadRow
 from apps.operations.services.person_digests import gather_person_digests
 from apps.pending.models import Episode
 from apps.planning.models import QueueForecast
+from apps.usage.domain.amounts import Amounts
 from apps.usage.models import PodHour
+from apps.web.usage.my_workloads import work_row
 from gpuportal.people import People
 from tests.factories import Portal, make_user
 from tests.web.axe import violations
@@ -197,6 +200,16 @@ def test_what_is_shown_is_what_the_pods_of_the_person_held(
     assert waited == pytest.approx(4 * window.seconds / 3600)
     figures = {one.label: one for one in response.context["figures"].figures}
     assert (figures["Allocated"].value, figures["Pending"].value) == ("6", "1")
+
+
+def test_a_cost_in_another_currency_names_its_own() -> None:
+    euros = PersonWorkloadRow(
+        *("west", "vision", "Job/train", "vision", "gold", 1.0, 0.0, 0, Amounts()),
+        *(12.5, "EUR", None),
+    )
+    assert work_row(euros, (), "USD").short["unused_cost"].startswith("€")
+    assert not work_row(euros, (), "EUR").short
+    assert work_row(euros, (), "USD").values["unused_cost"] == 12.5
 
 
 def test_pending_work_comes_with_its_reason(on: Portal, clients: dict[str, Client]) -> None:

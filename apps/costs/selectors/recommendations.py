@@ -98,6 +98,7 @@ def retained_workloads(
     return {
         subjects[subject]: RetainedWorkload(answer.until, answer.reason, answer.person)
         for subject, answer in answers_to(subjects, reader=reader).items()
+        # At its end it no longer counts: the workload may be asked about again.
         if answer.choice is IdleChoice.KEEP and answer.until is not None and now < answer.until
     }
 
@@ -237,6 +238,7 @@ def recommendation_page(
     if cursor is not None:
         rows = rows.filter(_after_cursor(cursor))
     ordered = rows.order_by(F("saving_per_month").desc(nulls_last=True), "pk")
+    # One more than a page tells whether another follows, without counting them all.
     found = [_row(values) for values in ordered.values_list(*_COLUMNS)[: page_size + 1]]
     shown = tuple(found[:page_size])
     more = len(found) > page_size
@@ -245,6 +247,7 @@ def recommendation_page(
 
 def recommendation(pk: int, *, visibility: Visibility) -> RecommendationRow | None:
     """Return one of any state; None where it is not there or not for this reader. One query."""
+    # Any state: a page must outlive the decision that its reader takes on it.
     rows = _rows(RecommendationFilters(state=()), visibility).filter(pk=pk)
     values = rows.values_list(*_COLUMNS).first()
     return None if values is None else _row(values)
@@ -272,6 +275,7 @@ def recommendation_sums(
 
 
 def _retained_among(rows: QuerySet[Recommendation, Recommendation], now: datetime) -> list[int]:
+    # Only idle workloads are asked about, so no other kind has answers.
     idle = rows.filter(kind=RecommendationKind.STOP_IDLE_NOTEBOOK.value).order_by("pk")
     asked = list(idle.values_list("pk", "cluster__name", "namespace", "workload"))
     kept = retained_workloads((one[1:] for one in asked), now=now)
@@ -299,6 +303,7 @@ def savings(*, filters: RecommendationFilters, visibility: Visibility, now: date
     """
     states = (RecommendationState.OPEN.value, *DECIDED_TO_SAVE)
     rows = _rows(replace(filters, state=states), visibility).filter(alternative=False)
+    # What is kept is left out of sums alone: whether an earlier saving came is judged all the same.
     counted = ~Q(pk__in=_retained_among(rows, now))
     came = Q(verdict__in=REALIZED_VERDICTS)
     sums: dict[str, dict[str, RecommendationSum]] = defaultdict(dict)
@@ -307,6 +312,7 @@ def savings(*, filters: RecommendationFilters, visibility: Visibility, now: date
     for kind, state, currency, count, saves, of_judged, of_came, saved in groups.annotate(
         count=Count("pk", filter=counted),
         saves=Sum("saving_per_month", filter=counted),
+        # Neither is a verdict: empty was never looked at, and the other is too early to tell.
         judged=Count("pk", filter=~Q(verdict__in=("", FollowUpOutcome.TOO_EARLY.value))),
         came=Count("pk", filter=came),
         saved=Sum("saved_per_month", filter=came),
@@ -331,9 +337,11 @@ def savings(*, filters: RecommendationFilters, visibility: Visibility, now: date
 def _add(
     sums: dict[str, RecommendationSum], currency: str, count: int, saves: Decimal | None
 ) -> None:
+    # A currency without a row would be a saving of nothing in it.
     if not count:
         return
     known = sums.get(currency, RecommendationSum(currency, 0, None))
+    # Unpriced ones count without an amount: a sum is known as far as any of its parts is.
     whole = known.saving_per_month if saves is None else (known.saving_per_month or 0) + saves
     sums[currency] = RecommendationSum(currency, known.count + count, whole)
 
@@ -384,6 +392,7 @@ def _rows(
 ) -> QuerySet[Recommendation, Recommendation]:
     rows = Recommendation.objects.all()
     if not visibility.everything:
+        # What is of no team concerns the platform, and is for who sees everything.
         rows = rows.filter(team_id__in=visibility.team_ids)
     for column, names in (
         ("cluster__name", filters.cluster),
@@ -405,6 +414,7 @@ def _row(values: tuple[Any, ...]) -> RecommendationRow:
 
 
 def _cursor_of(row: RecommendationRow) -> tuple[str, int]:
+    # As text: a float would not find the row again to the last digit.
     return "" if row.saving_per_month is None else f"{row.saving_per_month:f}", row.pk
 
 
@@ -417,6 +427,7 @@ def _after_cursor(cursor: str) -> Q:
         known = Decimal(str(saving))
     except InvalidOperation as error:
         raise CursorRefused("this cursor does not belong to this list") from error
+    # Decimals may be NaN or endless, with which no database compares.
     if not known.is_finite() or abs(known) >= Decimal(10) ** 18:
         raise CursorRefused("this cursor does not belong to this list")
     return unpriced | Q(saving_per_month__lt=known) | Q(saving_per_month=known, pk__gt=pk)
@@ -481,6 +492,7 @@ def waste_covered(*, filters: RecommendationFilters, visibility: Visibility) -> 
         if wanted
     }
     sums = WasteSum.objects.filter(currency=currency, **names)
+    # Those that avoid no waste, as of quota, cover nothing.
     rows = Recommendation.objects.filter(
         currency=currency, state=RecommendationState.OPEN.value, **names
     ).exclude(covers=[])

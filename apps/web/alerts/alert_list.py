@@ -149,6 +149,7 @@ def alert_query(given: QueryDict) -> AlertQuery:
 
 
 def _text(given: QueryDict, name: str) -> str:
+    # Subjects and teams are printable; a database refuses some of the rest.
     return "".join(sign for sign in given.get(name, "").strip() if sign.isprintable())
 
 
@@ -220,6 +221,7 @@ def alert_items(
                 kind=kind_label(row.kind),
                 href=(href("alert", pk=str(row.id)) or "") if _is_own(row.path) else "",
                 team_href=(href("team", query, name=row.team) or "") if row.team else "",
+                # Earlier alerts of a subject are history: an answer is to what is so now.
                 may_answer=idle and (row.subject not in seen or tried is not None),
                 attempt=tried,
             )
@@ -275,6 +277,7 @@ def _listed(
         days=days_of(reading.now, reading.choice.zone),
         longest_reason=LONGEST_REASON,
         pager=pager,
+        # What came after this page was made must not be marked as read with it.
         newest=max((line.row.id for line in lines if line.is_unread), default=None),
     )
 
@@ -318,6 +321,7 @@ def open_alert(request: PageRequest, pk: int) -> HttpResponseBase:
     alert = selectors.alert_of(pk, visibility=visibility_of(request.user))
     if alert is None or not _is_own(alert.path):
         raise Http404("Alert not found, or you may not see it.")
+    # Browsers and mail programs look ahead with HEAD, which nobody has read.
     if request.method == "GET":
         mark_read(request.user, alert)
     return HttpResponseRedirect(alert.path)
@@ -358,6 +362,7 @@ def _attempt(request: PageRequest, pk: int) -> Attempt:
 
 def _refusal(request: PageRequest, alert: "Alert", attempt: Attempt) -> str:
     """Give the answer; return why it was not taken, empty when it was."""
+    # Without a day the service would take it for an answer that it can go.
     if attempt.keeps and not attempt.until:
         return "Choose an end day."
     try:
@@ -401,6 +406,7 @@ def deliveries(request: PageRequest) -> HttpResponseBase:
 
     channels = [(row.id, row.name) for row in selectors.channel_rows(request.user)]
     query, zone = _of_channel(channel), reading.choice.zone
+    # Monthly reports go to addresses, and not by a channel.
     mails = [] if query else monthly_mails(visibility=reading.visibility)
     here = (*query, *_cursor_query(before))
     table = by_cursor(

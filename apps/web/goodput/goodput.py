@@ -58,6 +58,7 @@ def goodput(request: PageRequest) -> HttpResponseBase:
             visibility=reading.visibility,
             zone=reading.choice.zone,
         )
+    # Too long a window for nodes or workloads is told in place of the table: the tabs stay.
     except GroupingRefused as refusal:
         refused = f"Over this window: {refusal}."
     return respond(
@@ -83,6 +84,7 @@ def _nothing_lost(found: GoodputLedger) -> str:
 
 def _figures(found: GoodputLedger) -> FigureRow:
     total = found.total
+    # Without a watch nothing was seen to be lost, and all would look productive.
     ratio = total.goodput_ratio if found.is_watched else None
 
     def part(label: str, amount: int) -> KeyFigure:
@@ -144,6 +146,7 @@ def _groups(
 def _links(row: GoodputRow, reading: QuerySession) -> dict[str, str]:
     named = row.groups
     found: dict[str, str | None] = {}
+    # Rows of workloads name their team too: the link is that of the narrowest name.
     if Grouping.WORKLOAD in named:
         found["workload"] = workload_href(
             named["cluster"], named["namespace"], named["workload"], reading.query

@@ -41,6 +41,7 @@ def reliability(request: PageRequest) -> HttpResponseBase:
         reading,
         "reliability",
         tables=[nodes, sizes],
+        # Before the first judgement every figure would be 0, as if all were well.
         figures=_figures(rows) if any(one.end for one in states) else None,
         verdicts=[_verdict(row) for row in rows if row.is_unreliable],
         notes=[_note(one, reading) for one in states if one.end],
@@ -104,6 +105,7 @@ def _sizes(rows: Sequence[InterruptionRow], reading: QuerySession, empty: str) -
 
 
 def _empty(states: Sequence[ReliabilityState], reading: QuerySession) -> str:
+    # First of all: for who may not see nodes, it says nothing that none are listed.
     if not reading.visibility.everything:
         return "Shown to those who see all teams."
     if any(one.end for one in states):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -40,8 +41,8 @@ from apps.usage.selectors import HOURLY_DAYS, PersonPod
 from apps.web.alerts.alert_list import whose
 from apps.web.components.commands import kubectl
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
-from apps.web.components.formats import Format, day_text, duration, gpus_text, percent
-from apps.web.components.page_query import href, with_query, workload_href
+from apps.web.components.formats import Format, day_text, duration, gpus_text, money, percent
+from apps.web.components.page_query import Query, href, with_query, workload_href
 from apps.web.components.tables import (
     Column,
     Table,
@@ -131,6 +132,7 @@ def work_page(request: PageRequest, reading: QuerySession, scope: PersonScope) -
 
     No filter narrows it: whatever the address says, it is all of that person's work.
     """
+    # A filter that stayed from another page would hide what the reader pays for.
     reading = of_everything(reading)
     led = visibility_of_led(request.user)
     tabs = tab_bar(request, _TABS if led.team_ids and not scope.name else _TABS[:1], name="Work")
@@ -227,6 +229,7 @@ def _cap_text(work: PersonWork) -> str:
 
 def _retained_since(reading: QuerySession) -> str:
     """Return since when persons are known, where the window begins before."""
+    # Persons are known by the hours of pods: the shorter of both times counts.
     days = min(HOURLY_DAYS, settings.PEOPLE.days if settings.PEOPLE else 0)
     since = reading.now - timedelta(days=days)
     return day_text(since, reading.choice.zone) if reading.window.start < since else ""
@@ -239,6 +242,7 @@ def _line(one: IdleFinding, reading: QuerySession) -> FindingLine:
     link = workload_href(one.cluster, one.namespace, one.workload, reading.query) or ""
     kind, _, name = one.workload.partition("/")
     words = ("scale", kind.lower(), name, "--replicas=0")
+    # What is scaled to nothing keeps its settings; a Job or a pod can only be deleted.
     command = kubectl(
         *(words if kind in _SCALED else ("delete", kind.lower(), name)), namespace=one.namespace
     )
@@ -324,29 +328,35 @@ def _keep_days() -> int:
 
 
 def _work_table(work: PersonWork, reading: QuerySession) -> Table:
+    # Amounts of several currencies must not stand under one: the first row decides.
     currency = next((row.currency for row in work.rows if row.currency), "")
     columns = [
-        replace(column, unit=currency or "") if column.key == "unused_cost" else column
+        replace(column, unit=currency) if column.key == "unused_cost" else column
         for column in declared_columns(PersonWorkloadRow)
     ]
     return Table(
         id="work",
         title="Workloads",
         columns=columns,
-        rows=[_work_row(row, reading) for row in work.rows],
+        rows=[work_row(row, reading.query, currency) for row in work.rows],
         zone=reading.choice.zone,
         empty="No pod of this time names you.",
         on_phone=("workload", "running_gpus", "not_busy_gpu_hours"),
     )
 
 
-def _work_row(row: PersonWorkloadRow, reading: QuerySession) -> TableRow:
-    link = workload_href(row.cluster, row.namespace, row.workload, reading.query)
-    return TableRow(declared_values(row), links={"workload": link})
+def work_row(row: PersonWorkloadRow, query: Query, currency: str) -> TableRow:
+    """Return the line of a workload; a cost in another currency than the column's names its own."""
+    short = {}
+    if row.cost is not None and row.currency and row.currency != currency:
+        short["unused_cost"] = money(Decimal(repr(row.cost)), row.currency)
+    link = workload_href(row.cluster, row.namespace, row.workload, query)
+    return TableRow(declared_values(row), links={"workload": link}, short=short)
 
 
 def _pending_table(work: PersonWork, scope: PersonScope, reading: QuerySession) -> Table:
     """Return what of the person is pending, with the reason and the queue time to expect."""
+    # Of a person of a led team only the lead's teams are shown, as in the other table.
     seen = replace(reading, visibility=scope.visibility)
     found = longest_pending(
         seen,

@@ -20,7 +20,7 @@ from apps.web.components.page_query import figure_href, href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
 from apps.web.quota_requests.request_input import Asker, KeyToAsk, key_choices
-from apps.web.usage.team_figures import TeamScope
+from apps.web.usage.team_figures import TeamScope, unused_text
 from apps.web.usage.unused_workloads import (
     unused_href,
     unused_verdicts,
@@ -69,22 +69,26 @@ def workload_table(scope: TeamScope) -> Table:
             Column("gpu_hours", "Unused", Format.GPU_HOURS, "GPU-h"),
             Column("fix", "How to fix"),
         ],
-        rows=[_workload(row, found, scope) for row, found in unused_verdicts(rows, scope.reading)],
+        rows=[
+            _workload(row, verdict, scope, currency)
+            for row, verdict in unused_verdicts(rows, scope.reading)
+        ],
         zone=scope.reading.choice.zone,
         empty="Everything that was allocated was used.",
         note=f"The {_ROWS} largest; Workloads lists all." if len(found) > _ROWS else "",
     )
 
 
-def _workload(row: UnusedCost, found: WorkloadVerdict, scope: TeamScope) -> TableRow:
+def _workload(row: UnusedCost, found: WorkloadVerdict, scope: TeamScope, currency: str) -> TableRow:
     reading, of = scope.reading, row.groups
+    is_main = bool(row.currency) and row.currency == currency
     return TableRow(
         {
             "workload": of["workload"].partition("/")[2],
             "team": of["team"],
             "tier": of["tier"],
             # The head of the column names the currency; exact amounts are on the page of costs.
-            "unused": float(money(row.unused)) if row.currency else None,
+            "unused": float(money(row.unused)) if is_main else None,
             "unused_ratio": row.ratio,
             "gpu_hours": row.gpu_hours,
             "fix": ACTION_LABELS[found.action],
@@ -94,6 +98,8 @@ def _workload(row: UnusedCost, found: WorkloadVerdict, scope: TeamScope) -> Tabl
             "team": href("team", reading.query, name=of["team"]),
             "tier": href("tier", reading.query, name=of["tier"]),
         },
+        # An amount in another currency than that of the column has its own beside it.
+        short={} if is_main or not row.currency else {"unused": unused_text(row)},
     )
 
 

@@ -104,6 +104,7 @@ def workload(
     own = replace(whole, tier=reading.filters.tier, gpu_model=reading.filters.gpu_model)
     scope = WorkloadScope(cluster, namespace, kind, name, whole, own)
     pods = _pods(reading.window, own, reading, request.GET.get("pods") or None)
+    # Without a pod in this range the page still tells what the workload is.
     newest = pods.rows[0] if pods.rows else _ever(whole, reading)
     tabs = tab_bar(request, TABS, name="Workload")
     # Links from before there were tabs lead to the pods, and to their file.
@@ -201,6 +202,7 @@ def verdict_words(
     match found.kind:
         case VerdictKind.NOTHING:
             return ""
+        # No share is told: a part that is unused of what is not measured would be a guess.
         case VerdictKind.UNKNOWN:
             return f"No utilization: {percent(found.no_metrics)} of its GPU-hours have no metrics."
         case VerdictKind.SHORT:
@@ -224,6 +226,7 @@ def verdict_words(
 def _advice(scope: WorkloadScope, reading: QuerySession) -> list[tuple[str, str]]:
     """Return (change, saving) of the open recommendations for it, the largest saving first."""
     found = recommendation_page(
+        # No filter names a workload: of a namespace there are few enough to pick from.
         filters=RecommendationFilters(cluster=(scope.cluster,), namespace=(scope.namespace,)),
         visibility=reading.visibility,
         cursor=None,
@@ -333,11 +336,13 @@ def _timeline(rows: Sequence[PodRow], reading: QuerySession) -> Timeline:
     for row in rows:
         segments = [Segment(p.start, p.end or until, p.name) for p in phases(row)]
         for start, end, state in _runs(idle.get((row.cluster, row.uid), ())):
+            # States are of whole hours, and a pod is idle only while it lives.
             first, last = max(start, row.started_at or start), min(end, row.end or until)
             if last > first:
                 segments.append(Segment(first, last, state))
         link = href("pod", reading.query, cluster=row.cluster, uid=row.uid)
         lives.append(TimelineRow(row.pod, segments, link or ""))
+    # A window that has just begun has no length to draw in yet.
     window = Window(reading.window.start, max(until, reading.window.start + _HOUR))
     return timeline(
         "pod-timeline", "Pods over time", lives, window=window, zone=reading.choice.zone
@@ -395,6 +400,7 @@ def _cost(
             },
         )
         for row in found
+        # What was held, by state: capacity that nobody held is not a workload's.
         if row.cause.value in _CAUSES
     ]
     table = MoneyTable(
@@ -476,6 +482,7 @@ def _episodes(whole: Filters, reading: QuerySession) -> list[EpisodeRow]:
         visibility=reading.visibility,
         cluster=cluster,
     )
+    # Names are found as people type them: another kind may have the same name.
     return [one for one in found if one.row.workload == workload]
 
 
@@ -512,6 +519,7 @@ def _ever(own: Filters, reading: QuerySession) -> PodRow:
 
     Raises Http404 when there is none, or none that the reader may see: the two look alike.
     """
+    # Pods that live have no end: the newest may have begun after the window.
     end = max(reading.now, reading.window.end)
     kept = Window(end - timedelta(days=LONGEST_DAYS), end)
     rows = _pods(kept, own, reading, None, size=1).rows

@@ -63,6 +63,7 @@ class Command(BaseCommand):
             )
             with ExitStack() as stack:
                 put = _writer(file, format_, period, stack, bom=options["bom"])
+                # Nothing else may be printed: the file itself goes to stdout.
                 if options["output"] == "-":
                     _to_stdout(put, format_)
                     return
@@ -99,6 +100,7 @@ def _writer(
 ) -> _Put:
     """Return what writes the file: of a closed month its kept bytes, else the rows."""
     closed = closed_period(period)
+    # A mark for Excel is not among the bytes that were closed.
     if closed is None or bom or format_.value not in closed.files:
         return lambda out: write(file, format_, out, bom=bom)
     kept = stack.enter_context(closed_copy(closed, format_, now=timezone.now()).binary)
@@ -112,8 +114,10 @@ def _to_file(put: _Put, path: Path) -> str:
         try:
             put(opened)
             sha = sha256_of_file(opened)
+            # Temporary files are for their owner alone, but a file of costs is fetched by others.
             beside.chmod(0o640)
             beside.replace(path)
+        # Interrupts too: nobody looks for the hidden file that they would leave behind.
         except BaseException:
             with suppress(FileNotFoundError):
                 beside.unlink()

@@ -136,6 +136,7 @@ class OfferBook:
     def _shared(self, pools: Iterable[Pool]) -> Iterator[SharedTier]:
         for tier, model in sorted({(pool.tier, pool.gpu_model) for pool in pools}):
             row, unit = self.tiers[tier], self.units.get(tier)
+            # Without one unit for all nodes it is not known what a replica would be.
             if row.sharing in _SHARED and unit is not None:
                 yield SharedTier(tier, model, unit.weight, unit.resource, row.node_selector)
 
@@ -146,6 +147,7 @@ class OfferBook:
             memory = card_memory_mib(pool.gpu_model)
             price, currency = self.prices.of(self.cluster, pool)
             is_mig = row.sharing == GpuSharing.MIG.value
+            # An offer without its size or its price could not be compared with what there is.
             if unit is None or memory is None or price is None:
                 continue
             if is_mig or row.sharing in _SHARED:
@@ -198,7 +200,11 @@ def offer_book(
     """Return what a cluster offered in the week up to `last`. Four queries."""
     tiers = {row.name: row for row in tier_rows(visibility=EVERYTHING) if not row.builtin}
     recent = TierDay.objects.filter(
-        cluster=cluster, day__gt=last - _RECENT, day__lte=last, capacity__gt=0
+        # A week: nodes come and go, and what is away for a day is still offered.
+        cluster=cluster,
+        day__gt=last - _RECENT,
+        day__lte=last,
+        capacity__gt=0,
     )
     pools = recent.order_by().values_list("tier__name", "gpu_model__name", "capacity_type")
     return OfferBook(
