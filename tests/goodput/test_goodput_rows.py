@@ -1,5 +1,6 @@
 """The goodput ledger from the database: as the usage ledger has it, and who sees what of it."""
 
+import csv
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -9,12 +10,14 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod
+from apps.goodput.domain.ledger import LossCause
 from apps.goodput.selectors import GoodputLedger, goodput_ledger
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import (
     Filters,
     Grouping,
     GroupingRefused,
+    TimeStep,
     UsageQuery,
     whole_days,
 )
@@ -87,9 +90,9 @@ def test_each_grouping_has_what_the_usage_ledger_has(
 
 def test_reasons_say_what_was_lost(portal: Portal) -> None:
     found = read(window_of(portal)).reasons
-    assert [(one.reason, one.pods) for one in found] == [
-        ("Restarted", 1),
-        ("PreemptionByScheduler", 1),
+    assert [(one.cause, one.reason, one.events, one.pods) for one in found] == [
+        (LossCause.EXIT, "Restarted", 1, 1),
+        (LossCause.PREEMPTION, "PreemptionByScheduler", 1, 1),
     ]
     assert sum(one.lost_gpu_hours for one in found) * NANO == pytest.approx(
         read(window_of(portal)).total.lost
@@ -149,6 +152,33 @@ def test_what_a_watch_saw_of_some_pods_is_told_beside_what_it_did_not(portal: Po
     found = read(window)
     assert (found.is_watched, found.unwatched) == (True, found.total.allocated)
     assert [one.reason for one in found.reasons] == ["OOMKilled"]
+
+
+@pytest.mark.parametrize("interval", [TimeStep.HOUR, TimeStep.DAY])
+def test_periods_sum_to_the_window(portal: Portal, interval: TimeStep) -> None:
+    window = window_of(portal)
+    found = goodput_ledger(
+        window, group_by=(), filters=Filters(), visibility=EVERYTHING, interval=interval
+    )
+    assert len(found.periods) == (3 if interval is TimeStep.DAY else 72)
+    sums = [sum(column) for column in zip(*found.periods.values(), strict=True)]
+    assert sums == list(found.total)
+    # Nothing is lost after the crash, and all that the two pods ran before it is.
+    assert [bool(part.lost) for part in found.periods.values()] == [
+        at <= CRASH for at in found.periods
+    ]
+
+
+def test_the_chart_has_its_table_as_a_file(portal: Portal) -> None:
+    client = Client()
+    client.force_login(portal.cleo)
+    span = {"start": "2026-03-08", "end": "2026-03-11"}
+    page = client.get("/capacity/goodput/", span).content.decode()
+    assert 'id="goodput-over-time-figure"' in page
+    file = client.get("/capacity/goodput/", {**span, "format": "csv", "table": "goodput-over-time"})
+    rows = list(csv.reader(file.getvalue().decode().splitlines()))
+    lost = [float(row[4]) for row in rows if row[:1] and row[0].startswith("2026-03")]
+    assert sum(lost) == pytest.approx(read(window_of(portal)).total.lost / NANO, abs=0.01)
 
 
 def test_few_queries_however_many_rows(

@@ -7,6 +7,7 @@ of a pod the part that was lost is taken out of them.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 from apps.clusters.domain.window import TimeSpan, overlap, union
@@ -20,6 +21,37 @@ PREEMPTIONS = frozenset(
 """Ends that the scheduler or a drain chose: nothing failed, and the work is thrown away."""
 NOTHING_LOST = CHOSEN - PREEMPTIONS
 """Ends after which the work is there, or its owner wanted no more of it."""
+
+
+class LossCause(StrEnum):
+    """What took work away, by the word of Kubernetes."""
+
+    EXIT = "Container exit"
+    MEMORY = "Out of memory"
+    EVICTION = "Eviction"
+    PREEMPTION = "Preemption"
+    NODE = "Node failure"
+    OTHER = "Other"
+
+
+# Of the kubelet, the scheduler, the control plane and the container runtime.
+_CAUSES = {
+    **dict.fromkeys(("Error", "ContainerCannotRun", "StartError", RESTARTED), LossCause.EXIT),
+    "OOMKilled": LossCause.MEMORY,
+    **dict.fromkeys(
+        ("Evicted", "TerminationByKubelet", "EvictionByEvictionAPI"), LossCause.EVICTION
+    ),
+    **dict.fromkeys(("Preempted", "Preempting", "PreemptionByScheduler"), LossCause.PREEMPTION),
+    **dict.fromkeys(
+        ("DeletionByTaintManager", "NodeLost", "NodeShutdown", "Terminated", "DeletionByPodGC"),
+        LossCause.NODE,
+    ),
+}
+
+
+def cause_of(reason: str) -> LossCause:
+    """Return the class of a reason for which work was lost."""
+    return _CAUSES.get(reason, LossCause.OTHER)
 
 
 class RunAmounts(NamedTuple):

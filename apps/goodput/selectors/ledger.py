@@ -1,8 +1,9 @@
 """The goodput ledger by group, and what was lost by reason."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -13,12 +14,15 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod
+from apps.clusters.selectors import report
 from apps.goodput.domain.ledger import (
     NOTHING_LOST,
     GoodputAmounts,
+    LossCause,
     PodHistory,
     PodRuns,
     RunAmounts,
+    cause_of,
     goodput_of,
     is_loss_known,
     lost_in_hour,
@@ -26,7 +30,16 @@ from apps.goodput.domain.ledger import (
     total_of,
 )
 from apps.usage.domain.amounts import Amounts, hours
-from apps.usage.domain.usage_query import GROUPS, Filters, Grouping, GroupingRefused, UsageQuery
+from apps.usage.domain.usage_query import (
+    GROUPS,
+    Filters,
+    Grouping,
+    GroupingRefused,
+    Periods,
+    TimeStep,
+    UsageQuery,
+    UsageRow,
+)
 from apps.usage.selectors import (
     HOURLY_DAYS,
     NameLookup,
@@ -135,19 +148,27 @@ class GoodputRow:
 
 @dataclass(frozen=True, slots=True)
 class LostReasonRow:
-    """What was lost in runs that ended for one reason."""
+    """What failures of one reason cost: the sum of all is what was lost.
 
-    reason: Annotated[str, Column("Reason", help="As Kubernetes says; Restarted: in its pod.")]
+    A failure of before the window, or after it, counts where it cost some of the window.
+    """
+
+    cause: Annotated[LossCause, Column("Cause", help="The class of its reason.")]
+    reason: Annotated[
+        str, Column("Reason", help="As Kubernetes says. Restarted: the exit was not seen.")
+    ]
+    events: Annotated[int, Column("Events", help="Runs that were lost, in part at least.")]
     pods: Annotated[int, Column("Pods", help="Pods of which a run was lost.")]
     lost_gpu_hours: Annotated[float, Column("Lost", "GPU-h")]
 
 
 @dataclass(frozen=True, slots=True)
 class GoodputLedger:
-    """The groups of a window in order, and the reasons, most lost first."""
+    """The groups of a window in order, the reasons, most lost first, and the ledger by period."""
 
     rows: Sequence[GoodputRow]
     reasons: Sequence[LostReasonRow]
+    periods: Mapping[datetime, GoodputAmounts] = field(default_factory=dict)
 
     @property
     def total(self) -> GoodputAmounts:
@@ -173,11 +194,13 @@ def goodput_ledger(
     filters: Filters,
     visibility: Visibility,
     zone: ZoneInfo | None = None,
+    interval: TimeStep = TimeStep.TOTAL,
 ) -> GoodputLedger:
     """Return the goodput ledger of a window, by group; `zone` is the report's.
 
     Only work of teams that the reader sees, whatever it is grouped by. Allocated and starting are
-    those of `usage_rows`. Sixteen queries at most.
+    those of `usage_rows`. With an `interval` it has all of it by period as well, by the start of
+    the period in UTC. Sixteen queries at most, and five for periods.
     Raises GroupingRefused, for windows too of which the hours of pods are no longer kept.
     """
     if window.seconds > HOURLY_DAYS * 86400 + 3600 or not pods_retained(window):
@@ -191,10 +214,30 @@ def goodput_ledger(
     held = usage_rows(
         UsageQuery(window, group_by=group_by, filters=seen), visibility=visibility, zone=zone
     )
-    lost, reasons = _lost(window, group_by, seen, visibility)
+    lost, by_hour, reasons = _lost(window, group_by, seen, visibility)
     unwatched = _unwatched(window, group_by, seen, visibility)
     rows = [_row(row.groups, row.amounts, lost, unwatched) for row in held]
-    return GoodputLedger([row for row in rows if row.amounts.allocated], reasons)
+    found = GoodputLedger([row for row in rows if row.amounts.allocated], reasons)
+    if interval is TimeStep.TOTAL:
+        return found
+    whole = usage_rows(UsageQuery(window, interval, filters=seen), visibility=visibility, zone=zone)
+    return replace(found, periods=_by_period(whole, by_hour, interval, zone or report().zone))
+
+
+def _by_period(
+    whole: Sequence[UsageRow],
+    lost: Mapping[datetime, RunAmounts],
+    interval: TimeStep,
+    zone: ZoneInfo,
+) -> dict[datetime, GoodputAmounts]:
+    """Return the ledger of each period that has facts; `lost` is by hour."""
+    periods = Periods(interval, zone)
+    sums: defaultdict[datetime, RunAmounts] = defaultdict(RunAmounts)
+    for hour, part in lost.items():
+        at = periods.start_of(hour).astimezone(UTC)
+        sums[at] = sums[at].plus(part)
+    starts = ((row.period.astimezone(UTC), row.amounts) for row in whole if row.period)
+    return {at: goodput_of(amounts, sums.get(at, RunAmounts())) for at, amounts in starts}
 
 
 def _seen(filters: Filters, visibility: Visibility) -> Filters | None:
@@ -233,13 +276,14 @@ def _unwatched(
 
 def _lost(
     window: Window, group_by: Sequence[Grouping], filters: Filters, visibility: Visibility
-) -> tuple[_Lost, list[LostReasonRow]]:
-    """Return what was lost by names of groups and reason, and by reason alone."""
+) -> tuple[_Lost, Mapping[datetime, RunAmounts], list[LostReasonRow]]:
+    """Return what was lost by names of groups and reason, by hour, and by reason alone."""
     pods = _pods_with_losses(window)
     runs = dict(_runs(pods, window))
     columns = tuple(one.column for one in group_by)
     found: defaultdict[tuple[Any, ...], dict[str, RunAmounts]] = defaultdict(dict)
-    running: defaultdict[str, set[int]] = defaultdict(set)
+    by_hour: defaultdict[datetime, RunAmounts] = defaultdict(RunAmounts)
+    events: defaultdict[str, set[tuple[int, float]]] = defaultdict(set)
     facts = running_hours(pods, window, columns=columns, filters=filters, visibility=visibility)
     for pod, hour, amounts, *of in facts:
         of_pod = runs.get(pod)
@@ -249,7 +293,8 @@ def _lost(
         own = found[tuple(of)]
         for span, part in lost_in_hour(RunAmounts(*amounts), of_pod, hour.timestamp()).items():
             own[span.reason] = own.get(span.reason, RunAmounts()).plus(part)
-            running[span.reason].add(pod)
+            events[span.reason].add((pod, span.failed))
+            by_hour[hour] = by_hour[hour].plus(part)
     # Groups that are named alike are one, as those of the usage ledger are.
     named: defaultdict[_Names, dict[str, RunAmounts]] = defaultdict(dict)
     names_of = _names(group_by, found)
@@ -257,7 +302,7 @@ def _lost(
         own = named[names_of(ids)]
         for reason, part in by_reason.items():
             own[reason] = own.get(reason, RunAmounts()).plus(part)
-    return named, _reasons(named, {reason: len(pods) for reason, pods in running.items()})
+    return named, by_hour, _reasons(named, events)
 
 
 def _names(group_by: Sequence[Grouping], found: Mapping[tuple[Any, ...], object]) -> Any:
@@ -266,13 +311,26 @@ def _names(group_by: Sequence[Grouping], found: Mapping[tuple[Any, ...], object]
     return lambda ids: tuple(table[pk] for table, pk in zip(tables, ids, strict=True))
 
 
-def _reasons(lost: _Lost, pods: Mapping[str, int]) -> list[LostReasonRow]:
+def _reasons(
+    lost: _Lost, events: Mapping[str, Collection[tuple[int, float]]]
+) -> list[LostReasonRow]:
     sums: defaultdict[str, int] = defaultdict(int)
     for by_reason in lost.values():
         for reason, part in by_reason.items():
             sums[reason] += part.total
     ordered = sorted(sums.items(), key=lambda one: (-one[1], one[0]))
-    return [LostReasonRow(reason, pods[reason], hours(amount)) for reason, amount in ordered]
+    return [
+        LostReasonRow(
+            *(
+                cause_of(reason),
+                reason,
+                len(events[reason]),
+                len({pod for pod, _ in events[reason]}),
+            ),
+            hours(amount),
+        )
+        for reason, amount in ordered
+    ]
 
 
 def _pods_with_losses(window: Window) -> QuerySet[Pod, Pod]:

@@ -1,6 +1,7 @@
 """Goodput: what became of allocated GPU-hours, and why work was lost."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from django.http import HttpResponseBase
 
@@ -12,19 +13,41 @@ from apps.goodput.selectors import (
 )
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.usage_query import Grouping, GroupingRefused
+from apps.usage.selectors import Freshness
+from apps.web.components.charts import Chart, stacked
 from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_data
-from apps.web.components.formats import percent
+from apps.web.components.formats import Format, percent
 from apps.web.components.page_query import href, workload_href
-from apps.web.components.tables import Table, TableRow, declared_columns, declared_values
+from apps.web.components.tables import (
+    Column,
+    LedgerClass,
+    Table,
+    TableRow,
+    declared_columns,
+    declared_values,
+)
 from apps.web.components.tabs import Tab, tab_bar
 from apps.web.pages import page, respond
 from apps.web.query_session import (
     PageRequest,
     QuerySession,
+    axis_of,
     freshness_of,
     quality_of,
     query_session,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class GoodputClass(LedgerClass):
+    """A part of the goodput ledger, in the colour of the part `of` the ledger that it is from."""
+
+    of: str = ""
+
+    @property
+    def token(self) -> str:
+        return f"--ledger-{self.of}"
+
 
 _TABS: Mapping[Tab, tuple[Grouping, ...]] = {
     Tab("teams", "Teams"): (Grouping.TEAM,),
@@ -39,6 +62,15 @@ _PHONE = {
     for groups, name in zip(_TABS.values(), ("team", "tier", "workload", "node"), strict=True)
 }
 _TITLES = {tab.key: tab.label for tab in _TABS}
+CLASSES = (
+    GoodputClass("productive", "Productive", "active in work that was not lost", of="busy"),
+    GoodputClass("underused", "Underutilized", "of work that was not lost", of="underused"),
+    GoodputClass("idle", "Idle", "of work that was not lost", of="idle"),
+    GoodputClass("lost", "Lost", "work thrown away, and back-off", "x", of="lost"),
+    GoodputClass("starting", "Starting", "bound, and no container ran yet", of="not-running"),
+    GoodputClass("unmeasured", "No metrics", "of work that was not lost", "/", of="unmeasured"),
+)
+"""What the chart stacks; they sum to allocated."""
 _NONE = "No GPU was allocated in this window."
 _NOT_WATCHED = "No watch saw restarts and ends of these pods."
 
@@ -49,7 +81,7 @@ def goodput(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request)
     tabs = tab_bar(request, tuple(_TABS), name="Goodput")
     by = next(groups for tab, groups in _TABS.items() if tab.key == tabs.chosen)
-    found, refused = GoodputLedger((), ()), ""
+    found, refused, fresh = GoodputLedger((), ()), "", freshness_of(reading)
     try:
         found = goodput_ledger(
             reading.window,
@@ -57,6 +89,7 @@ def goodput(request: PageRequest) -> HttpResponseBase:
             filters=reading.filters,
             visibility=reading.visibility,
             zone=reading.choice.zone,
+            interval=reading.choice.interval,
         )
     # Too long a window for nodes or workloads is told in place of the table: the tabs stay.
     except GroupingRefused as refusal:
@@ -65,13 +98,14 @@ def goodput(request: PageRequest) -> HttpResponseBase:
         request,
         reading,
         "goodput",
+        charts=[_chart(found, reading, fresh)] if found.rows else [],
         tables=[
             _groups(found, by, reading, title=_TITLES[tabs.chosen], empty=refused or _NONE),
             _reasons(found, reading, empty=refused or _nothing_lost(found)),
         ],
         tabs=tabs,
         figures=_figures(found) if found.rows else None,
-        quality=quality_of(reading, freshness_of(reading), None),
+        quality=quality_of(reading, fresh, None),
     )
 
 
@@ -80,6 +114,34 @@ def _nothing_lost(found: GoodputLedger) -> str:
         return _NOT_WATCHED
     part = "what a watch saw of this window" if found.unwatched else "this window"
     return f"No work was lost in {part}."
+
+
+def _chart(found: GoodputLedger, reading: QuerySession, fresh: Freshness) -> Chart:
+    """Return the ledger over time, with the same as a table."""
+    axis = axis_of(reading, fresh)
+    table = Table(
+        id="goodput-over-time",
+        title="Goodput over time",
+        columns=[
+            Column("period", "Period", axis.kind),
+            *(Column(one.key, one.label, Format.GPU_HOURS) for one in CLASSES),
+        ],
+        rows=[
+            TableRow(
+                {
+                    "period": start,
+                    **{one.key: hours(getattr(amounts, one.key)) for one in CLASSES},
+                }
+            )
+            for start, amounts in sorted(found.periods.items())
+        ],
+        zone=axis.zone,
+        empty=_NONE,
+        on_phone=("period", "lost", "productive"),
+    )
+    return stacked(
+        found.periods, title=table.title, axis=axis, classes=CLASSES, table=table, empty=_NONE
+    )
 
 
 def _figures(found: GoodputLedger) -> FigureRow:
@@ -161,10 +223,10 @@ def _links(row: GoodputRow, reading: QuerySession) -> dict[str, str]:
 def _reasons(found: GoodputLedger, reading: QuerySession, *, empty: str) -> Table:
     return Table(
         id="reasons",
-        title="Lost by reason",
+        title="Causes of loss",
         columns=list(declared_columns(LostReasonRow)),
         rows=[TableRow(declared_values(row)) for row in found.reasons],
         zone=reading.choice.zone,
         empty=empty,
-        on_phone=("reason", "lost_gpu_hours"),
+        on_phone=("cause", "reason", "lost_gpu_hours"),
     )
