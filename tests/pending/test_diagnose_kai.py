@@ -170,6 +170,10 @@ def test_a_gang_that_is_not_whole_waits_for_its_pods() -> None:
     assert found.explanation == "Starts only with 4 pods; 3 are there."
     (step,) = found.suggestions
     assert (step.action, step.change["missing"]) == (Action.COMPLETE_GANG, 1)
+    # Other events of its group are not what it was read from.
+    ended = kai_event(about, "Evict", "Gang was evicted")
+    both = why(kai_pod(), ended, kai_event(about, "NotReady", NOT_READY)).diagnosis
+    assert both.message == NOT_READY
     # What is said of another gang explains nothing.
     other = why(kai_pod(owner="other"), kai_event(about, "NotReady", NOT_READY)).diagnosis
     assert other.cause is Cause.SCHEDULER

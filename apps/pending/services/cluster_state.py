@@ -151,7 +151,7 @@ def holders(pods: Sequence[LedgerPod]) -> list[BoundPod]:
         row_from(
             BoundPod,
             pod,
-            # The ledger does not know groups of pods; `Gangs` then finds them by their owner.
+            # Not read of the rows: `Gangs` finds members without a group by their owner.
             group="",
             running=pod.started is not None,
         )

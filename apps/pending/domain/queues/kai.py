@@ -48,7 +48,7 @@ _GB = 1e9
 
 
 def queue_diagnosis(message: str, requests: Mapping[str, float]) -> Diagnosis | None:
-    """Return why a queue of KAI lets a pod wait; None for a text that is not of that kind."""
+    """Return why a queue of KAI holds a pod back; None for a text that is not of that kind."""
     text = message[:LONGEST]
     if found := _LIMIT.search(text):
         return _full(found, requests, OVER_LIMIT, "kai_over_limit", "raise_limit")
@@ -88,6 +88,7 @@ def _full(
 
 def _number(text: str) -> float:
     try:
+        # Figures may end a sentence, and have commas between thousands.
         return float(text.rstrip(".,").replace(",", ""))
     except ValueError:
         return 0.0
@@ -114,6 +115,7 @@ def node_verdict(message: str) -> NodeVerdict | None:
             return None
         return NodeVerdict(SchedulerMessage(), int(gang["could"]), int(gang["needed"]))
     reasons: dict[str, int] = {}
+    # KAI writes one reason a line, where Kubernetes separates them by commas.
     for part in text.partition(_HEAD)[2].lstrip(": ").split(". \n"):
         counted = _NODES.match(part.strip().rstrip(".").strip())
         if counted is not None:
@@ -138,15 +140,18 @@ def incomplete_gang(pod: PodSnapshot, events: list[EventSnapshot]) -> Diagnosis 
 
     Until all are there KAI tries none of them, and says nothing of them.
     """
-    found = next((f for e in events if (f := _NOT_READY.search(e.message[:LONGEST]))), None)
-    if found is None:
+    texts = (plain(event.message) for event in events)
+    # Other events of the group say nothing of its pods: the latest that does is told.
+    told = next(((t, f) for t in texts if (f := _NOT_READY.search(t[:LONGEST]))), None)
+    if told is None:
         return None
+    message, found = told
     needed, there = int(found["needed"]), int(found["there"])
     change = {"group": pod.owner, "missing": max(1, needed - there)}
     return Diagnosis(
         Cause.GANG,
         TOO_FEW_PODS,
-        plain(events[0].message),
+        message,
         sentences=(says("too_few_pods", needed=needed, there=there),),
         suggestions=(Suggestion(Action.COMPLETE_GANG, change),),
     )
