@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.adapters.slurm.job_log import COLUMNS, LogRejected, account_namespace, jobs_of
+from apps.clusters.adapters.slurm.node_events import NodeEvent, spans_of
 from apps.clusters.adapters.slurm.source import SlurmSource
 from apps.clusters.domain.host_lists import hosts_of
 from apps.clusters.domain.window import Window
@@ -203,3 +204,90 @@ def test_who_ran_a_job_is_told_where_the_log_has_it(source: WriteLog, tmp_path: 
     path.write_text(f"{'|'.join((*COLUMNS, 'User'))}\n{row()}|ben\n", encoding="utf-8")
     os.utime(path, (T0 + 7300, T0 + 7300))
     assert one.people(HOUR, ()) == {"slurm-100": "ben"}
+
+
+# ---------------------------------------------------------------- node events
+
+
+EVENTS_HEAD = "NodeName|TimeStart|TimeEnd|State|Reason"
+
+
+@pytest.fixture
+def with_events(tmp_path: Path, source: WriteLog) -> WriteLog:
+    def written(*rows: str, at: int = T0 + 7200, head: str = EVENTS_HEAD) -> SlurmSource:
+        source(row())
+        path = tmp_path / "nodes.events"
+        path.write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
+        os.utime(path, (at, at))
+        files = {"jobs": str(tmp_path / "*.psv"), "events": str(path)}
+        return SlurmSource.from_config({**ENTRY, **files})
+
+    return written
+
+
+def states(some: SlurmSource) -> list[tuple[str, float, float, bool, bool]]:
+    return [
+        (one.node, one.start - T0, one.end - T0, one.ready, one.schedulable)
+        for one in some.ledger(HOUR).nodes
+    ]
+
+
+def test_nodes_that_were_down_or_drained_are_known_from_events(with_events: WriteLog) -> None:
+    down = f"gpu01|{T0 + 600}|{T0 + 1200}|DOWN*|Not responding"
+    drained = f"gpu02|{T0 - 600}|Unknown|DRAIN|fan | left"
+    whole = "|2026-11-20T12:10:00|Unknown||Cluster Registered TRES"
+    assert states(with_events(down, drained, whole)) == [
+        ("gpu01", 0, 600, True, True),
+        ("gpu01", 600, 1200, False, False),
+        ("gpu01", 1200, 3600, True, True),
+        ("gpu02", 0, 3600, True, False),
+    ]
+
+
+def test_of_two_states_at_once_the_worse_counts(with_events: WriteLog) -> None:
+    rows = [
+        f"gpu[01-02]|{T0}|{T0 + 1800}|DRAIN|work",
+        f"gpu01|{T0 + 900}||down|crashed",
+        f"gpu02|{T0 + 3600}||DOWN+DRAIN|later",
+    ]
+    assert states(with_events(*rows)) == [
+        ("gpu01", 0, 900, True, False),
+        ("gpu01", 900, 1800, False, False),
+        ("gpu01", 1800, 3600, False, False),
+        ("gpu02", 0, 1800, True, False),
+        ("gpu02", 1800, 3600, True, True),
+    ]
+
+
+def test_without_events_nothing_is_said_of_drained_nodes(source: WriteLog) -> None:
+    assert all(one.ready and one.schedulable for one in source(row()).ledger(HOUR).nodes)
+
+
+def test_an_hour_waits_until_its_events_are_written(with_events: WriteLog) -> None:
+    with pytest.raises(SourceUnavailable, match="node events end at 2026-11-20 12:30"):
+        with_events(at=T0 + 1800).ledger(HOUR)
+
+
+def test_events_that_cannot_be_read_are_told(with_events: WriteLog) -> None:
+    (warning,) = (
+        with_events(f"gpu01|soon|{T0}|DOWN|x", "gpu02||Unknown|DOWN|x").ledger(HOUR).warnings
+    )
+    assert "2 lines could not be read" in warning
+    with pytest.raises(SourceRejected, match="has no column State"):
+        with_events(head="NodeName|TimeStart|TimeEnd").ledger(HOUR)
+
+
+@given(
+    spans=st.lists(
+        st.tuples(st.integers(-900, 4500), st.integers(1, 3000), st.booleans()), max_size=6
+    )
+)
+def test_spans_of_a_node_cover_the_hour_once(spans: list[tuple[int, int, bool]]) -> None:
+    events = [NodeEvent("a", T0 + at, T0 + at + length, drain) for at, length, drain in spans]
+    found = list(spans_of(events, HOUR))
+    assert sum(one.end - one.start for one in found) == 3600
+    for one in found:
+        middle = (one.start + one.end) / 2
+        here = [e for e in events if e.start <= middle < (e.end or 0)]
+        assert one.schedulable is not bool(here)
+        assert one.ready is all(e.drained for e in here)

@@ -313,10 +313,14 @@ class SlurmNodes(Struct, frozen=True, kw_only=True):
 
 
 class Slurm(Struct, frozen=True, kw_only=True):
-    """A cluster known by its job log: the files that sacct wrote, and the nodes."""
+    """A cluster known by its job log: the files that sacct wrote, and the nodes.
+
+    `events` are files of sacctmgr with what of the nodes was down or drained.
+    """
 
     jobs: FilePath
     nodes: tuple[SlurmNodes, ...]
+    events: FilePath | None = None
     time_zone: ZoneName = "UTC"
 
 

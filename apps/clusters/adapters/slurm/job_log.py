@@ -87,10 +87,10 @@ def _job(row: Mapping[str, str], zone: ZoneInfo) -> Iterator[SlurmJob]:
     # Steps have a dot in their number; they are part of their job.
     if not gpus or "." in row["JobIDRaw"]:
         return
-    submitted = _time(row["Submit"], zone)
+    submitted = time_of(row["Submit"], zone)
     if submitted is None:
         raise ValueError("has no time of submission")
-    started, ended = _time(row["Start"], zone), _time(row["End"], zone)
+    started, ended = time_of(row["Start"], zone), time_of(row["End"], zone)
     nodes = () if row["NodeList"] in _NO_NODES else tuple(hosts_of(row["NodeList"]))
     if started is not None and not nodes:
         # Canceled while it was pending: Slurm writes its end as its start.
@@ -130,7 +130,8 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _time(text: str, zone: ZoneInfo) -> float | None:
+def time_of(text: str, zone: ZoneInfo) -> float | None:
+    """Return a time as Slurm prints it in Unix seconds; None where it has not come yet."""
     if text in _NO_TIME:
         return None
     # With SLURM_TIME_FORMAT=%s it prints seconds, which no change of summer time makes unclear.

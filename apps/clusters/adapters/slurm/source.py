@@ -3,6 +3,7 @@
 No device series belong to it: what jobs did with their GPUs has no metrics.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from apps.clusters.adapters.slurm.job_log import LogRejected, SlurmJob, jobs_of
+from apps.clusters.adapters.slurm.node_events import NodeEvent, events_of, spans_of
 from apps.clusters.domain.devices.errors import HealthAnswer
 from apps.clusters.domain.devices.state import ActivitySample, DeviceState
 from apps.clusters.domain.host_lists import hosts_of
@@ -47,6 +49,10 @@ COLUMNS_BEHIND: Mapping[str, Sequence[ShownColumn]] = {
     ),
     "capacity": (
         ShownColumn("slurm.nodes of the catalog", "GPUs of each node, there all the time"),
+        ShownColumn(
+            "NodeName, TimeStart, TimeEnd, State",
+            "When a node was down or drained, where slurm.events names a file",
+        ),
     ),
 }
 _MOST_STRANGE = 3
@@ -74,8 +80,11 @@ class _File:
 class SlurmSource:
     """Answers as MetricsSource does, from files that sacct wrote."""
 
-    def __init__(self, jobs: str, zone: ZoneInfo, nodes: Sequence[SlurmNode]) -> None:
+    def __init__(
+        self, jobs: str, zone: ZoneInfo, nodes: Sequence[SlurmNode], events: str = ""
+    ) -> None:
         self._pattern = jobs
+        self._events_pattern = events
         self._zone = zone
         self._nodes = nodes
         self._read: dict[str, tuple[tuple[int, int], _File]] = {}
@@ -88,7 +97,8 @@ class SlurmSource:
             for group in entry["nodes"]
             for host in hosts_of(str(group["names"]))
         ]
-        return cls(str(entry["jobs"]), ZoneInfo(str(entry.get("time_zone") or "UTC")), nodes)
+        zone = ZoneInfo(str(entry.get("time_zone") or "UTC"))
+        return cls(str(entry["jobs"]), zone, nodes, str(entry.get("events") or ""))
 
     # ------------------------------------------------------------ the job log
 
@@ -111,25 +121,60 @@ class SlurmSource:
             ends = datetime.fromtimestamp(until, UTC)
             raise SourceUnavailable(f"the job log ends at {ends:%Y-%m-%d %H:%M} UTC")
         pods = [pod for job in _jobs_in(files, window) for pod in _pods(job, until)]
+        events, strange = self._events(window)
         return LedgerAnswer(
             pods=pods,
-            nodes=list(self._intervals(window)),
+            nodes=list(self._intervals(window, events)),
             covered=dict.fromkeys(window.slots(), True),
-            warnings=tuple(_warnings(files)),
+            warnings=(*_warnings(files), *strange),
         )
 
-    def _intervals(self, window: Window) -> Iterator[NodeInterval]:
+    def _intervals(self, window: Window, events: Sequence[NodeEvent]) -> Iterator[NodeInterval]:
+        of_node: dict[str, list[NodeEvent]] = defaultdict(list)
+        for event in events:
+            of_node[event.node].append(event)
         for node in self._nodes:
             amounts = {GPU: float(node.gpus)}
-            yield NodeInterval(
-                node=node.name,
-                start=window.start_seconds,
-                end=window.end_seconds,
-                capacity=amounts,
-                allocatable=amounts,
-                labels=node.labels,
-                source=PodSource.METRICS,
-            )
+            for span in spans_of(of_node.get(node.name, ()), window):
+                yield NodeInterval(
+                    node=node.name,
+                    start=span.start,
+                    end=span.end,
+                    capacity=amounts,
+                    allocatable=amounts,
+                    labels=node.labels,
+                    ready=span.ready,
+                    schedulable=span.schedulable,
+                    source=PodSource.METRICS,
+                )
+
+    def _events(self, window: Window) -> tuple[list[NodeEvent], list[str]]:
+        """Return what the catalog's file of node events says, and what of it could not be read.
+
+        Of files that a pattern names the one that was written last counts: each has all events.
+        Raises SourceUnavailable where it ends before the window: a node that is not said to be
+        down then may be.
+        """
+        if not self._events_pattern:
+            return [], []
+        paths = glob(self._events_pattern)  # noqa: PTH207 - as of the job log
+        if not paths:
+            raise SourceUnavailable(f"no file matches {self._events_pattern}")
+        try:
+            written, path = max((Path(path).stat().st_mtime, path) for path in paths)
+            text = Path(path).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise SourceUnavailable(
+                f"{self._events_pattern} cannot be read: {error.strerror}"
+            ) from error
+        if written < window.end_seconds:
+            ends = datetime.fromtimestamp(written, UTC)
+            raise SourceUnavailable(f"the node events end at {ends:%Y-%m-%d %H:%M} UTC")
+        try:
+            events, strange = events_of(text, self._zone)
+        except LogRejected as error:
+            raise SourceRejected(f"{path} {error}") from error
+        return events, list(_line_warnings(path, strange))
 
     def _files(self) -> list[_File]:
         """Return the files of the log, the one that was written last at the end."""
@@ -275,6 +320,10 @@ def _pods(job: SlurmJob, until: float) -> Iterator[PodRecord]:
 
 def _warnings(files: Sequence[_File]) -> Iterator[str]:
     for one in files:
-        if one.strange:
-            shown = "; ".join(one.strange[:_MOST_STRANGE])
-            yield f"{one.path}: {len(one.strange)} lines could not be read ({shown})"
+        yield from _line_warnings(one.path, one.strange)
+
+
+def _line_warnings(path: str, strange: Sequence[str]) -> Iterator[str]:
+    if strange:
+        shown = "; ".join(strange[:_MOST_STRANGE])
+        yield f"{path}: {len(strange)} lines could not be read ({shown})"
