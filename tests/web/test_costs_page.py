@@ -16,7 +16,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import User
 from apps.costs.domain.costing import cents, money
-from apps.costs.models import ClosedPeriod
+from apps.costs.models import ClosedPeriod, Price
+from apps.costs.selectors.prices import price_book
 from apps.costs.services import price_hours
 from apps.usage.models import CollectionWindow, PodHour, TeamDay, TeamHour, TierDay, TierHour
 from tests.costs.portal import CHARGINGS, NOW, PRICES, Priced, make_price, make_priced, rows, total
@@ -120,6 +121,33 @@ def test_a_csv_file_sums_to_the_page_and_says_how_to_read_it(
     assert {row["time_zone"] for row in records} == {"Europe/Berlin"}
     assert {row["unallocated_policy"] for row in records} == {"platform"}
     assert all(row["price_book_version"] for row in records)
+
+
+@pytest.mark.parametrize("by", ["gpu_model", "team", "tier"])
+@pytest.mark.parametrize("path", ["/costs/", "/costs/waste/"])
+def test_each_line_item_names_the_prices_that_it_has(by: str, path: str, finance: Client) -> None:
+    asked = f"{path}?{DAYS}&by={by}&tab=lines"
+    records = records_of(finance, f"{asked}&format=csv&table=lines")
+    known = {entry.reference for entry in price_book().entries}
+    named: set[str] = set()
+    for row in records:
+        sources = set(filter(None, row["price_source"].split("; ")))
+        assert sources <= known
+        assert bool(sources) == bool(row["cost"]), "each price has a source, and nothing else"
+        if by == "gpu_model":
+            assert all(f" price of {row['gpu_model']}, " in text for text in sources)
+        named |= sources
+    assert named == known
+    assert set(column(text_of(finance, f"{asked}&per_page=100"), "lines", "Price source")) - {""}
+
+
+def test_a_price_that_was_taken_out_of_the_book_is_no_source(signed_in: SignIn) -> None:
+    priced = make_priced()
+    Price.objects.filter(gpu_model=A100).delete()
+    asked = f"/costs/?{DAYS}&by=gpu_model&tab=lines&format=csv&table=lines"
+    records = records_of(signed_in(priced.portal.finn), asked)
+    assert {bool(row["price_source"]) for row in records if row["gpu_model"] == A100} == {False}
+    assert {bool(row["price_source"]) for row in records if row["gpu_model"] != A100} == {True}
 
 
 def test_hours_without_a_price_are_a_line_of_their_own_and_no_zero(signed_in: SignIn) -> None:

@@ -27,7 +27,10 @@ def matches(cell: ShownCell, key: str, value: str) -> bool:
     full = cell.title.split(" ")[0] if cell.title else cell.text
     if key.endswith("_seconds") and full[0].isdigit():
         return float(value) == pytest.approx(float(full), abs=60)
-    if full.endswith("Z") and "T" in full:  # a page has UTC on hover, a file the local offset
+    # A text that ends with a time, such as the source of a price, is no time.
+    if re.fullmatch(
+        r"\d{4}-\d\d-\d\dT[\d:.]+Z", full
+    ):  # a page has UTC on hover, a file the local offset
         return datetime.fromisoformat(full) == datetime.fromisoformat(value)
     return full == value
 

@@ -174,13 +174,32 @@ class PriceBook:
         after and before the discount, `start` the day's. None where no entry has these prices: it
         was taken out of the book since.
         """
-        end = start + _LONGEST_DAY
+        found = self.entries_of(place, prices, start=start, end=start + _LONGEST_DAY)
+        return next(iter(found), None)
+
+    def entries_of(
+        self,
+        place: tuple[str, str, str, str],
+        prices: tuple[int, int],
+        *,
+        start: datetime,
+        end: datetime,
+    ) -> list[PriceEntry]:
+        """Return the entries by which hours of a window may have been priced, the newest first.
+
+        As `entry_of`, of any window: two prices of equal amount may follow each other in it.
+        """
         for one in places(*place):
-            for entry in self._places.get(one, ()):
-                held = entry.valid_from < end and (entry.valid_to is None or start < entry.valid_to)
-                if held and (entry.contracted_units, units(entry.per_gpu_hour)) == prices:
-                    return entry
-        return None
+            found = [
+                entry
+                for entry in self._places.get(one, ())
+                if entry.valid_from < end
+                and (entry.valid_to is None or start < entry.valid_to)
+                and (entry.contracted_units, units(entry.per_gpu_hour)) == prices
+            ]
+            if found:
+                return found
+        return []
 
     @property
     def version(self) -> str:

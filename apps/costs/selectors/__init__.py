@@ -51,6 +51,8 @@ from apps.costs.selectors.explain_costs import (
     explain_energy,
     explain_money_budget,
     explain_price,
+    line_key,
+    price_sources,
 )
 from apps.costs.selectors.explain_savings import (
     COVERED,

@@ -1,11 +1,13 @@
 """Explain costs, their ratios, prices, budgets and adjustments."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from math import fsum
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
@@ -13,7 +15,7 @@ from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import WASTE, Cause, money
-from apps.costs.domain.prices import PriceEntry, places
+from apps.costs.domain.prices import PriceBook, PriceEntry, places
 from apps.costs.models import Adjustment
 from apps.costs.selectors.budgets import money_budget_rows
 from apps.costs.selectors.carbon import carbon_of
@@ -31,6 +33,10 @@ _MWH_PER_KWH = 10**6
 _CAUSES: Mapping[str, Cause] = {f"{cause.value}_cost": cause for cause in Cause}
 FIGURES = (COST, WASTE_COST, *_CAUSES)
 _GROUPS = (Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
+_PLACE = (Grouping.CLUSTER, *_GROUPS)
+_HOUR = timedelta(hours=1)
+LineSource = tuple[tuple[str, ...], Cause, str | None, bool]
+"""A line: names of its groups, cause, currency, and whether it is a correction."""
 _PART_COLUMNS = (
     RowColumn("cause", "Cause"),
     RowColumn("tier", "Tier"),
@@ -97,6 +103,51 @@ def explain_cost(
         origin="GPU-hours of the capacity breakdown × the price that held in each hour.",
         sources=("capacity", "holding", "activity"),
         nothing="" if known else "Nothing has a price in this window.",
+    )
+
+
+def line_key(row: CostRow) -> LineSource:
+    """Return what tells the line items of a question apart."""
+    return tuple(row.groups.values()), row.cause, row.currency, row.correction
+
+
+def price_sources(
+    asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo | None = None
+) -> dict[LineSource, tuple[str, ...]]:
+    """Return which prices of the book are behind each line of `cost_rows`, by `line_key`.
+
+    Empty for corrections, for lines without a price, and where the price was taken out of the book
+    since. Of energy it is the price whose tariff it has. Queries as of `cost_rows`, and one more.
+    """
+    groups = tuple(dict.fromkeys((*asked.group_by, *_PLACE)))
+    # A line of a team is of many pools: by pool and price each part has one source.
+    fine = replace(asked, interval=TimeStep.TOTAL, group_by=groups, by_rate=True)
+    window, book = asked.window, price_book()
+    found: dict[LineSource, set[str]] = defaultdict(set)
+    for row in CostReader(fine, visibility=visibility, zone=zone).rows(window):
+        names = tuple(row.groups[group] for group in asked.group_by)
+        sources = found[names, row.cause, row.currency, row.correction]
+        if row.cost is None or row.correction:
+            continue
+        cluster, tier, gpu_model, capacity_type = (row.groups[group] for group in _PLACE)
+        place = (cluster, tier, gpu_model, capacity_type)
+        if row.cause is Cause.ENERGY:
+            sources.update(
+                entry.reference
+                for at in (window.start, window.end - _HOUR)
+                if (entry := _price_at(book, place, at)) is not None and entry.per_kwh is not None
+            )
+        elif row.price is not None and row.list_price is not None:
+            prices = row.price, row.list_price
+            entries = book.entries_of(place, prices, start=window.start, end=window.end)
+            sources.update(entry.reference for entry in entries)
+    return {key: tuple(sorted(texts)) for key, texts in found.items()}
+
+
+def _price_at(book: PriceBook, place: tuple[str, str, str, str], at: datetime) -> PriceEntry | None:
+    cluster, tier, gpu_model, capacity_type = place
+    return book.price(
+        cluster=cluster, tier=tier, gpu_model=gpu_model, capacity_type=capacity_type, at=at
     )
 
 

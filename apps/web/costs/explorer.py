@@ -8,7 +8,16 @@ from functools import partial
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import FREE, WASTE, Cause, money
-from apps.costs.selectors import PLATFORM_NAME, CostRow, cost_rows, covers_platform, not_priced
+from apps.costs.selectors import (
+    PLATFORM_NAME,
+    CostQuery,
+    CostRow,
+    cost_rows,
+    covers_platform,
+    line_key,
+    not_priced,
+    price_sources,
+)
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from apps.web.components import formats, window_picker
@@ -43,6 +52,12 @@ _MY_TEAMS = "my teams"
 _GPU_HOURS = Column("gpu_hours", "GPU-hours", Format.GPU_HOURS, "GPU-h")
 _UNPRICED = Column(
     "unpriced_gpu_hours", "Unpriced", Format.GPU_HOURS, "GPU-h", "the price book has no price"
+)
+_PRICE_SOURCE = Column(
+    "price_source",
+    "Price source",
+    hint="The prices of the book that these hours have: kind, place, start and source.",
+    wraps=True,
 )
 _SHARE = Column("share_ratio", "Share", Format.RATIO, "%", "of all that has a price")
 _UNUSED_RATIO = Column(
@@ -144,10 +159,13 @@ def costs_of(reading: QuerySession, asked: CostPageQuery) -> Costs:
 
 
 def _rows(reading: QuerySession, asked: CostPageQuery, window: Window) -> list[CostRow]:
-    query = replace(
-        asked.question(reading, TimeStep.TOTAL), window=window, group_by=asked.row_groups
-    )
+    query = _question(asked, reading, window)
     return cost_rows(query, visibility=reading.visibility, zone=reading.choice.zone)
+
+
+def _question(asked: CostPageQuery, reading: QuerySession, window: Window) -> CostQuery:
+    question = asked.question(reading, TimeStep.TOTAL)
+    return replace(question, window=window, group_by=asked.row_groups)
 
 
 def _before(reading: QuerySession, asked: CostPageQuery) -> Before:
@@ -517,7 +535,9 @@ def line_table(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> Tab
     return MoneyTable(
         id="lines",
         title="Line items",
-        columns=declared_columns(CostRow, Column("note", "Note"), groups=asked.row_groups),
+        columns=declared_columns(
+            CostRow, Column("note", "Note"), _PRICE_SOURCE, groups=asked.row_groups
+        ),
         rows=_money_rows(costs, asked, reading),
         zone=reading.choice.zone,
         empty=NOTHING,
@@ -529,10 +549,18 @@ def line_table(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> Tab
 def _money_rows(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> list[MoneyRow]:
     """Print the lines of a currency so that they add up."""
     query, found = _query(asked, reading), []
+    sources = price_sources(
+        _question(asked, reading, reading.window),
+        visibility=reading.visibility,
+        zone=reading.choice.zone,
+    )
     for currency, every in costs.by_currency.items():
         rows = [row for row in every if not asked.waste or row.cause in WASTE]
         texts = money_format.texts([row.cost for row in rows], currency)
-        found += [_line(row, text, reading, query) for row, text in zip(rows, texts, strict=True)]
+        found += [
+            _line(row, text, reading, query, sources.get(line_key(row), ()))
+            for row, text in zip(rows, texts, strict=True)
+        ]
     return found
 
 
@@ -540,7 +568,9 @@ def _dearest(sums: Mapping[tuple[str, ...], Sum]) -> list[tuple[str, ...]]:
     return sorted(sums, key=lambda key: (-sums[key].cost, -sums[key].gpu_hours, key))
 
 
-def _line(row: CostRow, text: str, reading: QuerySession, query: Query) -> MoneyRow:
+def _line(
+    row: CostRow, text: str, reading: QuerySession, query: Query, sources: Sequence[str]
+) -> MoneyRow:
     names = {
         "currency": row.currency or "",
         "cause": row.cause.value,
@@ -556,6 +586,7 @@ def _line(row: CostRow, text: str, reading: QuerySession, query: Query) -> Money
             **shown_groups(row.groups),
             "cause": CAUSES[row.cause].label,
             "note": ", ".join([*notes, *([UNPRICED] if row.unpriced else [])]),
+            "price_source": "; ".join(sources),
         },
         links=links_of(row.groups, reading),
         explains={
