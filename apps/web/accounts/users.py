@@ -121,6 +121,7 @@ class PasswordForm(forms.Form):
             self.add_error("again", "The passwords differ.")
         if new:
             _check(self, "new", new, self._person)
+        # Some sites ask for a new password after an incident: the old one would change nothing.
         if new and new == given.get("old"):
             self.add_error("new", "This is the current password.")
         return given
@@ -310,6 +311,7 @@ def enable(_request: PageRequest, who: Manager, pk: int) -> HttpResponseBase:
 def role(request: PageRequest, who: Manager, pk: int) -> HttpResponseBase:
     """Change a role; no user changes their own, so that one administrator is always left."""
     given = request.POST.get("role", "")
+    # The list has no other roles: the form was made up, or comes from another version.
     if given not in {each.value for each in Role}:
         return _shown(request, pk, "Choose a role from the list.")
     give_role(who, pk, Role(given))

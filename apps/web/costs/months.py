@@ -61,6 +61,7 @@ def as_closed(
     try:
         file = make()
     except GroupingRefused as refusal:
+        # Nothing streams it any more, and nobody else would close it.
         copy.binary.close()
         return refused(f"This cannot be had over this window: {refusal}.")
     named = name if copy.as_closed else f"{name}-NOT-as-closed"
@@ -139,6 +140,7 @@ def _month(period: PeriodState, asked: CostPageQuery) -> Month:
     bases = {basis.value: label for basis, label in BASES.items()}
     policies = {policy.value: label for policy, label in POLICIES.items()}
     terms = ""
+    # Only a closed month has terms of its own; others go by the settings of the day.
     if period.state is MonthState.CLOSED:
         basis = bases.get(period.basis, period.basis)
         policy = policies.get(period.policy, period.policy)
@@ -159,6 +161,7 @@ def month_files(
 ) -> list[FileLink]:
     """Return the files of a month, with the hashes of a closed one."""
     path = reverse("web:month-file")
+    # A month's file always has days and workloads: how the page is grouped changes nothing.
     kept = without(asked.query, "by")
     hashes = period.files if period else {}
     return [

@@ -186,6 +186,7 @@ Lowered = tuple[str, str, str]
 
 def _lowered(row: RecommendationRow) -> Lowered | None:
     """Return what the words of a recommendation lower; None for others and other words."""
+    # Amounts are kept in the words alone; what earlier versions worded otherwise gets no form.
     found = _LOWERED.match(row.change) if row.kind == RecommendationKind.UNUSED_QUOTA else None
     return found.group("key", "before", "after") if found else None  # type: ignore[return-value]
 
@@ -198,6 +199,7 @@ def _subject(row: RecommendationRow, lowered: Lowered | None) -> str:
         row.kind in (RecommendationKind.EMPTY_NODES, RecommendationKind.EMPTY_HOURS)
         and row.workload
     ):
+        # A pool is kept in the place of a workload; names of models may have slashes.
         _, paid, model = row.workload.split("/", 2)
         return f"{model}, {paid}"
     if lowered is None:
@@ -209,6 +211,7 @@ def _subject(row: RecommendationRow, lowered: Lowered | None) -> str:
 
 def _ask(row: RecommendationRow, lowered: Lowered | None, query: Query) -> str:
     source, _, name = row.workload.partition("/")
+    # Only a quota with a name of its own can be asked for.
     if lowered is None or not name:
         return ""
     key, _before, after = lowered
@@ -223,6 +226,7 @@ def money(amount: Decimal | None, currency: str | None) -> str:
 
 def _hrefs(row: RecommendationRow, query: Query, back: Query) -> dict[str, str | None]:
     workload = None
+    # Some are about a place or about several workloads, which have no page.
     if row.workload and not row.workload.endswith(("/", ANY)) and row.kind not in _NO_WORKLOAD:
         workload = workload_href(row.cluster, row.namespace, row.workload, query)
     saving = figure_href(RECOMMENDED, query, recommendation=str(row.pk))
@@ -238,6 +242,7 @@ def _hrefs(row: RecommendationRow, query: Query, back: Query) -> dict[str, str |
 
 def _evidence(found: Mapping[str, Any], currency: str) -> list[tuple[str, str]]:
     """Return (what, how much) of the figures that it rests on, in a fixed order."""
+    # What a later version recorded and this one does not know has no words here.
     known = [name for name in _FIGURES if name in found]
     return [(_FIGURES[name][0], _figure(name, found[name], currency)) for name in known]
 
@@ -260,6 +265,7 @@ def _followed(row: RecommendationRow) -> list[str]:
     """Return what came of an accepted one, in sentences; both costs, so that one can judge."""
     if row.state not in DECIDED_TO_SAVE:
         return []
+    # Without its cost before there is nothing that its cost since could be held against.
     if row.cost_before is None or row.days_before is None:
         return ["Whether its saving comes cannot be told: its own cost before is not known."]
     not_told = _UNKNOWN if row.days_after is not None else _VERDICTS[FollowUpOutcome.TOO_EARLY]

@@ -191,6 +191,7 @@ def _sum_figure(
     priced = [one for one in sums if one.saving_per_month is not None]
     count = sum(one.count for one in sums)
     note = f"{count:,} counted"
+    # Unpriced ones save something, only nobody knows what it is worth: that is no 0.
     if not priced:
         return KeyFigure(label, UNPRICED if count else "0", note=note)
     texts = [money(one.saving_per_month, one.currency) for one in priced]
@@ -205,6 +206,7 @@ def _sum_figure(
 
 def _realized(found: Savings, query: Query) -> KeyFigure:
     label = "Realized savings"
+    # Before the first verdict a 0 would say that no saving came.
     if not found.judged:
         reason = "A saving is judged seven days after a recommendation is accepted."
         return no_data(label, reason, note="none judged yet")
@@ -276,6 +278,7 @@ def _table(
     retained = costs.retained_of(rows, now=reading.now, reader=request.user)
     back = [*reading.query, *query_of(request.GET).query, *_tab(state)]
     lines = [line_of(row, reading, led, back, retained.get(row.pk)) for row in rows]
+    # A column of buttons that nobody may press is left out.
     decides = any(line.decides for line in lines)
     return MoneyTable(
         id="recommendations",
@@ -307,6 +310,7 @@ def _row(line: RecommendationLine) -> MoneyRow:
             ("realized", row.saved_per_month),
         )
     }
+    # In this order: an alternative is in no sum, whether somebody keeps its subject or not.
     counted = "alternative" if row.alternative else "kept" if line.retained else "yes"
     return MoneyRow(
         {
@@ -364,6 +368,7 @@ def recommendations(request: PageRequest) -> HttpResponseBase:
         cut=found.next_cursor is not None,
     )
     counts = dict.fromkeys((state.value for state in RecommendationState), 0)
+    # Counted over all states, so that each tab tells how many it has before it is opened.
     for kind, state, count in costs.kinds_found(filters=filters, visibility=reading.visibility):
         if not asked.kinds or kind in asked.kinds:
             counts[state] += count
@@ -419,6 +424,7 @@ def _empty(
 ) -> str:
     """Return the one cause of an empty list."""
     own = reading.filters
+    # Before filters: to remove one would not help while nothing was looked at.
     if not is_looked:
         return (
             "No evidence was looked at yet: that needs seven collected days, and is done once for "
@@ -444,6 +450,7 @@ def recommendation(request: PageRequest, pk: int) -> HttpResponseBase:
 
 def _one(request: PageRequest, pk: int, *, problem: str = "") -> HttpResponseBase:
     """Return the page of one; `problem` says why a decision was refused."""
+    # After a refused decision the address is that of the decision, and the form has the list's.
     back = _back_of(request) if request.method == "POST" else remaining_query(request, drop=())
     reading = query_session(request)
     row = costs.recommendation(pk, visibility=reading.visibility)

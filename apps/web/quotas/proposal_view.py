@@ -138,6 +138,7 @@ def words_of(value: ProposedValue) -> str:
 def _grouped(text: str) -> str:
     """Write a number of the catalog with its thousands grouped."""
     whole, point, rest = text.partition(".")
+    # By its text, since the catalog keeps numbers as they were written.
     return f"{int(whole):,}{point}{rest}" if whole.isdecimal() else text
 
 
@@ -187,6 +188,7 @@ def _entitlement_facts(
         exact=f"This team's part of all entitlements in {change.target.subject}",
         note=f"other teams {others}" if will is not None else "",
     )
+    # A share of entitlements needs no capacity: it is told all the same.
     if impact.capacity is None:
         return no_data("Allocated", _NO_HOUR), share, no_data("Entitlements ÷ capacity", _NO_HOUR)
     zone, committed = reading.choice.zone, impact.committed(after)
@@ -236,6 +238,7 @@ def _moved_cost(impact: NamespacesImpact) -> KeyFigure:
     label = "Cost that moves"
     if not impact.moves:
         return KeyFigure(label, "0", exact="No namespace moves")
+    # Namespaces may cost what the reader may not see: that is no cost of 0.
     if not impact.costs:
         return no_data(label, "No priced hour of them in the last 30 days that you may see")
     sums = (formats.money(cost, currency) for currency, cost in sorted(impact.costs.items()))
