@@ -280,7 +280,11 @@ def _answer(
     interval = TimeStep(query.get("interval", "day"))
     group_by = tuple(Grouping(name) for name in query.get("group_by", ()))
     causes = WASTE if waste else tuple(Cause)
-    asked = CostQuery(window, interval, group_by, filters, basis, policy, causes, waste=waste)
+    asked = CostQuery(
+        *(window, interval, group_by, filters, basis, policy, causes),
+        waste=waste,
+        unbilled_energy=not waste,
+    )
     if query.get("format", "json") != "json":
         return _file(request, asked, FileFormat(query["format"]))
     page = costs.cost_page(asked, visibility=visibility_in(request), zone=zone, **paging(query))

@@ -1,7 +1,9 @@
 """Measured energy at its tariff: paid by who drew it, in every sum, and never dropped."""
 
 import csv
-from datetime import timedelta
+from collections import defaultdict
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from tempfile import TemporaryFile
 from typing import Any
@@ -12,6 +14,7 @@ from django.db.models import Sum
 from apps.accounts.permissions import EVERYTHING, visibility_of
 from apps.clusters.models import Cluster
 from apps.costs.adapters.formats import write
+from apps.costs.domain.carbon import read_carbon_file
 from apps.costs.domain.costing import WASTE, Basis, Cause, Policy
 from apps.costs.domain.files import CostFile, FileFormat
 from apps.costs.models import ClosedPeriod, EnergyFactor, PoolCostHour, Price, TeamCostHour
@@ -197,7 +200,7 @@ def test_carbon_is_reproducible_from_each_line_of_a_file(
     assert {(line[energy], line[known], line[grams]) for line in lines if line not in drawn} == {
         ("", "", "")
     }
-    (whole,) = of_energy(rows(billed.window))
+    (whole,) = of_energy(rows(billed.window, unbilled_energy=True))
     assert sum(Decimal(line[energy]) for line in drawn) * 10**6 == whole.energy_mwh
     assert sum(Decimal(line[grams]) for line in drawn) * 10**6 == whole.carbon_ug
     rounding = Decimal(24 * 100) / 2 / 10**6
@@ -214,6 +217,105 @@ def test_without_a_factor_a_file_has_energy_and_no_carbon(billed: Priced) -> Non
     assert Decimal(line["energy_kwh"]) > 0
     assert line["carbon_g"] == ""
     assert Decimal(line["carbon_energy_kwh"]) == 0
+
+
+def drawn_of(lines: list[dict[str, str]], format_: FileFormat) -> dict[str, tuple[Decimal, ...]]:
+    """Return (kWh, cost) of lines of energy by GPU model."""
+    cause, energy, *_ = _COLUMNS[format_]
+    model, cost = ("gpu_model", "cost") if cause == "cause" else ("x_GpuModel", "BilledCost")
+    found: dict[str, tuple[Decimal, ...]] = {}
+    for line in lines:
+        if line[cause] == "energy":
+            kwh, paid = found.get(line[model], (Decimal(0), Decimal(0)))
+            found[line[model]] = (kwh + Decimal(line[energy]), paid + Decimal(line[cost]))
+    return found
+
+
+@pytest.mark.parametrize("format_", _COLUMNS)
+def test_energy_without_a_tariff_is_in_files_with_its_carbon_and_no_money(
+    billed: Priced, format_: FileFormat
+) -> None:
+    with_factor()
+    money = total(rows(billed.window))
+    asked = CostQuery(billed.window, TimeStep.DAY, GROUPS)
+    lines = lines_of(cost_file(asked, format_, visibility=EVERYTHING), format_)
+    found = drawn_of(lines, format_)
+    for model, (kwh, paid) in found.items():
+        drawn = TierHour.objects.filter(gpu_model__name=model).aggregate(all=Sum("energy_mwh"))
+        assert kwh * 10**6 == drawn["all"]
+        assert (paid > 0) == (model == H100)
+    assert found.keys() == {H100, A100}
+    cost = "cost" if format_ is FileFormat.CSV else "BilledCost"
+    assert sum(Decimal(line[cost] or 0) for line in lines) * 10**8 == money
+    cause, _, known, grams = _COLUMNS[format_]
+    assert all(line[grams] and line[known] for line in lines if line[cause] == "energy")
+
+
+def test_focus_1_0_has_no_line_without_a_cost(billed: Priced) -> None:
+    file = cost_file(CostQuery(billed.window), FileFormat.FOCUS_CSV, visibility=EVERYTHING)
+    lines = lines_of(file, FileFormat.FOCUS_CSV)
+    assert {one["x_GpuModel"] for one in lines if one["x_Cause"] == "energy"} == {H100}
+
+
+def test_a_month_keeps_the_lines_that_it_was_closed_with(billed: Priced) -> None:
+    month = DAY.replace(day=1)
+
+    def models() -> set[str]:
+        file = period_file(month, FileFormat.CSV, visibility=EVERYTHING)
+        return set(drawn_of(lines_of(file, FileFormat.CSV), FileFormat.CSV))
+
+    close_period(month, by="finn", now=NOW)
+    assert models() == {H100, A100}
+    ClosedPeriod.objects.update(unbilled_in_files=False)
+    assert models() == {H100}
+
+
+def test_carbon_is_recomputed_from_the_exported_file_and_the_factor_file_alone(
+    billed: Priced,
+) -> None:
+    """Whoever has the CSV by hour, the file of factors and PUE needs nothing else of the portal."""
+    factors = {
+        hour.start.astimezone(UTC): Decimal(100 + 37 * number % 400) / 2
+        for number, hour in enumerate(billed.window.hours())
+        if number % 5
+    }
+    text = "hour,g_per_kwh\n" + "".join(f"{at.isoformat()},{g}\n" for at, g in factors.items())
+    for cluster in Cluster.objects.all():
+        EnergyFactor.objects.create(
+            cluster=cluster, pue=SITE_PUE, valid_from=BEGINNING,
+            carbon_hours=dict(read_carbon_file(text).hours),
+        )  # fmt: skip
+    assert price_hours(now=NOW) > 0
+    by_team = (Grouping.TEAM,)
+    asked = CostQuery(billed.window, TimeStep.HOUR, (Grouping.WORKLOAD, *by_team))
+    exported = lines_of(cost_file(asked, FileFormat.CSV, visibility=EVERYTHING), FileFormat.CSV)
+
+    published = {
+        datetime.fromisoformat(row["hour"]): Decimal(row["g_per_kwh"])
+        for row in csv.DictReader(text.splitlines())
+    }
+    recomputed: dict[str, Decimal] = defaultdict(Decimal)
+    lines = 0
+    for line in exported:
+        if line["cause"] != "energy":
+            continue
+        factor = published.get(datetime.fromisoformat(line["period"]))
+        kwh = Decimal(line["energy_kwh"])
+        if factor is None:
+            assert (line["carbon_g"], Decimal(line["carbon_energy_kwh"])) == ("", 0)
+            continue
+        assert Decimal(line["carbon_energy_kwh"]) == kwh
+        recomputed[line["team"]] += kwh * SITE_PUE * factor
+        lines += 1
+    assert lines > 100
+    # What any other file or page of the same days says, to the rounding of a microgram a line.
+    whole = replace(asked, interval=TimeStep.TOTAL, group_by=by_team)
+    told = lines_of(cost_file(whole, FileFormat.CSV, visibility=EVERYTHING), FileFormat.CSV)
+    total_of = {one["team"]: Decimal(one["carbon_g"]) for one in told if one["cause"] == "energy"}
+    assert total_of.keys() == recomputed.keys()
+    for team, grams in total_of.items():
+        assert abs(grams - recomputed[team]) <= Decimal(4 * lines) / 10**6
+        assert grams > 1, "rounding hides no wrong factor"
 
 
 def test_a_month_keeps_the_columns_that_it_was_closed_with(billed: Priced) -> None:

@@ -100,3 +100,35 @@ def test_instances_sum_to_their_gpu(
         known = [row.idle_wh for row in found if row.idle_wh is not None]
         assert len(known) == len(found)
         assert sum(round(one * 1000) for one in known) == round(min(energy, watts / 2) * 1000)
+
+
+@given(
+    st.lists(st.floats(0, 0.25), min_size=1, max_size=4),
+    st.integers(1, 400_000).map(lambda mwh: mwh / 1000),
+    st.none() | st.integers(1, 100_000).map(lambda mwh: mwh / 1000),
+)
+def test_what_pods_and_nobody_have_of_an_hour_is_what_its_gpus_drew(
+    activities: list[float], energy: float, idle: float | None
+) -> None:
+    """Through the whole of an hour's facts: whoever shares, no milliwatt-hour is lost or made."""
+    names = [f"pod-{number}" for number in range(len(activities))]
+    rows = [
+        device(0, min(1.0, sum(activities)), pod_name=name, energy=energy / len(names))._replace(
+            process_sum=activity * 60
+        )
+        for name, activity in zip(names, activities, strict=True)
+    ]
+    if idle is not None:  # without a GPU that was idle, its idle power is not known
+        rows.append(device(0, 0.0, uuid="GPU-2", pod_name="", node="n2", energy=idle))
+    found = hour_facts([interval(gpus=4, labels=FOUR)], [pod(name) for name in names], rows)
+    held, whole = by_pod(found), found.total()
+    drawn = round(sum(row.energy_wh or 0.0 for row in rows) * 1000)
+    assert abs(whole.energy_mwh - drawn) <= len(rows), "each row is rounded once"
+    of_pods = sum(row.energy_mwh for row in held.values())
+    assert 0 <= of_pods <= whole.energy_mwh
+    for row in (*held.values(), whole):
+        # Where idle power is known: the shared GPU itself tells it while it does nothing.
+        assert (row.energy_idle_mwh is None) == (row.energy_split_mwh is None)
+        assert 0 <= (row.energy_idle_mwh or 0) <= (row.energy_split_mwh or 0) <= row.energy_mwh
+    if idle is not None:
+        assert whole.energy_split_mwh is not None

@@ -1,5 +1,6 @@
 """A team's week in words and numbers."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from html import unescape
@@ -18,6 +19,7 @@ from tests.web.test_devices_page import words
 SignIn = Callable[[User], Client]
 VISION = "/capacity/teams/vision/statement/"
 WEEK = "week=2025-10-22"
+WIDE = "first=2025-10-20&last=2025-10-26"
 
 
 def test_a_week_is_told_in_words_from_any_day_of_it(admin: Client) -> None:
@@ -106,6 +108,21 @@ def test_everybody_reads_the_statement_of_every_team(portal: Portal, signed_in: 
 def admin_finds_no_team(client: Client) -> bool:
     response = client.get("/capacity/teams/nobody/statement/")
     return response.status_code == 404 and "There is no team" in response.content.decode()
+
+
+def test_energy_is_for_who_sees_the_team_in_detail(
+    portal: Portal, admin: Client, signed_in: SignIn
+) -> None:
+    """In the statement and on the tab of costs, whether a tariff bills it or not."""
+    page = words(text_of(admin, f"{VISION}?{WEEK}"))
+    said = re.search(r"Energy: ([\d.]+) kWh of its GPUs, without PUE\. No carbon factor", page)
+    assert said is not None
+    assert float(said[1]) > 0
+    cost = records_of(admin, f"/capacity/teams/vision/?tab=cost&{WIDE}&format=csv&table=energy")
+    assert float(cost[0]["energy_kwh"]) == pytest.approx(float(said[1]), abs=0.05)
+    assert cost[0]["carbon_kg"] == ""
+    outsider = signed_in(portal.dan)
+    assert "Energy:" not in words(text_of(outsider, f"{VISION}?{WEEK}"))
 
 
 def test_every_table_comes_as_a_file(admin: Client) -> None:

@@ -400,6 +400,8 @@ def _json_of(tags: dict[str, str]) -> str | None:
 
 def _description(charge: Charge) -> str:
     said = f"{charge.gpu_model} GPU-hours, {charge.cause.value.replace('_', ' ')}"
+    if charge.is_energy and charge.cost == 0 and charge.energy_mwh:
+        said = f"Energy of {charge.gpu_model}, measured; not billed: its price has no tariff"
     if charge.cost is None:
         said += "; unpriced: the price book has no price for them"
     return f"Correction of a closed month: {said}" if charge.correction else said

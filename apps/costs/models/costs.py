@@ -238,7 +238,8 @@ class ClosedPeriod(models.Model):
     `files` maps each format to the SHA-256 of its file; one that could not be written (a workbook
     of too many rows) is left out. `forced` is the reason why it was closed with gaps.
     `cost_centers` (team → center) are those of then, so that its files stay what they are; so
-    does `energy_in_files`, whether those without FOCUS have the columns of energy and carbon.
+    does `energy_in_files`, whether those without FOCUS have the columns of energy and carbon, and
+    `unbilled_in_files`, whether they have lines of energy without a tariff.
     `exchange_rates` (currency → decimal number as text) are those of the month when it was closed;
     null where no catalog had any.
     """
@@ -257,6 +258,7 @@ class ClosedPeriod(models.Model):
     cost_centers = models.JSONField(default=dict)
     energy_in_files = models.BooleanField(default=True, db_default=False)
     exchange_rates = models.JSONField(null=True, blank=True)
+    unbilled_in_files = models.BooleanField(default=True, db_default=False)
     forced = models.TextField(blank=True)
     closed_at = models.DateTimeField()
     closed_by = models.CharField(max_length=150)

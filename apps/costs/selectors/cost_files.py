@@ -251,6 +251,7 @@ def cost_file(
     centers = closed.cost_centers if closed else cost_centers()
     if format_.is_focus:
         asked = replace(asked, interval=TimeStep.DAY, group_by=EVERY_GROUP, by_rate=True)
+    asked = replace(asked, unbilled_energy=_has_unbilled(asked, format_, closed))
     reading = CostReader(asked, visibility=visibility, zone=zone)
     # A year of jobs that run once has more names than memory should hold.
     reading.names = NameCache({Grouping.CLUSTER, Grouping.TEAM, *asked.group_by})
@@ -282,6 +283,17 @@ def _exchange_rates(
         found[month] = exchange_rates_of(month, of)
         at = month_window(month, zone).end
     return found
+
+
+def _has_unbilled(asked: CostQuery, format_: FileFormat, closed: ClosedPeriod | None) -> bool:
+    """Say whether a file has lines of measured energy without a tariff: kWh and carbon alone.
+
+    FOCUS 1.0 has no quantity of energy, so a line would be empty there. Files of months that were
+    closed before there were such lines stay what they are.
+    """
+    version = format_.focus_version or FocusVersion.V1_2
+    is_told = not format_.is_focus or version.is_since(FocusVersion.V1_2)
+    return is_told and not asked.waste and (closed is None or closed.unbilled_in_files)
 
 
 def cost_centers() -> dict[str, str]:

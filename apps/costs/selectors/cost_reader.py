@@ -203,11 +203,16 @@ class CostLine:
             self.high = high if self.high is None else max(self.high, high)
 
 
-def _summed(name: str) -> LargeSum:
-    """Return the sum of a cause's GPU-hours; of energy what was billed, None for nothing."""
+def _summed(name: str, *, unbilled: bool) -> LargeSum:
+    """Return the sum of a cause's GPU-hours; of energy what was billed, or all that was drawn."""
     if name in _MEASURED:
-        return LargeSum(_MEASURED[name], filter=~Q(**{f"cost_{name}": 0}))
+        return _of_energy(_MEASURED[name], name, unbilled=unbilled)
     return LargeSum(name)
+
+
+def _of_energy(column: str, name: str, *, unbilled: bool) -> LargeSum:
+    """Return a sum over energy of a kind; over what was billed it is None for nothing."""
+    return LargeSum(column, filter=None if unbilled else ~Q(**{f"cost_{name}": 0}))
 
 
 class _Tables(NamedTuple):
@@ -273,7 +278,11 @@ class CostReader:
                 line = found[key] = CostLine()
             line.add(*amounts)
         # A correction may cancel its line exactly; a row of zeros would only puzzle.
-        return {key: line for key, line in found.items() if line.gpu_hours or line.cost}
+        return {
+            key: line
+            for key, line in found.items()
+            if line.gpu_hours or line.cost or line.energy_mwh
+        }
 
     def rows(self, window: Window) -> list[CostRow]:
         """Return the same as rows, ordered by period, groups, cause, currency and price."""
@@ -475,11 +484,13 @@ class CostReader:
         total = time is None
         rate = ("price", "list_price") if self.asked.by_rate else ()
         columns = (*(() if total else ("at",)), "currency", *rate, *(one.column for one in groups))
-        sums = {f"sum_{name}": _summed(name) for name in names}
+        unbilled = self.asked.unbilled_energy
+        sums = {f"sum_{name}": _summed(name, unbilled=unbilled) for name in names}
         beside: dict[str, Aggregate] = {"low": LeastOf("price"), "high": LargestOf("price")}
         for name in filter(_CARBON.get, names):
-            billed = ~Q(**{f"cost_{name}": 0})
-            beside |= {f"sum_{one}": LargeSum(one, filter=billed) for one in _CARBON[name]}
+            beside |= {
+                f"sum_{one}": _of_energy(one, name, unbilled=unbilled) for one in _CARBON[name]
+            }
         rows = table._default_manager.order_by().filter(where)
         rows = (rows if total else rows.annotate(at=time)).values(*columns)
         rows = rows.annotate(**sums)
@@ -553,9 +564,8 @@ class _Fact:
         """
         measured, cost = self.amounts[kind - kinds]
         key = LineKey(self.period, ids, Cause.ENERGY, self.currency)
-        # Where its price has no tariff it is not billed, and no line.
-        carbon = self.carbon[2 * kind : 2 * kind + 2]
-        return key, (0, cost, None, None, *((measured, *carbon) if cost else (0, 0, 0)))
+        # Where its price has no tariff nothing was summed, unless that was asked for: no line.
+        return key, (0, cost, None, None, measured, *self.carbon[2 * kind : 2 * kind + 2])
 
 
 _CAUSE_PLACES = {cause: place for place, cause in enumerate(Cause)}

@@ -68,6 +68,7 @@ class CostRow:
     Amounts are whole: `gpu_hours` nano, money units of 1e-8 of `currency`. `cost`, `currency` and
     prices are None where the hours have no price: unpriced, not free. `period` is None for a
     total. A row of energy has no GPU-hours; `energy_mwh` is what its GPUs drew, None in other rows.
+    Its `cost` is 0 where the price has no tariff: the energy was measured, and is not billed.
     `carbon_mwh` is the part of it whose hour has a factor, `carbon_ug` its carbon.
     """
 
@@ -172,7 +173,9 @@ class CostQuery(UsageQuery):
     `causes` are those of which there are rows. `by_rate` keeps rows of different prices apart.
     `waste`: the question is which team held unused capacity. Then corrections are left out, and so
     is what the platform pays, unless the reader sees everything or the filter names the platform:
-    its waste belongs to no team.
+    its waste belongs to no team. `unbilled_energy`: measured energy whose price has no tariff is in
+    the rows too. It costs nothing, which is right in files of what was drawn and noise in sums of
+    money.
     """
 
     basis: Basis = Basis.ALLOCATED
@@ -181,6 +184,7 @@ class CostQuery(UsageQuery):
     by_rate: bool = False
     corrections: bool = True
     waste: bool = False
+    unbilled_energy: bool = False
 
     @property
     def whole(self) -> "CostQuery":

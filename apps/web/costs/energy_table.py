@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from apps.clusters.domain.window import Window
 from apps.costs.selectors import carbon_of
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Filters, Grouping, GroupingRefused, UsageQuery
@@ -21,6 +22,21 @@ _COLUMNS = (
     Column("energy_without_factor_kwh", "Without factor", Format.DECIMAL, "kWh", _WITHOUT),
 )
 _Carbon = tuple[float | None, float | None]
+
+
+def energy_text(reading: QuerySession, filters: Filters, window: Window) -> str:
+    """Return the energy of a window and its carbon in words; empty where no exporter shows it."""
+    query = UsageQuery(window, filters=filters)
+    sees, zone = reading.visibility, reading.choice.zone
+    rows = [r for r in usage_rows(query, visibility=sees, zone=zone) if r.amounts.energy_mwh]
+    if not rows:
+        return ""
+    ((grams, without),) = carbon_of(rows, query, visibility=sees, zone=zone)
+    said = f"{rows[0].amounts.energy_kwh:,.1f} kWh of its GPUs, without PUE."
+    if grams is None:
+        return f"{said} No carbon factor is known."
+    carbon = f"{said} Carbon: {grams / 1000:,.1f} kg CO2e, PUE included"
+    return f"{carbon}; {without:,.1f} kWh have no factor." if without else f"{carbon}."
 
 
 def energy_table(groups: Sequence[Grouping], reading: QuerySession, filters: Filters) -> Table:

@@ -7,13 +7,16 @@ from zoneinfo import ZoneInfo
 
 from django.http import Http404, HttpResponseBase, QueryDict
 
+from apps.accounts.selectors import team_names
 from apps.fairness import selectors as fairness
 from apps.fairness.domain.statement import StatementPart, TeamFigures
 from apps.fairness.selectors import Statement, TierStatement
 from apps.usage.domain.amounts import nano
+from apps.usage.domain.usage_query import Filters
 from apps.web.components.formats import Format, Value, clock_text
 from apps.web.components.page_query import Query, during, figure_href, figure_hrefs, href
 from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
+from apps.web.costs.energy_table import energy_text
 from apps.web.fairness.caveats import HOURS, caveats_of, hour_values
 from apps.web.fairness.team_tables import EXPLAINS
 from apps.web.pages import page, respond
@@ -211,6 +214,17 @@ def _idle(own: TeamFigures, query: Query) -> list[TableRow]:
     return found
 
 
+def _energy(name: str, found: Statement, reading: QuerySession) -> str:
+    """Return what the team's GPUs drew in the week, in words; nothing for readers of other teams.
+
+    What others see of a team are GPU sums alone.
+    """
+    inside = any(reading.visibility.sees(pk) for pk, one in team_names().items() if one == name)
+    if not inside or found.window.start >= reading.now:
+        return ""
+    return energy_text(reading, Filters(team=(name,)), found.window)
+
+
 @page
 def team_statement(request: PageRequest, name: str) -> HttpResponseBase:
     reading = query_session(request)
@@ -236,6 +250,7 @@ def team_statement(request: PageRequest, name: str) -> HttpResponseBase:
         runs=found.window.end > reading.now,
         coverage=coverage,
         nothing=nothing_of(coverage),
+        energy=_energy(name, found, reading),
         caveats=caveats_of({one.tier: one.hours for one in found.tiers}),
         team_href=href("team", reading.query, name=name),
         previous_href=week_href(name, found.previous, reading.query),

@@ -37,11 +37,13 @@ from apps.web.components.page_query import (
 )
 from apps.web.components.tables import Column, Table, TableRow, summed
 from apps.web.components.tabs import TAB_KEY, Tab, tab_bar
+from apps.web.costs.energy_table import energy_table
 from apps.web.fairness.shares import by_hour, share_panels
 from apps.web.pages import page, respond, window_reads
 from apps.web.query_session import (
     PageRequest,
     QuerySession,
+    of_page,
     quality_of,
     query_session,
     usage_of,
@@ -156,7 +158,9 @@ def _tab(chosen: str, read: TeamPage, request: PageRequest) -> dict[str, Any]:
         asker = Asker.of(request.user)
         return {"quotas": requestable_keys(scope, asker), "asks": asker.asks}
     if chosen == "cost":
-        return {"tables": [workload_table(scope), budget_table(read.budgets, scope)]}
+        own = of_page(scope.reading, team=read.name)
+        energy = energy_table((), scope.reading, own)
+        return {"tables": [workload_table(scope), budget_table(read.budgets, scope), energy]}
     if chosen == "fairness":
         return _fairness(read)
     shown: dict[str, Any] = {"drawings": [_shares(read)], "tables": [_tiers(read)]}
