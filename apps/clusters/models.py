@@ -572,3 +572,22 @@ class ObservedObject(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class ObservedPerson(models.Model):
+    """Who is behind an observed object, as a suspended Job that has no pod yet; see `PodPerson`."""
+
+    object = models.OneToOneField(
+        "clusters.ObservedObject",
+        primary_key=True,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        related_name="behind",
+    )
+    person = models.CharField(max_length=253, db_index=True)
+
+    class Meta:
+        ordering = ["object"]
+
+    def __str__(self) -> str:
+        return f"{self.object_id}: {self.person}"

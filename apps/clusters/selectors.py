@@ -24,6 +24,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import (
     Cluster,
     NamespaceTeam,
+    ObservedPerson,
     PodPerson,
     ReportSettings,
     Tier,
@@ -384,7 +385,7 @@ def _holds(row: _NamespaceTeamRow, at: datetime) -> bool:
 def people_of(user: User) -> frozenset[str]:
     """Return the names by which pods know the person of an account, see `account_of`.
 
-    Two queries; none, and no name, where the portal does not keep who is behind pods.
+    Three queries; none, and no name, where the portal does not keep who is behind pods.
     """
     if settings.PEOPLE is None or not user.is_active:
         return frozenset()
@@ -393,8 +394,10 @@ def people_of(user: User) -> frozenset[str]:
     asked = Q(person__in={name, mail, local} - {""})
     if not mail:
         asked |= Q(person__startswith=f"{name}@")
-    rows = PodPerson.objects.filter(asked).order_by("person")
-    found = set(rows.values_list("person", flat=True).distinct())
+    found: set[str] = set()
+    for table in (PodPerson, ObservedPerson):
+        rows = table._default_manager.filter(asked).order_by("person")
+        found.update(rows.values_list("person", flat=True).distinct())
     accounts = _accounts_like(found) if found else []
     return frozenset(one for one in found if account_of(one, accounts) == user.username)
 

@@ -16,22 +16,24 @@ from apps.clusters.domain.pods.people import (
     KNOWN_TOOLS,
     PersonSource,
     PersonSourceRefused,
+    person_behind,
     person_in,
     person_of,
     person_sources,
+    profile_owner,
     unescaped,
 )
 from apps.clusters.domain.window import Window, from_seconds
-from apps.clusters.models import Cluster, Pod, PodPerson
+from apps.clusters.models import Cluster, ObservedPerson, Pod, PodPerson
 from apps.clusters.selectors import accounts_of, people_of
 from apps.clusters.services import TierHistory, forget_people, write_people
 from apps.clusters.services.watch.follow import snapshot
-from apps.clusters.services.watch.informer import PODS
+from apps.clusters.services.watch.informer import NAMESPACES, PODS
 from apps.usage.services.sources import read_ledger
 from gpuportal.people import People
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.fakes.fake_metrics import FakeMetrics
-from tests.clusters.kube_factories import T0, at, done_pod, run_pod
+from tests.clusters.kube_factories import T0, at, done_pod, owner, run_pod
 from tests.factories import ensure_builtin, make_user
 from tests.served_lab import scenario_of, served_lab
 
@@ -229,6 +231,124 @@ def test_annotations_are_decoded_only_where_one_may_name_a_person() -> None:
     assert Decoders("pods").item.decode(pod)["metadata"]["annotations"] == {}
     shown = Decoders("pods", annotated=True).item.decode(pod)
     assert person_of(shown["metadata"], HUB) == "eva"
+
+
+# ---------------------------------------------------------------- as tools write it
+
+JUPYTERHUB = """{"metadata": {"name": "jupyter-eva", "uid": "u1", "namespace": "hub",
+ "labels": {"app": "jupyterhub", "component": "singleuser-server",
+  "hub.jupyter.org/username": "eva-40campus-2eexample", "hub.jupyter.org/servername": ""},
+ "annotations": {"hub.jupyter.org/username": "eva@campus.example"}}}"""
+KUBESPAWNER_7 = JUPYTERHUB.replace("eva-40campus-2eexample", "eva-campus-example---0d1b2c3d")
+KUBEFLOW = """{"metadata": {"name": "lab-0", "uid": "u1", "namespace": "team-eva",
+ "labels": {"notebook-name": "lab", "statefulset": "lab"},
+ "annotations": {"notebooks.kubeflow.org/creator": "eva@campus.example"}}}"""
+OPEN_DATA_HUB = """{"metadata": {"name": "lab-0", "uid": "u1", "namespace": "rhods-notebooks",
+ "labels": {"opendatahub.io/user": "eva-40campus-2eexample"}, "annotations": null}}"""
+RAY = """{"metadata": {"name": "raycluster-a-worker-x1", "uid": "u1", "namespace": "vision",
+ "labels": {"ray.io/cluster": "raycluster-a",
+  "ray.io/node-type": "worker", "ray.io/user": "Eva"}}}"""
+SLINKY = """{"metadata": {"name": "pod-a", "uid": "u1", "namespace": "slurm-bridge",
+ "annotations": {"slurmjob.slinky.slurm.net/user-id": "eva",
+  "slurmjob.slinky.slurm.net/account": "physics"}}}"""
+SLINKY_OLD = """{"metadata": {"name": "pod-a", "uid": "u1", "namespace": "slurm-bridge",
+ "annotations": {"slinky.slurm.net/user-id": "1001"}}}"""
+CREATED_BY = """{"metadata": {"name": "a", "uid": "u1", "namespace": "vision",
+ "annotations": {"created-by": "eva"}, "labels": {"created-by": "somebody-else"}}}"""
+
+
+@pytest.mark.parametrize(
+    ("word", "pod", "person"),
+    [
+        ("jupyterhub", JUPYTERHUB, "eva@campus.example"),
+        ("jupyterhub", KUBESPAWNER_7, "eva@campus.example"),
+        ("kubeflow", KUBEFLOW, "eva@campus.example"),
+        ("kubeflow", OPEN_DATA_HUB, "eva@campus.example"),
+        ("ray", RAY, "eva"),
+        ("slurm", SLINKY, "eva"),
+        # A numeric id of a user is a person like any: of no account, so seen by leads alone.
+        ("slurm", SLINKY_OLD, "1001"),
+        ("created-by", CREATED_BY, "eva"),
+        ("ray", SLINKY, ""),
+    ],
+)
+def test_pods_as_tools_write_them(word: str, pod: str, person: str) -> None:
+    shown = Decoders("pods", annotated=True).item.decode(pod)
+    assert person_of(shown["metadata"], person_sources([word])) == person
+
+
+PROFILE = """{"metadata": {"name": "vision", "uid": "ns", "labels":
+ {"app.kubernetes.io/part-of": "kubeflow-profile"}, "annotations": {"owner": "Eva@campus.example"},
+ "ownerReferences": [{"apiVersion": "kubeflow.org/v1", "kind": "Profile", "name": "vision",
+  "uid": "p1", "controller": true}]}}"""
+SUSPENDED_JOB = """{"metadata": {"name": "train", "uid": "uid-job", "namespace": "vision",
+ "creationTimestamp": "2026-03-02T00:00:00Z", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
+ "spec": {"suspend": true, "parallelism": 1, "completions": 1, "template": {"metadata":
+  {"annotations": {"created-by": "ben"}}, "spec": {"containers":
+  [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}}, "status": {}}"""
+WORKLOAD = """{"metadata": {"name": "rayjob-a", "uid": "uid-wl", "namespace": "vision",
+ "creationTimestamp": "2026-03-02T00:00:00Z"}, "spec": {"queueName": "q", "podSets": [{"name":
+ "main", "count": 1, "template": {"metadata": {"labels": {"created-by": "ben"}}, "spec":
+ {"containers": [{"name": "main", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]}}}]}}"""
+JOBS = "/apis/batch/v1/jobs"
+
+
+def decoded(plural: str, written: str, *, annotated: bool = True) -> dict[str, Any]:
+    found: dict[str, Any] = Decoders(plural, annotated=annotated).item.decode(written)
+    return found
+
+
+def test_controllers_and_workloads_of_kueue_tell_by_their_template() -> None:
+    assert person_behind(decoded("jobs", SUSPENDED_JOB), ON.sources) == "ben"
+    assert person_behind(decoded("workloads", WORKLOAD), ON.sources) == "ben"
+    # Without a source that is an annotation no annotation is decoded.
+    assert person_behind(decoded("jobs", SUSPENDED_JOB, annotated=False), ON.sources) == ""
+    labelled = SUSPENDED_JOB.replace('"annotations"', '"labels"')
+    assert person_behind(decoded("jobs", labelled, annotated=False), ON.sources) == "ben"
+
+
+def test_only_a_namespace_of_a_profile_has_an_owner_who_counts() -> None:
+    sources = person_sources(["kubeflow"])
+    assert profile_owner(decoded("namespaces", PROFILE), sources) == "eva@campus.example"
+    assert profile_owner(decoded("namespaces", PROFILE), ON.sources) == ""
+    other = PROFILE.replace('"Profile"', '"Team"')
+    assert profile_owner(decoded("namespaces", other), sources) == ""
+
+
+@DATABASE
+def test_a_pod_that_names_no_person_has_that_of_its_controller_or_profile(
+    cluster: Cluster, settings: Any
+) -> None:
+    settings.PEOPLE = People(person_sources(["created-by", "kubeflow"]))
+    source = FakeCluster()
+    job = decoded("jobs", SUSPENDED_JOB)
+    source.put(JOBS, job)
+    source.put(NAMESPACES, decoded("namespaces", PROFILE))
+    owned = run_pod("uid-1")
+    owned["metadata"]["ownerReferences"] = [owner("Job", "train", "uid-job", "batch/v1")]
+    source.put(PODS, owned)
+    source.put(PODS, run_pod("uid-2", name="b"))
+    snapshot(cluster, source, at(100))
+    assert dict(PodPerson.objects.values_list("pod__uid", "person")) == {
+        "uid-1": "ben",
+        "uid-2": "eva@campus.example",
+    }
+
+
+@DATABASE
+@pytest.mark.usefixtures("on")
+def test_work_without_a_pod_is_of_whom_it_names_and_goes_as_pods_do(
+    cluster: Cluster, settings: Any
+) -> None:
+    source = FakeCluster()
+    source.put(JOBS, decoded("jobs", SUSPENDED_JOB))
+    snapshot(cluster, source, at(100))
+    assert list(ObservedPerson.objects.values_list("object__uid", "person")) == [("uid-job", "ben")]
+    assert people_of(make_user("ben")) == {"ben"}
+    assert forget_people(now=at(200)) == 0
+    settings.PEOPLE = None
+    assert forget_people(now=at(200)) == 1
+    assert not ObservedPerson.objects.exists()
 
 
 # ---------------------------------------------------------------- series

@@ -23,7 +23,7 @@ from apps.alerts.selectors import alert_page
 from apps.alerts.services import ChannelInput, NewAlert, add_channel, notify, prune
 from apps.clusters.domain.observed.objects import ObservedKind
 from apps.clusters.domain.pods.people import person_sources
-from apps.clusters.models import ObservedObject, Pod, PodPerson
+from apps.clusters.models import ObservedObject, ObservedPerson, Pod, PodPerson
 from apps.costs.selectors import PersonWorkloadRow
 from apps.operations.services.person_digests import gather_person_digests
 from apps.pending.models import Episode
@@ -220,6 +220,34 @@ def test_pending_work_comes_with_its_reason(on: Portal, clients: dict[str, Clien
     assert row.values["cause"]
     empty = text_of(clients["lead"], f"{ADDRESS}?{HOURLY}")
     assert "Nothing of yours is pending." in empty
+
+
+def test_work_without_a_pod_is_pending_for_whom_it_names(
+    on: Portal, clients: dict[str, Client]
+) -> None:
+    """A suspended Job of `serve`: it has no pod, and its template names Ben."""
+    before = Episode.objects.get(uid="uid-train-2", until=None)
+    serve = Pod.objects.get(uid="uid-serve-abc").workload
+    Episode.objects.create(
+        cluster=before.cluster, kind="Job", uid="uid-suspended", name="later", workload=serve,
+        tier=before.tier, resource=before.resource, units=1.0, gpu_equivalents=1.0, counted=1.0,
+        counts="pending", since=before.since, cause=before.cause, findings=before.findings,
+    )  # fmt: skip
+    job = ObservedObject.objects.create(
+        cluster=before.cluster, kind=ObservedKind.JOB.value, uid="uid-suspended",
+        namespace="vision-prod", name="later", first_at=before.since, changed_at=before.since,
+    )  # fmt: skip
+    ObservedPerson.objects.create(object=job, person="ben")
+
+    def pending(role: str) -> set[Any]:
+        response: Any = clients[role].get(f"{ADDRESS}?{HOURLY}")
+        return {row.values["name"] for row in response.context["tables"]["pending"].rows}
+
+    assert len(pending("member")) == 2
+    assert [pending(role) for role in ("outsider", "admin", "finance")] == [set()] * 3
+    # Of a team that he does not see, a name on it shows him nothing.
+    ObservedPerson.objects.update(person="dan")
+    assert pending("outsider") == set()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from apps.clusters.models import (
     Device,
     NodeInterval,
     ObservedObject,
+    ObservedPerson,
     Pod,
     PodPerson,
     PodRevision,
@@ -67,16 +68,20 @@ def forget_objects(*, now: datetime, history_before: datetime) -> int:
 def forget_people(*, now: datetime) -> int:
     """Delete who was behind pods that ended too long ago, or behind any where that is not kept.
 
-    Returns how many rows. Two queries for each 5,000.
+    The same of objects that went. Returns how many rows. Two queries for each 5,000 of both.
     """
-    rows = PodPerson.objects.all()
+    rows, work = PodPerson.objects.all(), ObservedPerson.objects.all()
     if settings.PEOPLE is not None:
         before = now - timedelta(days=settings.PEOPLE.days)
         recent = Pod.objects.filter(
             Q(ended_at__isnull=True) | Q(ended_at__gte=before), pk=OuterRef("pod_id")
         )
         rows = rows.filter(~Exists(recent))
-    return _delete_in_batches(rows)
+        there = ObservedObject.objects.filter(
+            Q(gone_at__isnull=True) | Q(gone_at__gte=before), pk=OuterRef("object_id")
+        )
+        work = work.filter(~Exists(there))
+    return _delete_in_batches(rows) + _delete_in_batches(work)
 
 
 def _delete_in_batches(rows: QuerySet[Any]) -> int:

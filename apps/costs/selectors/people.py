@@ -22,6 +22,7 @@ from apps.costs.selectors.costs import (
     WorkloadKey,
     workload_costs,
 )
+from apps.pending.selectors import unstarted_of
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.usage_query import Filters, TimeStep, UsageQuery
 from apps.usage.selectors import PersonPod, PersonWorkload, person_pods, person_work, usage_rows
@@ -100,7 +101,8 @@ class PersonWorkloadRow:
 class PersonWork:
     """All workloads of some persons in a window, most unused first; `pods` are there now.
 
-    `findings` are of workloads that hold GPUs now.
+    `findings` are of workloads that hold GPUs now; `unstarted` are ids of pending workloads that
+    have no pod yet.
     """
 
     rows: Sequence[PersonWorkloadRow]
@@ -108,6 +110,7 @@ class PersonWork:
     findings: Sequence[IdleFinding]
     total: Amounts
     waited: int
+    unstarted: frozenset[int] = frozenset()
 
     @property
     def running_gpus(self) -> float:
@@ -115,8 +118,9 @@ class PersonWork:
 
     @property
     def pending(self) -> frozenset[int]:
-        """The ids of the workloads with pods that are not bound."""
-        return frozenset(pod.workload_id for pod in self.pods if pod.bound_at is None)
+        """The ids of the workloads with pods that are not bound, or without any yet."""
+        waiting = frozenset(pod.workload_id for pod in self.pods if pod.bound_at is None)
+        return waiting | self.unstarted
 
     @property
     def is_over_cap(self) -> bool:
@@ -151,7 +155,7 @@ def person_workloads(
 ) -> PersonWork:
     """Return the work of these persons, of teams that the reader sees in detail.
 
-    Thirteen queries and those of `workload_costs`; none without persons.
+    Seventeen queries at most and those of `workload_costs`; none without persons.
     """
     if not people:
         return PersonWork((), (), (), Amounts(), 0)
@@ -171,7 +175,8 @@ def person_workloads(
     for amounts in held.values():
         total.add(amounts)
     waited = sum(row.waited for row in rows)
-    return PersonWork(rows, present, findings, total, waited)
+    unstarted = unstarted_of(people, visibility=visibility, now=now)
+    return PersonWork(rows, present, findings, total, waited, unstarted)
 
 
 def _without_person(found: Mapping[PersonWorkload, Amounts]) -> dict[_Workload, Amounts]:

@@ -1,7 +1,7 @@
 """Reads of pending work: now and its causes, what is ahead, history, gangs, evictions."""
 
 from apps.pending.selectors.blocking import blocking_teams, use_of_ids
-from apps.pending.selectors.current import pending_now, pending_sums, suggestion_rows
+from apps.pending.selectors.current import pending_now, pending_sums, suggestion_rows, unstarted_of
 from apps.pending.selectors.days import pending_history
 from apps.pending.selectors.effective import counted_causes, effective_ratios
 from apps.pending.selectors.episodes import (

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Sum
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
+from apps.clusters.models import ObservedPerson
 from apps.pending.domain.diagnosis import PENDING_COUNTS, Counts, Suggestion, findings_of
 from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
 from apps.pending.domain.wording import held_by
@@ -177,6 +178,21 @@ def _is_seen(holder: str, cluster: str, scope: PendingScope) -> bool:
         return True
     # Holders are stored as namespace/name, of the cluster of the item.
     return (cluster, holder.partition("/")[0]) in scope.seen_names
+
+
+def unstarted_of(
+    people: Collection[str], *, visibility: Visibility, now: datetime
+) -> frozenset[int]:
+    """Return the ids of pending workloads of persons that have no pod yet, as suspended Jobs.
+
+    Of teams that the reader sees. Four queries at most; none without persons.
+    """
+    if not people:
+        return frozenset()
+    scope = PendingScope(now, PendingFilters(), visibility)
+    named = ObservedPerson.objects.filter(person__in=people).values("object__uid")
+    rows = pending_at(now).filter(scope.condition(), uid__in=named)
+    return frozenset(rows.order_by().values_list("workload_id", flat=True))
 
 
 def pending_sums(

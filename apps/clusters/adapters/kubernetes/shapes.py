@@ -291,6 +291,7 @@ class NodeShape(TypedDict):
 
 
 class TemplateMetaShape(TypedDict, total=False):
+    labels: _Words
     annotations: Annotations | None
 
 
@@ -321,6 +322,27 @@ class ControllerShape(TypedDict):
     metadata: MarkedMetaShape
     spec: NotRequired[ControllerSpecShape | None]
     status: NotRequired[ControllerStatusShape | None]
+
+
+class AnnotatedTemplateMetaShape(TypedDict, total=False):
+    labels: _Words
+    annotations: _Words
+
+
+class AnnotatedTemplateShape(TypedDict, total=False):
+    metadata: AnnotatedTemplateMetaShape | None
+    spec: PodSpecShape | None
+
+
+class AnnotatedControllerSpecShape(ControllerSpecShape, total=False):
+    template: AnnotatedTemplateShape | None  # type: ignore[misc]
+
+
+class AnnotatedControllerShape(ControllerShape):
+    """A controller where some annotation names a person: work without a pod is told by it alone."""
+
+    metadata: AnnotatedMetaShape  # type: ignore[misc]
+    spec: NotRequired[AnnotatedControllerSpecShape | None]  # type: ignore[misc]
 
 
 class AboutShape(TypedDict, total=False):
@@ -361,6 +383,12 @@ class MetadataShape(TypedDict):
     metadata: MetaShape
 
 
+class AnnotatedMetadataShape(TypedDict):
+    """A namespace where an annotation names a person."""
+
+    metadata: AnnotatedMetaShape
+
+
 SHAPES: dict[str, Any] = {
     "pods": PodShape,
     "nodes": NodeShape,
@@ -372,6 +400,12 @@ SHAPES: dict[str, Any] = {
     "events": EventShape,
     "cronjobs": MetadataShape,
 }
+ANNOTATED: dict[str, Any] = {
+    "pods": AnnotatedPodShape,
+    "namespaces": AnnotatedMetadataShape,
+    **dict.fromkeys(("replicasets", "statefulsets", "jobs"), AnnotatedControllerShape),
+}
+"""What is decoded instead where an annotation may name a person."""
 
 
 class StatusBody(msgspec.Struct):
@@ -414,13 +448,13 @@ class ListPage(msgspec.Struct, Generic[T]):
 class Decoders:
     """Decoders of one kind of object, by its plural: of a chunk of a list and of one object.
 
-    `annotated`: pods come with all of their annotations.
+    `annotated`: pods, their controllers and namespaces come with all of their annotations.
     """
 
     def __init__(self, plural: str, *, annotated: bool = False) -> None:
         shape = SHAPES.get(plural, dict[str, Any])
-        if annotated and plural == "pods":
-            shape = AnnotatedPodShape
+        if annotated:
+            shape = ANNOTATED.get(plural, shape)
         self.page: msgspec.json.Decoder[ListPage[Any]] = msgspec.json.Decoder(
             ListPage[shape]  # type: ignore[valid-type]
         )

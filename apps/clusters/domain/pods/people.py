@@ -1,10 +1,10 @@
 """The person behind a pod, as labels and annotations of common tools name them."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from apps.clusters.domain.kube_json import mapping, text
+from apps.clusters.domain.kube_json import items, mapping, text
 
 LONGEST_PERSON: Final = 253
 _KEY = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?", re.A)
@@ -17,11 +17,16 @@ class PersonSourceRefused(ValueError):
 
 
 class PersonSource(NamedTuple):
-    """A label, or an annotation, whose value names a person; `escaped` as JupyterHub writes it."""
+    """A label, or an annotation, whose value names a person; `escaped` as JupyterHub writes it.
+
+    `of_profile`: it is of the namespace that a Kubeflow profile made, and counts for pods in it
+    that name no person themselves.
+    """
 
     key: str
     is_annotation: bool = False
     escaped: bool = False
+    of_profile: bool = False
 
 
 # Annotations come first: they hold names as they are, while labels take few signs and 63 of them.
@@ -34,6 +39,7 @@ KNOWN_TOOLS: Final[Mapping[str, tuple[PersonSource, ...]]] = {
         PersonSource("notebooks.kubeflow.org/creator", is_annotation=True),
         PersonSource("opendatahub.io/username", is_annotation=True),
         PersonSource("opendatahub.io/user", escaped=True),
+        PersonSource("owner", is_annotation=True, of_profile=True),
     ),
     "ray": (PersonSource("ray.io/user"),),
     "slurm": (
@@ -77,11 +83,40 @@ def person_of(metadata: Mapping[str, Any], sources: Iterable[PersonSource]) -> s
     """Return the person that the first source names that an object has; empty without one."""
     labels, annotations = mapping(metadata, "labels"), mapping(metadata, "annotations")
     for source in sources:
+        if source.of_profile:
+            continue
         value = text((annotations if source.is_annotation else labels).get(source.key))
         person = person_in(value, source) if value else ""
         if person:
             return person
     return ""
+
+
+def person_behind(item: Mapping[str, Any], sources: Sequence[PersonSource]) -> str:
+    """Return who is behind a controller or a Workload of Kueue: it, or its pods' template, says it.
+
+    Work that has no pod yet, as a suspended Job, is told by nothing else.
+    """
+    spec = mapping(item, "spec")
+    owners = [item, mapping(spec, "template")]
+    owners += [mapping(pods, "template") for pods in items(spec.get("podSets"))]
+    found = (person_of(mapping(one, "metadata"), sources) for one in owners)
+    return next((person for person in found if person), "")
+
+
+def profile_owner(namespace: Mapping[str, Any], sources: Iterable[PersonSource]) -> str:
+    """Return the owner of the Kubeflow profile that made a namespace; empty for other namespaces.
+
+    `owner` is a word that anybody annotates with: only where a Profile owns the namespace is it
+    the profile's user.
+    """
+    metadata = mapping(namespace, "metadata")
+    owners = items(metadata.get("ownerReferences"))
+    if not any(text(one.get("kind")) == "Profile" for one in owners):
+        return ""
+    annotations = mapping(metadata, "annotations")
+    found = (person_in(text(annotations.get(s.key)), s) for s in sources if s.of_profile)
+    return next((person for person in found if person), "")
 
 
 def person_in(value: str, source: PersonSource) -> str:

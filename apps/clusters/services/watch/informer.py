@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from django.conf import settings
 from django.db import DataError, IntegrityError
 
 from apps.clusters.domain.devices.mig import mig_part
@@ -30,7 +29,6 @@ from apps.clusters.domain.pods.ledger import (
     Owner,
     nearest_owner,
 )
-from apps.clusters.domain.pods.people import person_of
 from apps.clusters.domain.tiers import NodeOffer, NodeOffers
 from apps.clusters.ports import ClusterSource
 from apps.clusters.services.catalog import TierAssignment, TierHistory
@@ -61,6 +59,7 @@ from apps.clusters.services.watch.collections import (
 from apps.clusters.services.watch.object_rows import observed_objects, write_objects
 from apps.clusters.services.watch.observed_objects import ObjectWatch, SyncContext
 from apps.clusters.services.watch.owner_lookup import OwnerLookup
+from apps.clusters.services.watch.people_watch import PeopleWatch
 from apps.clusters.services.watch.streams import StreamCoverage
 from gpuportal.garbage import gc_paused
 
@@ -112,6 +111,7 @@ class Informer:
         self._nodes_known: NodeOffers | None = None
         self._gpu_classes: frozenset[str] = frozenset()
         self._tops: dict[str, Owner] = {}
+        self._people = PeopleWatch()
         around = SyncContext(
             context=self._context,
             owners=self._owners.top_owners,
@@ -155,6 +155,7 @@ class Informer:
             if self._objects.is_of_templates(item.path):
                 self._apply_item(item)
         ledger = [_decoded(item) for item in batch if item.path in COLLECTIONS]
+        self._people.apply([*observed, *ledger], self._objects.kind_of)
         pods, again = self._prepared(ledger)
         for item, seen in zip(ledger, pods, strict=True):
             self._apply_item(item, seen)
@@ -320,13 +321,12 @@ class Informer:
     ) -> Iterator[tuple[Mapping[str, Any], PodObservation]]:
         """Yield those pods that ask for GPU, each as it is observed."""
         named = self._tiers.resources
-        sources = settings.PEOPLE.sources if settings.PEOPLE else ()
         for pod, deleted in pods:
             claims = self._claims(pod)
             owner = nearest_owner(pod)
             record = pod_record(pod, owner=owner, named=named, deleted=deleted, claims=claims)
             if record is not None:
-                person = person_of(pod["metadata"], sources) if sources else ""
+                person = self._people.of_pod(pod)
                 vague = lacks_finish(pod, named, claims)
                 yield pod, PodObservation(record, vague=vague, person=person)
 
@@ -424,6 +424,7 @@ class Informer:
             self._names = NameRegistry(self._cluster)
             rows = self._write()
         self._write_objects()
+        self._people.write(self._cluster)
         return rows
 
     def _write_objects(self) -> None:
@@ -448,7 +449,7 @@ class Informer:
         pods = [self._pods.items[uid] for uid in uids]
         self._names.namespaces(self._namespaces)
         pod_store.write_pods(self._cluster, pods, self._names)
-        pod_store.write_people(self._cluster, self._pods.people)
+        pod_store.write_people(self._cluster, {**self._people.late, **self._pods.people})
         claims = list(self._dra.claims.changed.values())
         if claims:
             write_claims(self._cluster, claims, self._names, self._assigned_claim)
@@ -464,6 +465,7 @@ class Informer:
             inferred_pods.end_unlisted(self._cluster, self._names)
             self._listed_pods = False
         self._pods.written()
+        self._people.late.clear()
         self._nodes.written()
         self._dra.claims.written()
         self._notes = notes

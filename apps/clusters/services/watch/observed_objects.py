@@ -251,6 +251,10 @@ class ObjectWatch:
         """Say whether a collection is read for this alone."""
         return path in self._sources.kinds or self.is_of_templates(path)
 
+    def kind_of(self, path: str) -> ObservedKind | None:
+        """Return what a collection that is read for this alone holds; None for others."""
+        return self._sources.kinds.get(path)
+
     def is_of_templates(self, path: str) -> bool:
         """Say whether a collection is that of claims' templates, which pods are read with."""
         return path != "" and path == self._sources.templates

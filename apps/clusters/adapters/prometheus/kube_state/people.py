@@ -23,6 +23,8 @@ def read_people(
     """Return uid → person; one query for each source and day. Raises as the port says."""
     found: dict[str, str] = {}
     for source in sources:
+        if source.of_profile:
+            continue  # of a namespace, of which the watch alone tells whose it is
         metric, label = shown_as(source)
         # Most pods of a cluster have no such label, and all of them have a series.
         chosen = (*reading.matchers, Matcher(label, "!=", ""))
