@@ -4,10 +4,11 @@ from django.db import models
 
 
 class ReliabilityReport(models.Model):
-    """Failures of a cluster's nodes over the last weeks, computed once a day.
+    """Failures of a cluster's nodes and GPUs over the last weeks, computed once a day.
 
-    `nodes` have the fields of `NodeFailures`, `sizes` those of `SizeInterruptions`. The process
-    that computes holds `lease_until`.
+    `nodes` have the fields of `NodeFailures`, `sizes` those of `SizeInterruptions`, `gpus` those of
+    `GpuFailures`, without GPUs that had none; `gpus_judged` counts all whose runs are known. The
+    process that computes holds `lease_until`.
     """
 
     cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)
@@ -16,6 +17,8 @@ class ReliabilityReport(models.Model):
     computed_at = models.DateTimeField(null=True)
     nodes = models.JSONField(default=list)
     sizes = models.JSONField(default=list)
+    gpus = models.JSONField(default=list)
+    gpus_judged = models.PositiveIntegerField(default=0, db_default=0)
     lease_until = models.DateTimeField(null=True, blank=True)
 
     class Meta:

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chi2, poisson
+from scipy.stats import binom, chi2, poisson
 
+from apps.goodput.domain.poisson import binomial_tail, poisson_range, poisson_tail
 from apps.goodput.domain.reliability import (
     LEVEL,
     interruptions_by_size,
     node_failures,
-    poisson_range,
-    poisson_tail,
 )
 from apps.goodput.domain.runs import RESTARTED, PodRun, is_failure, pod_runs
 
@@ -89,6 +88,12 @@ def test_tails_and_ranges_are_the_exact_ones(count: int, mean: float) -> None:
     low, high = poisson_range(count)
     assert low == pytest.approx(chi2.ppf(0.025, 2 * count) / 2 if count else 0.0, abs=1e-6)
     assert high == pytest.approx(chi2.ppf(0.975, 2 * count + 2) / 2, abs=1e-6)
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.floats(0.001, 0.999))
+def test_tails_of_shares_are_the_exact_ones(one: int, other: int, share: float) -> None:
+    expected = binom.sf(one - 1, one + other, share)
+    assert binomial_tail(one, one + other, share) == pytest.approx(expected, abs=1e-9)
 
 
 def test_runs_of_a_pod_are_cut_to_the_window_and_fail_where_they_end() -> None:

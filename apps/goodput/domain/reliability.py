@@ -1,26 +1,26 @@
-"""Nodes on which work fails more often than the same work fails elsewhere.
+"""Nodes and GPUs on which work fails more often than the same work fails elsewhere.
 
 The question is not how often a node failed, but whether it failed more often than chance would let
-it. What fails is mostly the work itself, so each workload's failures are expected on its nodes in
-proportion to how long it ran there; a node is held against the sum of that. Counts are taken as
-Poisson, with exact tails and intervals (Garwood 1936), and many nodes are judged at once (Holm
-1979): the chance that any node of a sound fleet is accused is `LEVEL`.
+it. Counts are taken as Poisson, with exact tails and intervals (Garwood 1936), and many are judged
+at once (Holm 1979): the chance that any node of a sound fleet is accused is `LEVEL`, and so is that
+of any GPU. A GPU must also fail more than the rest of its node, so that a bad node accuses none of
+its GPUs; a node is judged without the runs on GPUs that are accused.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, inf, lgamma, log
+from math import inf
 
+from apps.goodput.domain.failure_rates import FailureRates, Tally, incident_weights
+from apps.goodput.domain.poisson import binomial_tail, poisson_range
 from apps.goodput.domain.runs import PodRun
 
 LEVEL = 0.01
-_TAIL = 0.025
 _LEAST_FAILURES = 3
-_INCIDENT_SECONDS = 600.0
-"""Failures on a node so near in time are one incident: a node that dies takes all its pods."""
-_LEAST_SECONDS = 60.0
-"""A start is exposure too: a pod that dies at once ran for no time."""
+_CONFIRMED = 0.05
+_APART = 100.0
+"""So many times likelier to be sound another GPU of the same runs must be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class NodeFailures:
     """How a node did: incidents, and how many its work would have had elsewhere.
 
     `ratio` is incidents ÷ expected with its 95 % interval, None where none were expected.
-    `p_value` is the chance of so many or more on a sound node. `lost_gpu_hours` are those of the
-    runs that failed. `reasons` counts failed runs.
+    `p_value` is the chance of so many or more on a sound node, without those of accused GPUs.
+    `lost_gpu_hours` are those of the runs that failed. `reasons` counts failed runs.
     """
 
     node: str
@@ -45,66 +45,64 @@ class NodeFailures:
     reasons: dict[str, int]
 
 
-def node_failures(runs: Iterable[PodRun]) -> list[NodeFailures]:
+@dataclass(frozen=True, slots=True)
+class GpuFailures(NodeFailures):
+    """How a GPU did; fields as those of its node.
+
+    `gpu_hours` are its own, `lost_gpu_hours` those of all GPUs of the runs that held it and failed.
+    """
+
+    uuid: str
+
+
+def node_failures(
+    runs: Iterable[PodRun], *, accused_gpus: Collection[str] = ()
+) -> list[NodeFailures]:
     """Return the nodes of a cluster, the least likely to be sound first."""
-    by_node: defaultdict[str, list[PodRun]] = defaultdict(list)
-    for run in runs:
-        by_node[run.node].append(run)
-    weights = {node: list(_weighted(own)) for node, own in by_node.items()}
-    expected = _expected(by_node, weights)
-    found = [
-        _judged(node, own, incidents=round(sum(w for _, w in weights[node])), mean=expected[node])
-        for node, own in by_node.items()
-    ]
+    known = list(runs)
+    rates = FailureRates(known, lambda run: run.node)
+    by_node: defaultdict[str, list[int]] = defaultdict(list)
+    for number, run in enumerate(known):
+        by_node[run.node].append(number)
+    accused = frozenset(accused_gpus)
+    found = []
+    spread = set()
+    for node, numbers in by_node.items():
+        own = [known[number] for number in numbers]
+        whole = rates.tally(numbers)
+        others = [n for n in numbers if accused.isdisjoint(known[n].gpus)] if accused else numbers
+        rest = whole if len(others) == len(numbers) else rates.tally(others)
+        is_grave = rest.is_spread and rest.incidents >= _LEAST_FAILURES and rest.p_value <= LEVEL
+        if is_grave and not _is_of_one_gpu(known, others, rates):
+            spread.add(node)
+        found.append(_failures(node, own, whole, rest.p_value))
     found.sort(key=lambda one: (one.p_value, one.node))
-    return list(_with_verdicts(found))
+    return list(_with_verdicts(found, spread))
 
 
-def _weighted(runs: Sequence[PodRun]) -> Iterator[tuple[PodRun, float]]:
-    """Yield the failed runs of a node with their share of an incident."""
-    incident: list[PodRun] = []
-    for run in sorted((run for run in runs if run.reason), key=lambda run: run.end):
-        if incident and run.end - incident[-1].end > _INCIDENT_SECONDS:
-            yield from ((one, 1 / len(incident)) for one in incident)
-            incident = []
-        incident.append(run)
-    yield from ((one, 1 / len(incident)) for one in incident)
+def _is_of_one_gpu(runs: Sequence[PodRun], numbers: Sequence[int], rates: FailureRates) -> bool:
+    """Return whether one GPU alone, which failed too seldom to be accused, explains its node."""
+    failed = Counter(gpu for n in numbers if runs[n].reason for gpu in runs[n].gpus)
+    if not failed:
+        return False
+    worst = failed.most_common(1)[0][0]
+    held = rates.tally(n for n in numbers if worst in runs[n].gpus)
+    left = rates.tally(n for n in numbers if worst not in runs[n].gpus)
+    return left.p_value > _CONFIRMED and _chance_of_more(held, left) <= _CONFIRMED
 
 
-def _expected(
-    by_node: dict[str, list[PodRun]], weights: dict[str, list[tuple[PodRun, float]]]
-) -> dict[str, float]:
-    """Return the incidents that each node would have if only the work decided."""
-    exposure: defaultdict[int, dict[str, float]] = defaultdict(dict)
-    for node, own in by_node.items():
-        for run in own:
-            seconds = max(run.end - run.start, _LEAST_SECONDS)
-            exposure[run.workload][node] = exposure[run.workload].get(node, 0.0) + seconds
-    failed: defaultdict[int, float] = defaultdict(float)
-    for weighted in weights.values():
-        for run, weight in weighted:
-            failed[run.workload] += weight
-    expected = dict.fromkeys(by_node, 0.0)
-    # Of a workload that ran on one node alone all failures are expected there: nothing tells
-    # whether the work or the node failed, so the node is not accused.
-    for workload, incidents in failed.items():
-        total = sum(exposure[workload].values())
-        for node, seconds in exposure[workload].items():
-            expected[node] += incidents * seconds / total
-    return expected
-
-
-def _judged(node: str, runs: Sequence[PodRun], *, incidents: int, mean: float) -> NodeFailures:
-    low, high = poisson_range(incidents)
+def _failures(node: str, runs: Sequence[PodRun], tally: Tally, p_value: float) -> NodeFailures:
+    low, high = poisson_range(tally.incidents)
+    mean = tally.expected
     failed = [run for run in runs if run.reason]
     return NodeFailures(
         node=node,
-        incidents=incidents,
+        incidents=tally.incidents,
         expected=mean,
-        ratio=incidents / mean if mean else None,
+        ratio=tally.incidents / mean if mean else None,
         ratio_low=low / mean if mean else None,
         ratio_high=high / mean if mean else None,
-        p_value=poisson_tail(incidents, mean),
+        p_value=p_value,
         is_unreliable=False,
         gpu_hours=sum(run.gpu_hours for run in runs),
         lost_gpu_hours=sum(run.gpu_hours for run in failed),
@@ -112,14 +110,100 @@ def _judged(node: str, runs: Sequence[PodRun], *, incidents: int, mean: float) -
     )
 
 
-def _with_verdicts(found: Sequence[NodeFailures]) -> Iterator[NodeFailures]:
+def _with_verdicts(
+    found: Sequence[NodeFailures], spread: Collection[str]
+) -> Iterator[NodeFailures]:
     """Yield the nodes with their verdicts; `found` are by p-value."""
     # Once a node passes, all that are likelier to be sound pass too, whatever their own level.
     accusing = True
     for position, one in enumerate(found):
         accusing = accusing and one.p_value <= LEVEL / (len(found) - position)
-        is_unreliable = accusing and one.incidents >= _LEAST_FAILURES
+        is_unreliable = accusing and one.node in spread
         yield replace(one, is_unreliable=True) if is_unreliable else one
+
+
+# ---------------------------------------------------------------- GPUs
+
+
+def gpu_failures(runs: Iterable[PodRun]) -> list[GpuFailures]:
+    """Return the GPUs of a cluster, the least likely to be sound first.
+
+    Only runs whose GPUs are known count. GPUs that always failed together are not accused, for
+    nothing tells them apart.
+    """
+    return _GpuCourt([run for run in runs if run.gpus]).judged()
+
+
+class _GpuCourt:
+    """Judges GPUs one after another: what an accused one explains accuses no other."""
+
+    def __init__(self, runs: Sequence[PodRun]) -> None:
+        self._runs = runs
+        self._rates = FailureRates(runs, lambda run: run.gpus)
+        self._of_gpu: defaultdict[str, list[int]] = defaultdict(list)
+        self._of_node: defaultdict[str, list[int]] = defaultdict(list)
+        self._node: dict[str, str] = {}
+        for number, run in enumerate(runs):
+            self._of_node[run.node].append(number)
+            for gpu in run.gpus:
+                self._of_gpu[gpu].append(number)
+                self._node[gpu] = run.node
+        self._explained: set[int] = set()
+
+    def judged(self) -> list[GpuFailures]:
+        """Return all GPUs with their verdicts."""
+        chances = {gpu: self._p_value(gpu) for gpu in self._of_gpu}
+        first = dict(chances)
+        accused: set[str] = set()
+        waiting = dict(chances)
+        while waiting:
+            gpu = min(waiting, key=lambda one: (waiting[one], one))
+            if waiting.pop(gpu) > LEVEL / (len(chances) - len(accused)):
+                break
+            if self._is_accusable(gpu, chances):
+                accused.add(gpu)
+                self._explained.update(self._of_gpu[gpu])
+                # What the others of its node had without it.
+                beside = [one for one in waiting if self._node[one] == self._node[gpu]]
+                chances.update(again := {one: self._p_value(one) for one in beside})
+                waiting.update(again)
+        self._explained.clear()
+        found = [self._failures(gpu, first[gpu], gpu in accused) for gpu in self._of_gpu]
+        return sorted(found, key=lambda one: (not one.is_unreliable, one.p_value, one.uuid))
+
+    def _failures(self, gpu: str, p_value: float, is_accused: bool) -> GpuFailures:  # noqa: FBT001
+        own = [self._runs[number] for number in self._of_gpu[gpu]]
+        of_runs = _failures(self._node[gpu], own, self._tally(self._of_gpu[gpu]), p_value)
+        hours = sum(run.gpu_hours / len(run.gpus) for run in own)
+        fields = {name: getattr(of_runs, name) for name in NodeFailures.__dataclass_fields__}
+        fields.update(is_unreliable=is_accused, gpu_hours=hours)
+        return GpuFailures(**fields, uuid=gpu)
+
+    def _tally(self, numbers: Iterable[int]) -> Tally:
+        return self._rates.tally(number for number in numbers if number not in self._explained)
+
+    def _p_value(self, gpu: str) -> float:
+        """Return the chance that it is sound: against the fleet, and against its own node."""
+        own = self._tally(self._of_gpu[gpu])
+        if own.incidents < _LEAST_FAILURES:
+            return 1.0
+        held = set(self._of_gpu[gpu])
+        rest = self._tally(n for n in self._of_node[self._node[gpu]] if n not in held)
+        return max(own.p_value, _chance_of_more(own, rest))
+
+    def _is_accusable(self, gpu: str, chances: Mapping[str, float]) -> bool:
+        """Return whether its failures are spread, and tell it from those that it ran with."""
+        own = self._of_gpu[gpu]
+        beside = {one for number in own for one in self._runs[number].gpus} - {gpu}
+        rivals = [chances[one] <= chances[gpu] * _APART for one in beside]
+        return self._tally(own).is_spread and not any(rivals)
+
+
+def _chance_of_more(one: Tally, other: Tally) -> float:
+    """Return the chance that one of two has so many of their incidents, were both alike."""
+    both = one.expected + other.expected
+    share = one.expected / both if both else 1.0
+    return binomial_tail(one.incidents, one.incidents + other.incidents, share)
 
 
 # ---------------------------------------------------------------- interruptions
@@ -159,7 +243,8 @@ def interruptions_by_size(runs: Iterable[PodRun]) -> list[SizeInterruptions]:
     for own in by_workload.values():
         size = max(least for least in SIZES if least <= round(_most_at_once(own), 6))
         count, hours, interruptions = rows[size]
-        interrupted = round(sum(weight for _, weight in _weighted(own)))
+        # Wherever its pods were: a gang that fails on eight nodes is interrupted once.
+        interrupted = round(sum(incident_weights([run._replace(node="") for run in own]).values()))
         rows[size] = (count + 1, hours + _covered(own) / 3600, interruptions + interrupted)
     return [SizeInterruptions(size, *row) for size, row in rows.items() if row[0]]
 
@@ -182,37 +267,3 @@ def _covered(runs: Sequence[PodRun]) -> float:
         seconds += max(0.0, run.end - max(run.start, until))
         until = max(until, run.end)
     return seconds
-
-
-# ---------------------------------------------------------------- Poisson
-
-
-def poisson_tail(count: int, mean: float) -> float:
-    """Return the chance of `count` or more where `mean` are expected."""
-    return 1.0 if count == 0 else max(0.0, 1.0 - _below(count, mean))
-
-
-def poisson_range(count: int) -> tuple[float, float]:
-    """Return the means for which `count` is within the middle 95 %: the exact interval."""
-    low = 0.0 if count == 0 else _root(lambda mean: poisson_tail(count, mean) - _TAIL, count)
-    high = _root(lambda mean: _TAIL - _below(count + 1, mean), 2 * count + 10)
-    return low, high
-
-
-def _below(count: int, mean: float) -> float:
-    """Return the chance of less than `count`."""
-    if mean <= 0:
-        return 1.0
-    # By logarithms: powers and factorials of some hundred failures overflow a float.
-    return sum(exp(k * log(mean) - mean - lgamma(k + 1)) for k in range(count))
-
-
-def _root(rising: Callable[[float], float], above: float) -> float:
-    """Return where a rising function is zero, between 0 and `above`."""
-    low, high = 0.0, float(above)
-    while rising(high) < 0:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if rising(middle) < 0 else (low, middle)
-    return (low + high) / 2

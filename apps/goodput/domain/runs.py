@@ -19,7 +19,9 @@ CHOSEN = frozenset(
 class PodRun(NamedTuple):
     """A span in which a pod ran on a node, Unix seconds; `reason` is empty where none failed.
 
-    `workload` tells the workloads of a cluster apart. `gpu_equivalents` are those of the pod.
+    `workload` tells the workloads of a cluster apart, `family` names those that do the same work,
+    `pod` the pod (0, and empty: not known). `gpu_equivalents` are those of the pod, `gpus` the
+    UUIDs of its GPUs where these are known and not shared.
     """
 
     node: str
@@ -28,6 +30,9 @@ class PodRun(NamedTuple):
     end: float
     gpu_equivalents: float
     reason: str = ""
+    pod: int = 0
+    family: str = ""
+    gpus: tuple[str, ...] = ()
 
     @property
     def gpu_hours(self) -> float:

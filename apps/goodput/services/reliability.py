@@ -1,5 +1,6 @@
-"""Failures of nodes over the last weeks, judged once a day from the pod ledger."""
+"""Failures of nodes and GPUs over the last weeks, judged once a day from the pod ledger."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -8,17 +9,19 @@ from django.db.models import Q
 
 from apps.accounts.services import leases
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
+from apps.clusters.domain.names import family_of
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Pod
+from apps.clusters.models import ClaimInterval, Pod
 from apps.clusters.selectors import active_clusters
-from apps.goodput.domain.reliability import interruptions_by_size, node_failures
+from apps.goodput.domain.reliability import gpu_failures, interruptions_by_size, node_failures
 from apps.goodput.domain.runs import PodRun, pod_runs
 from apps.goodput.models import ReliabilityReport
 
 RELIABILITY_DAYS = 30
 _COLUMNS = (
-    *("node_name", "workload_id", "bound_at", "ended_at", "gpu_equivalents"),
-    *("end_reason", "runs"),
+    *("node_name", "workload_id", "bound_at", "ended_at", "gpu_equivalents", "end_reason", "pk"),
+    *("workload__namespace_id", "workload__kind", "workload__name", "on_devices__uuids"),
+    *("claims", "runs"),
 )
 
 
@@ -39,6 +42,8 @@ def _judge(cluster_id: int, now: datetime) -> int:
     # Whole days: the report of a day says the same whenever it is computed, after a crash too.
     window = Window(midnight - timedelta(days=RELIABILITY_DAYS), midnight)
     runs = list(_runs(cluster_id, window))
+    gpus = gpu_failures(runs)
+    accused = [one.uuid for one in gpus if one.is_unreliable]
     ReliabilityReport.objects.filter(pk=held.pk).update(
         # Facts may begin within the window: the report does not speak of the days before.
         start=datetime.fromtimestamp(
@@ -46,7 +51,10 @@ def _judge(cluster_id: int, now: datetime) -> int:
         ),
         end=window.end,
         computed_at=now,
-        nodes=[asdict(one) for one in node_failures(runs)],
+        nodes=[asdict(one) for one in node_failures(runs, accused_gpus=accused)],
+        # Of ten thousand GPUs most had no failure, of which nothing is to be said.
+        gpus=[asdict(one) for one in gpus if one.incidents],
+        gpus_judged=len(gpus),
         sizes=[asdict(one) for one in interruptions_by_size(runs)],
         lease_until=None,
     )
@@ -54,7 +62,7 @@ def _judge(cluster_id: int, now: datetime) -> int:
 
 
 def _runs(cluster_id: int, window: Window) -> Iterator[PodRun]:
-    """Yield the runs of pods on GPUs in the window. One query, read in parts.
+    """Yield the runs of pods on GPUs in the window. Two queries, the larger read in parts.
 
     Claims have rows of their own in the ledger: the pods that use them are what fails.
     """
@@ -63,11 +71,30 @@ def _runs(cluster_id: int, window: Window) -> Iterator[PodRun]:
         cluster_id=cluster_id,
         bound_at__lt=window.end,
     ).exclude(workload__kind=CLAIM_KIND)
+    claimed = _claimed(cluster_id, window)
     start, end = window.start_seconds, window.end_seconds
-    for node, workload, bound, ended, size, reason, spans in pods.values_list(*_COLUMNS).iterator():
+    for node, workload, bound, ended, size, reason, pk, *rest in pods.values_list(
+        *_COLUMNS
+    ).iterator():
         # Series may tell that a pod was bound, and not where.
         if not node:
             continue
+        namespace, kind, name, uuids, claims, spans = rest
+        gpus = set((uuids or "").split()).union(*(claimed.get(uid, ()) for uid in claims))
+        family = f"{namespace}/{kind}/{family_of(kind, name)}"
         until = ended.timestamp() if ended else end
-        life = PodRun(node, workload, bound.timestamp(), until, size, reason)
+        life = PodRun(
+            *(node, workload, bound.timestamp(), until, size, reason),
+            *(pk, family, tuple(sorted(gpus))),
+        )
         yield from pod_runs(life, spans, start=start, end=end)
+
+
+def _claimed(cluster_id: int, window: Window) -> dict[str, set[str]]:
+    """Return by uid the GPUs that ResourceClaims were given, which no series need to tell."""
+    claims = ClaimInterval.objects.filter(cluster_id=cluster_id, allocated_at__lt=window.end)
+    rows = claims.exclude(released_at__lt=window.start).order_by().values_list("uid", "devices")
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for uid, devices in rows:
+        found[uid].update(str(one["card"]) for one in devices)
+    return found
