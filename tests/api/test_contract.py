@@ -57,6 +57,15 @@ FIELDS: dict[str, tuple[str, ...]] = {
         *("model", "team", "tier", "workload", "use", "tokens_in", "tokens_out", "requests"),
         *("tokens_per_gpu_hour", "cost_per_million_tokens", "currency", "measured_ratio"),
     ),
+    "reliability-gpus": (
+        "cluster",
+        "node",
+        "uuid",
+        "incidents",
+        "xids_hardware",
+        "ecc_uncorrected",
+    ),
+    "interruptions": ("cluster", "least_gpus", "interruptions", "mean_hours"),
     "reliability": ("cluster", "node", "is_unreliable", "incidents", "expected", "reasons"),
     "my/workloads": (
         *("cluster", "namespace", "workload", "team", "tier", "running_gpus", "pending_gpus"),

@@ -67,7 +67,7 @@ class Fleet:
                 return
             at = done.end + chance.uniform(30, 1200)
 
-    def _service(self, workload: int, family: str, crashes: bool) -> Iterator[PodRun]:  # noqa: FBT001
+    def _service(self, workload: int, family: str, crashes: bool) -> Iterator[PodRun]:
         chance = self._chance
         looping = chance.randrange(6) if crashes else -1
         for replica in range(6):

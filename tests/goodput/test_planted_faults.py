@@ -1,5 +1,8 @@
 """A planted bad node and a planted bad GPU are found in generated fleets, and no other."""
 
+from collections.abc import Iterator
+from itertools import product
+
 import pytest
 from scipy.stats import poisson
 
@@ -55,19 +58,21 @@ def test_three_bad_days_accuse_no_node(seeds: range) -> None:
     assert poisson.sf(wrong - 1, len(found) * 2 * LEVEL) > 0.01, found
 
 
-def test_gpus_that_always_fail_together_are_not_accused_and_their_node_is() -> None:
-    all_gpus = {node: tuple(gpu(node, n) for n in range(8)) for node in range(10)}
-    runs = [
-        PodRun(
-            f"node-{node:02}", number, day * 24 * HOUR, (day * 24 + 4 + number) * HOUR, 8.0,
-            "Error" if node == 3 and number % 2 else "", 1 + number * 100 + day + node * 1000, f"train-{number}",
-            all_gpus[node],
+def always_together() -> Iterator[PodRun]:
+    """Yield four workloads a day on all GPUs of each node, of which two always fail on one."""
+    for number, day, node in product(range(4), range(30), range(10)):
+        start = day * 24 * HOUR
+        life = PodRun(f"node-{node:02}", number, start, start + (4 + number) * HOUR, 8.0)
+        yield life._replace(
+            reason="Error" if node == 3 and number % 2 else "",
+            pod=1 + number * 100 + day + node * 1000,
+            family=f"train-{number}",
+            gpus=tuple(gpu(node, n) for n in range(8)),
         )
-        for number in range(4)
-        for day in range(30)
-        for node in range(10)
-    ]  # fmt: skip
-    assert accused(runs) == (["node-03"], [])
+
+
+def test_gpus_that_always_fail_together_are_not_accused_and_their_node_is() -> None:
+    assert accused(list(always_together())) == (["node-03"], [])
 
 
 def test_what_one_gpu_explains_accuses_none_that_ran_with_it() -> None:
@@ -88,7 +93,7 @@ def test_what_one_gpu_explains_accuses_none_that_ran_with_it() -> None:
                 number,
                 "eval-*",
                 held,
-            )  # fmt: skip
+            )
         )
     assert accused(runs) == ([], [gpu(2, 3)])
     (bad, *_) = gpu_failures(runs)

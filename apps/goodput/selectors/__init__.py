@@ -1,5 +1,6 @@
 """Reads of goodput: the ledger, failures of nodes, and interruptions by size."""
 
+from apps.goodput.selectors.gpu_reliability import GpuReliabilityRow, gpu_reliability_rows
 from apps.goodput.selectors.ledger import (
     GoodputLedger,
     GoodputRow,

@@ -1,13 +1,15 @@
-"""Reliability: nodes on which work fails more often than elsewhere, and interruptions by size."""
+"""Reliability: nodes and GPUs on which work fails too often, and interruptions by size."""
 
 from collections.abc import Sequence
 
 from django.http import HttpResponseBase
 
 from apps.goodput.selectors import (
+    GpuReliabilityRow,
     InterruptionRow,
     ReliabilityRow,
     ReliabilityState,
+    gpu_reliability_rows,
     interruption_rows,
     reliability_rows,
     reliability_states,
@@ -24,6 +26,7 @@ from apps.web.components.tables import (
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
+_NO_GPU = "No GPU had a failure or showed an error."
 _REASONS = Column("reasons", "Reasons", wraps=True)
 
 
@@ -34,21 +37,33 @@ def reliability(request: PageRequest) -> HttpResponseBase:
     rows = reliability_rows(visibility=reading.visibility)
     states = reliability_states(visibility=reading.visibility)
     empty = _empty(states, reading)
+    is_judged = any(one.end for one in states)
+    gpus = gpu_reliability_rows(visibility=reading.visibility)
     nodes = _nodes(rows, reading, empty)
     sizes = _sizes(interruption_rows(visibility=reading.visibility), reading, empty)
     return respond(
         request,
         reading,
         "reliability",
+<<<<<<< HEAD
         tables=[nodes, sizes],
         # Before the first judgement every figure would be 0, as if all were well.
         figures=_figures(rows) if any(one.end for one in states) else None,
         verdicts=[_verdict(row) for row in rows if row.is_unreliable],
+=======
+        tables=[nodes, _gpus(gpus, reading, _NO_GPU if is_judged else empty), sizes],
+        figures=_figures(rows, gpus) if is_judged else None,
+        verdicts=[
+            *(_verdict(row) for row in rows if row.is_unreliable),
+            *(_gpu_verdict(row) for row in gpus if row.is_unreliable),
+        ],
+>>>>>>> 4a031eb6 (Show GPUs with their failures and errors on page and API, and plant bad hardware in a test)
         notes=[_note(one, reading) for one in states if one.end],
     )
 
 
-def _figures(rows: Sequence[ReliabilityRow]) -> FigureRow:
+def _figures(rows: Sequence[ReliabilityRow], gpus: Sequence[GpuReliabilityRow]) -> FigureRow:
+    bad_gpus = sum(row.is_unreliable for row in gpus)
     unreliable = [row for row in rows if row.is_unreliable]
     lost = sum(row.lost_gpu_hours for row in rows)
     return figure_row(
@@ -58,16 +73,30 @@ def _figures(rows: Sequence[ReliabilityRow]) -> FigureRow:
             of=f"of {len(rows)}",
             tone=Tone.WARNING if unreliable else Tone.NONE,
         ),
+        KeyFigure("Unreliable GPUs", str(bad_gpus), tone=Tone.WARNING if bad_gpus else Tone.NONE),
         KeyFigure("Failures", f"{sum(row.incidents for row in rows):,}", basis="30 days at most"),
         KeyFigure("Failed runs", f"{lost:,.0f}", of="GPU-h", basis="30 days at most"),
     )
 
 
 def _verdict(row: ReliabilityRow) -> str:
+    return f"Drain {row.cluster}/{row.node}: {_excess(row)}."
+
+
+def _gpu_verdict(row: GpuReliabilityRow) -> str:
+    """Say what to do: where hardware shows a fault a spare, else first a reset, which may help."""
+    shown = (row.xids_hardware, row.ecc_uncorrected, row.remapped_uncorrectable)
+    name = f"GPU {row.gpu or row.uuid} of {row.cluster}/{row.node}"
+    if any(shown):
+        return f"Replace {name}: {_excess(row)}, and it shows errors of hardware."
+    return f"Reset {name}, and replace it when failures go on: {_excess(row)}."
+
+
+def _excess(row: ReliabilityRow | GpuReliabilityRow) -> str:
     return (
-        f"Drain {row.cluster}/{row.node}: {row.ratio or 0:.1f}× the expected failures "
+        f"{row.ratio or 0:.1f}× the expected failures "
         f"({row.ratio_low or 0:.1f}× to {row.ratio_high or 0:.1f}×), "
-        f"{row.lost_gpu_hours:,.0f} GPU-hours lost in 30 days at most."
+        f"{row.lost_gpu_hours:,.0f} GPU-hours lost in 30 days at most"
     )
 
 
@@ -85,6 +114,18 @@ def _nodes(rows: Sequence[ReliabilityRow], reading: QuerySession, empty: str) ->
         zone=reading.choice.zone,
         empty=empty,
         on_phone=("node", "incidents", "expected", "is_unreliable"),
+    )
+
+
+def _gpus(rows: Sequence[GpuReliabilityRow], reading: QuerySession, empty: str) -> Table:
+    return Table(
+        id="gpus",
+        title="GPUs",
+        columns=list(declared_columns(GpuReliabilityRow, _REASONS)),
+        rows=[TableRow({**declared_values(row), "reasons": _reasons(row.reasons)}) for row in rows],
+        zone=reading.choice.zone,
+        empty=empty,
+        on_phone=("node", "gpu", "incidents", "expected", "is_unreliable"),
     )
 
 

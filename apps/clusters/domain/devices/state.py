@@ -160,7 +160,8 @@ class DeviceState:
     size. `sm_active`, `tensor_active` and `memory_copy` (of the memory controller) are fractions
     0..1 as last sampled. `xid` is the code of the last error, 0 without any; `xid_message` is the
     exporter's text about it. ECC errors are counted since the driver started (volatile) and since
-    the GPU was made (aggregate). `throttle_reasons` are the bits of `ThrottleReason`.
+    the GPU was made (aggregate). `throttle_reasons` are the bits of `ThrottleReason`, the seconds
+    how long clocks were held down for a cause since the driver started.
     """
 
     uuid: str
@@ -193,6 +194,8 @@ class DeviceState:
     ecc_corrected_aggregate: int | None = None
     ecc_uncorrected_aggregate: int | None = None
     throttle_reasons: int | None = None
+    thermal_throttled_seconds: float | None = None
+    power_throttled_seconds: float | None = None
 
     @property
     def key(self) -> tuple[str, str]:

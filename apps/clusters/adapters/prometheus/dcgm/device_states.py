@@ -166,6 +166,9 @@ _THROTTLING = (
     _Gauge("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "", 1e6),
     _Gauge("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "", 1e6),
 )
+# Nanoseconds; the larger ones are DCGM's blanks.
+_THERMAL_NS = _Gauge("DCGM_FI_DEV_THERMAL_VIOLATION", "", 1e18)
+_POWER_NS = _Gauge("DCGM_FI_DEV_POWER_VIOLATION", "", 1e18)
 _SM = _Gauge("DCGM_FI_PROF_SM_ACTIVE", "dcgm_fi_prof_sm_active", LARGEST_PERCENT)
 _TENSOR = _Gauge(
     "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "dcgm_fi_prof_pipe_tensor_active", LARGEST_PERCENT
@@ -175,7 +178,7 @@ _ACTIVITY = _Gauge(ACTIVITY, DCGM_1.activity, LARGEST_PERCENT)
 _UTILIZATION = _Gauge(UTILIZATION, DCGM_1.utilization, LARGEST_PERCENT)
 _GAUGES = (
     *(_TEMPERATURE, _MEMORY_TEMPERATURE, _POWER, _CLOCK),
-    *(*_ECC.values(), *_THROTTLING),
+    *(*_ECC.values(), *_THROTTLING, _THERMAL_NS, _POWER_NS),
     *(_CORRECTABLE, _UNCORRECTABLE, _FAILURE, _ACTIVITY, _UTILIZATION, _SM, _TENSOR, _COPY),
 )
 _PERCENTS = (_UTILIZATION, _COPY)
@@ -411,8 +414,14 @@ def _state(
         remapped_uncorrectable=_whole(now(_UNCORRECTABLE)),
         remap_failure=None if failure is None else failure > 0,
         throttle_reasons=_whole(next((v for v in map(now, _THROTTLING) if v is not None), None)),
+        thermal_throttled_seconds=_seconds(now(_THERMAL_NS)),
+        power_throttled_seconds=_seconds(now(_POWER_NS)),
         **{name: _whole(now(gauge)) for name, gauge in _ECC.items()},
     )
+
+
+def _seconds(nanoseconds: float | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds * 1e-9
 
 
 def _whole(value: float | None) -> int | None:
