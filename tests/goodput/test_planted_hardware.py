@@ -13,7 +13,7 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.clusters.services import snapshot_cluster, store_device_states
-from apps.goodput.selectors import gpu_reliability_rows, reliability_rows
+from apps.goodput.selectors import gpu_reliability_rows, reliability_rows, unreliable_parts
 from apps.goodput.services import judge_nodes
 from apps.operations.services import load_catalog
 from apps.usage.services import collect_window
@@ -106,6 +106,8 @@ def test_the_planted_node_and_gpu_are_named_and_no_other() -> None:
     assert (bad.node, bad.gpu, bad.uuid) == ("five", "2", device.uuid)
     assert (bad.xids_hardware, bad.xids_application, bad.last_xid) == (1, 0, FELL_OFF)
     assert (bad.ecc_uncorrected, bad.thermal_seconds) == (0, 0)
+    parts = unreliable_parts(Cluster.objects.get(name="lab").pk)
+    assert tuple(map(list, parts)) == ([BAD_NODE], ["five/2"])
     admin = Client()
     admin.force_login(make_user("cleo", role=Role.ADMIN))
     page = admin.get("/capacity/reliability/").content.decode()

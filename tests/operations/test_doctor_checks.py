@@ -345,6 +345,16 @@ FAULTS = [
         id="topology-manager-none",
     ),
     pytest.param(
+        lambda: with_past(unreliable_nodes={"whole-1": "3.1× the expected failures"}),
+        "node-unreliable",
+        id="node-that-fails",
+    ),
+    pytest.param(
+        lambda: with_past(unreliable_gpus={"whole-1/3": "9.0× the expected failures"}),
+        "gpu-unreliable",
+        id="gpu-that-fails",
+    ),
+    pytest.param(
         lambda: with_past(gangs=(GangGroup("vision", "PyTorchJob", 2, 8),)),
         "gangs-without-scheduler",
         id="gang-of-the-default-scheduler",

@@ -55,6 +55,16 @@ class GpuFailures(NodeFailures):
     uuid: str
 
 
+def excess_text(
+    ratio: float | None, low: float | None, high: float | None, lost_gpu_hours: float
+) -> str:
+    """Return how much more often than elsewhere work failed, with the range, and what it cost."""
+    return (
+        f"{ratio or 0:.1f}× the expected failures ({low or 0:.1f}× to {high or 0:.1f}×), "
+        f"{lost_gpu_hours:,.0f} GPU-hours lost in 30 days at most"
+    )
+
+
 def node_failures(
     runs: Iterable[PodRun], *, accused_gpus: Collection[str] = ()
 ) -> list[NodeFailures]:

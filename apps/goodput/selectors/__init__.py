@@ -14,4 +14,5 @@ from apps.goodput.selectors.reliability import (
     interruption_rows,
     reliability_rows,
     reliability_states,
+    unreliable_parts,
 )

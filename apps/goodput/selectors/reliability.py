@@ -1,7 +1,7 @@
 """Nodes by how often work fails on them, and interruptions by size, as lists show them."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
@@ -12,7 +12,12 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column, Counts
 from apps.clusters.domain.devices.state import Health
 from apps.clusters.models import Device
-from apps.goodput.domain.reliability import NodeFailures, SizeInterruptions
+from apps.goodput.domain.reliability import (
+    GpuFailures,
+    NodeFailures,
+    SizeInterruptions,
+    excess_text,
+)
 from apps.goodput.models import ReliabilityReport
 
 
@@ -115,6 +120,30 @@ def interruption_rows(*, visibility: Visibility) -> list[InterruptionRow]:
         for report in _reports(visibility)
         for one in msgspec.convert(report.sizes, list[SizeInterruptions])
     ]
+
+
+def unreliable_parts(cluster_id: int) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return how much too often work fails on the unreliable nodes, and on GPUs, by their names.
+
+    GPUs are named by node and number. Two queries at most.
+    """
+    report = ReliabilityReport.objects.filter(cluster_id=cluster_id, end__isnull=False).first()
+    if report is None:
+        return {}, {}
+    nodes = msgspec.convert(report.nodes, list[NodeFailures])
+    gpus = [one for one in msgspec.convert(report.gpus, list[GpuFailures]) if one.is_unreliable]
+    numbers = {}
+    if gpus:
+        shown = Device.objects.filter(cluster_id=cluster_id, uuid__in=[one.uuid for one in gpus])
+        numbers = dict(shown.order_by("pk").values_list("uuid", "state__index"))
+    return (
+        {one.node: _excess(one) for one in nodes if one.is_unreliable},
+        {f"{one.node}/{numbers.get(one.uuid) or one.uuid}": _excess(one) for one in gpus},
+    )
+
+
+def _excess(one: NodeFailures) -> str:
+    return excess_text(one.ratio, one.ratio_low, one.ratio_high, one.lost_gpu_hours)
 
 
 def _reports(visibility: Visibility) -> list[ReliabilityReport]:

@@ -238,6 +238,7 @@ class ClusterHistory:
 
     `quotas` are the keys of ResourceQuotas as the watch lists them; None: they are not watched.
     `topology_policies` has the policy of the Topology Manager of the nodes that publish it.
+    `unreliable_nodes` and `unreliable_gpus` (node/number) say how much too often work fails there.
     """
 
     nodes: Sequence[NodeInterval] = ()
@@ -251,6 +252,8 @@ class ClusterHistory:
     hours: CollectedHours = field(default_factory=CollectedHours)
     gangs: Sequence[GangGroup] = ()
     topology_policies: Mapping[str, str] = field(default_factory=dict)
+    unreliable_nodes: Mapping[str, str] = field(default_factory=dict)
+    unreliable_gpus: Mapping[str, str] = field(default_factory=dict)
 
 
 class FindingDetails(TypedDict, total=False):

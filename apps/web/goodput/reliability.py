@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from django.http import HttpResponseBase
 
+from apps.goodput.domain.reliability import excess_text
 from apps.goodput.selectors import (
     GpuReliabilityRow,
     InterruptionRow,
@@ -93,11 +94,7 @@ def _gpu_verdict(row: GpuReliabilityRow) -> str:
 
 
 def _excess(row: ReliabilityRow | GpuReliabilityRow) -> str:
-    return (
-        f"{row.ratio or 0:.1f}× the expected failures "
-        f"({row.ratio_low or 0:.1f}× to {row.ratio_high or 0:.1f}×), "
-        f"{row.lost_gpu_hours:,.0f} GPU-hours lost in 30 days at most"
-    )
+    return excess_text(row.ratio, row.ratio_low, row.ratio_high, row.lost_gpu_hours)
 
 
 def _note(one: ReliabilityState, reading: QuerySession) -> str:

@@ -3,7 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from apps.operations.domain.examine import catalog, connection, exporters, sharing, topology, usage
+from apps.operations.domain.examine import (
+    catalog,
+    connection,
+    exporters,
+    hardware,
+    sharing,
+    topology,
+    usage,
+)
 from apps.operations.domain.findings import Finding, worst_first
 from apps.operations.domain.observations import ClusterObservations
 
@@ -18,6 +26,7 @@ CHECKS: tuple[Callable[[ClusterObservations], Iterator[Finding]], ...] = (
     sharing.check_mig,
     usage.check_usage,
     topology.check_topology,
+    hardware.check_hardware,
 )
 
 

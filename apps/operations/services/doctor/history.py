@@ -25,6 +25,7 @@ from apps.clusters.models import Cluster, Pod, holds_at
 from apps.clusters.models import TierRule as TierRuleRow
 from apps.clusters.selectors import report
 from apps.clusters.services import observed_objects, recorded_intervals, team_finder_at
+from apps.goodput.selectors import unreliable_parts
 from apps.operations.domain.observations import (
     ClusterHistory,
     CollectedHours,
@@ -75,6 +76,7 @@ def history_of(
     who holds GPUs, for pods known from series alone are not known to be there still.
     """
     since = (now - MONTH).date()
+    bad_nodes, bad_gpus = unreliable_parts(cluster.pk)
     groups, listed = _groups(cluster, now), _listed(cluster)
     if cluster.kubernetes:
         tenants = _tenants(cluster)
@@ -96,6 +98,8 @@ def history_of(
         hours=_hours(cluster, now),
         gangs=_ungrouped_gangs(cluster, now),
         topology_policies=_topology_policies(listed),
+        unreliable_nodes=bad_nodes,
+        unreliable_gpus=bad_gpus,
     )
 
 
