@@ -90,6 +90,8 @@ def _gpu_verdict(row: GpuReliabilityRow) -> str:
     name = f"GPU {row.gpu or row.uuid} of {row.cluster}/{row.node}"
     if any(shown):
         return f"Replace {name}: {_excess(row)}, and it shows errors of hardware."
+    if row.xids_driver and not row.xids_application:
+        return f"Reset {name}, and look for an update of its driver: {_excess(row)}."
     return f"Reset {name}, and replace it when failures go on: {_excess(row)}."
 
 
