@@ -8,12 +8,8 @@ from apps.api.endpoints import PortalView, ShortList, documented, visibility_in
 from apps.api.parameters import NamesField, filters_of
 from apps.api.row_serializers import records, serializer_of
 from apps.goodput import selectors as goodput
-<<<<<<< HEAD
-from apps.goodput.selectors import ReliabilityRow
-from apps.usage import selectors as usage
-=======
 from apps.goodput.selectors import GpuReliabilityRow, InterruptionRow, ReliabilityRow
->>>>>>> 4a031eb6 (Show GPUs with their failures and errors on page and API, and plant bad hardware in a test)
+from apps.usage import selectors as usage
 
 
 class ReliabilityParams(parameters.PageParams):
@@ -65,6 +61,7 @@ class GpuReliabilityView(PortalView):
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = ReliabilityParams.read(request.query_params)
+        usage.check_names(filters_of(query))
         clusters = query.get("cluster", ())
         rows = goodput.gpu_reliability_rows(visibility=visibility_in(request))
         return _GPUS.response(
@@ -83,6 +80,7 @@ class InterruptionsView(PortalView):
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = ReliabilityParams.read(request.query_params)
+        usage.check_names(filters_of(query))
         clusters = query.get("cluster", ())
         rows = goodput.interruption_rows(visibility=visibility_in(request))
         return _SIZES.response(

@@ -46,19 +46,13 @@ def reliability(request: PageRequest) -> HttpResponseBase:
         request,
         reading,
         "reliability",
-<<<<<<< HEAD
-        tables=[nodes, sizes],
-        # Before the first judgement every figure would be 0, as if all were well.
-        figures=_figures(rows) if any(one.end for one in states) else None,
-        verdicts=[_verdict(row) for row in rows if row.is_unreliable],
-=======
         tables=[nodes, _gpus(gpus, reading, _NO_GPU if is_judged else empty), sizes],
+        # Before the first judgement every figure would be 0, as if all were well.
         figures=_figures(rows, gpus) if is_judged else None,
         verdicts=[
             *(_verdict(row) for row in rows if row.is_unreliable),
             *(_gpu_verdict(row) for row in gpus if row.is_unreliable),
         ],
->>>>>>> 4a031eb6 (Show GPUs with their failures and errors on page and API, and plant bad hardware in a test)
         notes=[_note(one, reading) for one in states if one.end],
     )
 
