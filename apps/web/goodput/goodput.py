@@ -46,7 +46,15 @@ class GoodputClass(LedgerClass):
 
     @property
     def token(self) -> str:
-        return f"--ledger-{self.of}"
+        return self._coloured.token
+
+    @property
+    def css(self) -> str:
+        return self._coloured.css
+
+    @property
+    def _coloured(self) -> LedgerClass:
+        return LedgerClass(self.of, self.label, self.meaning, self.pattern)
 
 
 _TABS: Mapping[Tab, tuple[Grouping, ...]] = {
@@ -67,7 +75,7 @@ CLASSES = (
     GoodputClass("underused", "Underutilized", "of work that was not lost", of="underused"),
     GoodputClass("idle", "Idle", "of work that was not lost", of="idle"),
     GoodputClass("lost", "Lost", "work thrown away, and back-off", "x", of="lost"),
-    GoodputClass("starting", "Starting", "bound, and no container ran yet", of="not-running"),
+    GoodputClass("starting", "Starting", "bound, and no container ran yet", of="not_running"),
     GoodputClass("unmeasured", "No metrics", "of work that was not lost", "/", of="unmeasured"),
 )
 """What the chart stacks; they sum to allocated."""
@@ -104,6 +112,7 @@ def goodput(request: PageRequest) -> HttpResponseBase:
             _reasons(found, reading, empty=refused or _nothing_lost(found)),
         ],
         tabs=tabs,
+        classes=CLASSES,
         figures=_figures(found) if found.rows else None,
         quality=quality_of(reading, fresh, None),
     )
