@@ -1,7 +1,10 @@
 """Proposals for entitlements, namespaces and budgets on pages: proposing, deciding, visibility."""
 
 from collections.abc import Callable
+from datetime import UTC
 from html import unescape
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.core.cache import cache
@@ -11,8 +14,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from apps.accounts.models import User
+from apps.operations.domain.proposals import ProposalKind, ProposalTarget, ProposedChange
 from apps.operations.models import CatalogProposal
+from apps.operations.selectors import BudgetImpact
+from apps.operations.services import ProposalDryRun
 from apps.quotas.models import Entitlement
+from apps.web.quotas.proposal_view import facts_of
 from tests.factories import Portal
 from tests.operations.catalogs import load, small
 from tests.web.pages import file_of, text_of
@@ -188,3 +195,12 @@ def test_more_proposals_need_no_more_queries(ada: User, cleo: User) -> None:
     with CaptureQueriesContext(connection) as more:
         text_of(admin, address)
     assert len(more) == len(some) <= 110
+
+
+@pytest.mark.parametrize(("unit", "of"), [("gpu_hours", "this period"), ("USD", ""), ("EUR", "")])
+def test_a_budget_in_any_currency_is_told_alike(unit: str, of: str) -> None:
+    target = ProposalTarget(ProposalKind.BUDGET, "vision", "month money")
+    change = ProposedChange(target, {"amount": "100"}, {"amount": "200"})
+    reading: Any = SimpleNamespace(choice=SimpleNamespace(zone=UTC))
+    facts = facts_of(change, BudgetImpact(unit, 40.0, 80.0), ProposalDryRun(), reading)
+    assert facts.figures[0].of == of

@@ -258,8 +258,9 @@ def _budget_facts(
     over = will is not None and will > 1
     amounts = [_amount(amount, impact.unit) for amount in (impact.used, impact.projected)]
     rates = [shown(rate, Format.DECIMAL, reading.choice.zone) for rate in (was, will)]
+    of = "this period" if impact.unit == "gpu_hours" else ""
     return (
-        KeyFigure("Used so far", amounts[0], of="" if "$" in amounts[0] else "this period"),
+        KeyFigure("Used so far", amounts[0], of=of),
         KeyFigure("Projected", amounts[1], exact="At the end of the period, at the pace so far"),
         KeyFigure(
             "Burn rate",
