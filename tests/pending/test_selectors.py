@@ -481,6 +481,10 @@ def test_evictions_are_summed_and_rated(portal: Portal) -> None:
     (team,) = eviction_sums(DAY, by=PendingGrouping.TEAM, visibility=OUTSIDER)
     assert team.name == "vision"
     assert team.rate == pytest.approx(4 / 14)
+    # Allocated hours are not kept by namespace.
+    of_one = PendingFilters(namespace=("vision",))
+    (part,) = eviction_sums(DAY, by=PendingGrouping.TIER, visibility=EVERYTHING, filters=of_one)
+    assert (part.preempted, part.rate) == (3 * NANO, None)
 
 
 def test_many_things_take_no_more_queries(portal: Portal) -> None:

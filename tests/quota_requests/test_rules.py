@@ -24,6 +24,7 @@ SMALL = PolicyFacts(
     budgets=(ROOMY,),
     cost_per_month=Decimal(1460),
     currency="USD",
+    foreign_owner=False,
     dry_run=True,
     team="vision",
     tiers=("whole-a100",),
@@ -161,6 +162,9 @@ def test_hours_without_data_count_at_the_pace_of_the_others() -> None:
             id="unknown budget",
         ),
         pytest.param(replace(SMALL, foreign_owner=True), "owner", "Another tool", id="owner"),
+        pytest.param(
+            replace(SMALL, foreign_owner=None), "owner", "Whether another", id="owner not known"
+        ),
         pytest.param(replace(SMALL, shared=True), "own", "Several teams share", id="shared"),
         pytest.param(replace(SMALL, dry_run=False), "dry run", "refuses", id="refused"),
         pytest.param(replace(SMALL, dry_run=None), "dry run", "not known", id="not asked"),
@@ -175,14 +179,18 @@ def test_what_speaks_against_the_rule_is_named(facts: PolicyFacts, check: str, w
     assert words in failed.sentence
 
 
+LESS = PolicyFacts(gpus=-40.0, foreign_owner=False)
+
+
 @pytest.mark.parametrize(
     ("facts", "by_rule"),
     [
-        pytest.param(PolicyFacts(gpus=-40.0), True, id="any size"),
-        pytest.param(PolicyFacts(gpus=None), True, id="unknown size"),
-        pytest.param(PolicyFacts(gpus=-1.0, used_above_new_limit=True), False, id="in use"),
-        pytest.param(PolicyFacts(gpus=-1.0, foreign_owner=True), False, id="owned by a tool"),
-        pytest.param(PolicyFacts(gpus=-1.0, shared=True), False, id="taken from others too"),
+        pytest.param(LESS, True, id="any size"),
+        pytest.param(replace(LESS, gpus=None), True, id="unknown size"),
+        pytest.param(replace(LESS, used_above_new_limit=True), False, id="in use"),
+        pytest.param(replace(LESS, foreign_owner=True), False, id="owned by a tool"),
+        pytest.param(replace(LESS, foreign_owner=None), False, id="owner not known"),
+        pytest.param(replace(LESS, shared=True), False, id="taken from others too"),
     ],
 )
 def test_a_decrease_approves_itself_where_nothing_is_in_use_above_it(

@@ -73,8 +73,13 @@ def _evicted_within(window: Window, scope: PendingScope, *, details: bool) -> Q:
 
 
 def _allocated(window: Window, by: PendingGrouping, filters: PendingFilters) -> dict[str, int]:
-    """Return what was allocated by tier or team. One query."""
-    where = Q(hour__gte=window.start, hour__lt=window.end) & tier_condition(filters.tier)
+    """Return what was allocated by tier or team; of namespaces nothing. One query."""
+    if filters.namespace:
+        # These hours are not kept by namespace: of a part of a team no rate is known.
+        return {}
+    # As evictions are: those of retired clusters belong to no view.
+    where = Q(hour__gte=window.start, hour__lt=window.end, cluster__active=True)
+    where &= tier_condition(filters.tier)
     if filters.cluster:
         where &= Q(cluster__name__in=filters.cluster)
     if filters.team:

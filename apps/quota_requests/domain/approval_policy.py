@@ -89,8 +89,8 @@ class PolicyFacts:
     `shared`: several teams hold under the limit, so that one of them cannot ask for all.
     `cost_per_month` is in `currency`. A team without `budgets` has `no_budget`.
     `used_above_new_limit`: more is in use now than the new limit. `foreign_owner`: another tool
-    owns the field. `dry_run` is what the cluster said of the change. `recent` are the
-    raises that this one comes on top of.
+    owns the field, which only the object tells. `dry_run` is what the cluster said of the
+    change. `recent` are the raises that this one comes on top of.
     """
 
     gpus: float | None
@@ -102,7 +102,7 @@ class PolicyFacts:
     currency: str = ""
     shared: bool = False
     used_above_new_limit: bool = False
-    foreign_owner: bool = False
+    foreign_owner: bool | None = None
     dry_run: bool | None = None
     team: str = "the team"
     tiers: tuple[str, ...] = ()
@@ -300,10 +300,13 @@ def _unknown_text(budget: BudgetFacts) -> str:
 
 
 def _owner(facts: PolicyFacts) -> PolicyCheck:
-    text = (
-        "Another tool owns the limit." if facts.foreign_owner else "No other tool owns the limit."
-    )
-    return PolicyCheck("owner", not facts.foreign_owner, text)
+    text = {
+        True: "Another tool owns the limit.",
+        False: "No other tool owns the limit.",
+        None: "Whether another tool owns the limit is not known.",
+    }[facts.foreign_owner]
+    owned = facts.foreign_owner
+    return PolicyCheck("owner", None if owned is None else not owned, text)
 
 
 def _two_people(facts: PolicyFacts, rules: ApprovalRules) -> PolicyCheck | None:

@@ -128,7 +128,7 @@ def decide_by_policy(
         currency=preview.currency,
         shared=impact.shared,
         used_above_new_limit=impact.used_above,
-        foreign_owner=bool(preview.owners),
+        foreign_owner=None if preview.live is None else bool(preview.owners),
         dry_run=preview.dry_run_passed,
         team=request.team.name,
         tiers=preview.tiers,
