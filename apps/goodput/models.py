@@ -7,7 +7,8 @@ class ReliabilityReport(models.Model):
     """Failures of a cluster's nodes and GPUs over the last weeks, computed once a day.
 
     `nodes` have the fields of `NodeFailures`, `sizes` those of `SizeInterruptions`, `gpus` those of
-    `GpuFailures`, without GPUs that had none; `gpus_judged` counts all whose runs are known. The
+    `GpuFailures`, without GPUs that had none (null: not
+    judged); `gpus_judged` counts all whose runs are known. The
     process that computes holds `lease_until`.
     """
 
@@ -17,7 +18,7 @@ class ReliabilityReport(models.Model):
     computed_at = models.DateTimeField(null=True)
     nodes = models.JSONField(default=list)
     sizes = models.JSONField(default=list)
-    gpus = models.JSONField(default=list)
+    gpus = models.JSONField(null=True)
     gpus_judged = models.PositiveIntegerField(default=0, db_default=0)
     lease_until = models.DateTimeField(null=True, blank=True)
 

@@ -12,7 +12,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="reliabilityreport",
             name="gpus",
-            field=models.JSONField(default=list),
+            field=models.JSONField(null=True),
         ),
         migrations.AddField(
             model_name="reliabilityreport",

@@ -118,7 +118,7 @@ def _rows(report: ReliabilityReport) -> Iterator[GpuReliabilityRow]:
         return
     health = _health(report.cluster_id, report.start, report.end)
     devices = _devices(report.cluster_id)
-    judged = msgspec.convert(report.gpus, list[GpuFailures])
+    judged = msgspec.convert(report.gpus or [], list[GpuFailures])
     known = {one.uuid for one in judged}
     for one in judged:
         yield _row(report.cluster.name, one, devices.get(one.uuid, {}), health.get(one.uuid))

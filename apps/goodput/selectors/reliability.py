@@ -131,7 +131,9 @@ def unreliable_parts(cluster_id: int) -> tuple[Mapping[str, str], Mapping[str, s
     if report is None:
         return {}, {}
     nodes = msgspec.convert(report.nodes, list[NodeFailures])
-    gpus = [one for one in msgspec.convert(report.gpus, list[GpuFailures]) if one.is_unreliable]
+    gpus = [
+        one for one in msgspec.convert(report.gpus or [], list[GpuFailures]) if one.is_unreliable
+    ]
     numbers = {}
     if gpus:
         shown = Device.objects.filter(cluster_id=cluster_id, uuid__in=[one.uuid for one in gpus])
