@@ -23,7 +23,7 @@ from apps.alerts.services import (
     notify,
 )
 from apps.clusters.domain.resources import gpus, quantity
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.selectors import report
 from apps.fairness.domain.objectives import Burn
@@ -150,16 +150,16 @@ def _budget_alert(row: BudgetAlertRow, team_id: int, zone: ZoneInfo) -> NewAlert
 def gather_gaps(now: datetime, zone: ZoneInfo) -> int:
     """Hold the hours since a cluster's last data against the levels, also while none comes."""
     threshold = Threshold(AlertKind.DATA_GAP, settings.ALERTS_GAP_HOURS)
-    return evaluate(threshold, list(_measured_gaps(now)), now=now, zone=zone)
+    return evaluate(threshold, list(_measured_gaps(now, zone)), now=now, zone=zone)
 
 
-def _measured_gaps(now: datetime) -> Iterator[Measurement]:
+def _measured_gaps(now: datetime, zone: ZoneInfo) -> Iterator[Measurement]:
     for cluster in Cluster.objects.filter(active=True).order_by("name"):
         done = CollectionWindow.objects.filter(HAS_FACTS, cluster=cluster)
         last = done.aggregate(last=Max("hour"))["last"]
         # The hour that runs cannot be collected yet.
         end = None if last is None else last + _HOUR
-        closed = now.replace(minute=0, second=0, microsecond=0)
+        closed = hour_floor(now, zone)
         yield _gap(cluster, "collected", "is not collected", end, closed)
         if cluster.kubernetes is not None:
             spans = WatchCoverage.objects.filter(cluster=cluster)

@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from django.http import HttpResponseBase
 from django.urls import reverse
 
-from apps.clusters.domain.window import Window, day_start
+from apps.clusters.domain.window import Window, day_start, hour_floor
 from apps.costs.domain.costing import money
 from apps.costs.domain.files import FileFormat
 from apps.costs.selectors import (
@@ -85,7 +85,7 @@ def finance_home(request: PageRequest, reading: QuerySession) -> HttpResponseBas
 def _open_month(period: PeriodState, reading: QuerySession) -> OpenMonth:
     sees, now, zone = reading.visibility, reading.now, reading.choice.zone
     window = month_window(period.month, zone)
-    end = min(window.end, now.replace(minute=0, second=0, microsecond=0))
+    end = min(window.end, hour_floor(now, zone))
     costs = month_costs(period.month, visibility=sees, until=end)
     unused = unused_costs(
         costs.window, by=(Grouping.TEAM,), filters=Filters(), visibility=sees, zone=zone
