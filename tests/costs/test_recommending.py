@@ -1,6 +1,7 @@
 """From collected days to recommendations: the lab's idle notebooks, what becomes of them."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -117,6 +118,16 @@ def again(days_later: int = 1) -> None:
 def test_the_waste_is_that_of_the_days_with_data(found: list[Recommendation]) -> None:
     covered = waste_covered(filters=OPEN, visibility=EVERYTHING)
     assert (covered.first, covered.last) == (date(2026, 11, 13), date(2026, 11, 20))
+    # Another cluster has days of its own.
+    elsewhere = replace(OPEN, cluster=("nowhere",))
+    of_none = waste_covered(filters=elsewhere, visibility=EVERYTHING)
+    assert (of_none.first, of_none.last) == (None, None)
+
+
+def test_one_workload_has_the_recommendations_of_its_own(found: list[Recommendation]) -> None:
+    filters = replace(OPEN, workload=("StatefulSet/notebook-ada",))
+    page = recommendation_page(filters=filters, visibility=EVERYTHING, cursor=None, page_size=9)
+    assert {row.workload for row in page.rows} == {"StatefulSet/notebook-ada"}
 
 
 def test_the_idle_notebooks_are_found_with_their_saving_at_the_price_in_force(

@@ -113,6 +113,7 @@ class RecommendationFilters:
     namespace: tuple[str, ...] = ()
     kind: tuple[str, ...] = ()
     state: tuple[str, ...] = (RecommendationState.OPEN.value,)
+    workload: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,6 +402,7 @@ def _rows(
         ("namespace", filters.namespace),
         ("kind", filters.kind),
         ("state", filters.state),
+        ("workload", filters.workload),
     ):
         if names:
             rows = rows.filter(**{f"{column}__in": names})
@@ -520,7 +522,10 @@ def waste_covered(*, filters: RecommendationFilters, visibility: Visibility) -> 
     for key, amount in waste.items():
         known = by.get(named[key], (0, 0))
         by[named[key]] = known[0] + amount, known[1] + counted[key]
-    days = RecommendationRun.objects.aggregate(first=Min("first"), last=Max("day"))
+    runs = RecommendationRun.objects.all()
+    if filters.cluster:
+        runs = runs.filter(cluster__name__in=filters.cluster)
+    days = runs.aggregate(first=Min("first"), last=Max("day"))
     return WasteCovered(
         currency=currency,
         waste=sum(waste.values()),

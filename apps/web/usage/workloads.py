@@ -226,8 +226,9 @@ def verdict_words(
 def _advice(scope: WorkloadScope, reading: QuerySession) -> list[tuple[str, str]]:
     """Return (change, saving) of the open recommendations for it, the largest saving first."""
     found = recommendation_page(
-        # No filter names a workload: of a namespace there are few enough to pick from.
-        filters=RecommendationFilters(cluster=(scope.cluster,), namespace=(scope.namespace,)),
+        filters=RecommendationFilters(
+            cluster=(scope.cluster,), namespace=(scope.namespace,), workload=(scope.workload,)
+        ),
         visibility=reading.visibility,
         cursor=None,
         page_size=_MOST_ADVICE,
@@ -238,11 +239,10 @@ def _advice(scope: WorkloadScope, reading: QuerySession) -> list[tuple[str, str]
             money(row.saving_per_month, row.currency or "") if row.saving_per_month else "",
         )
         for row in found.rows
-        if row.workload == scope.workload
-    ][:2]
+    ]
 
 
-_MOST_ADVICE = 200
+_MOST_ADVICE = 2
 
 
 def _commands(scope: WorkloadScope) -> list[str]:
