@@ -33,7 +33,9 @@ class Offer(NamedTuple):
     labels: Mapping[str, str]
 
 
-class _HamiGpu(msgspec.Struct):
+class HamiGpu(msgspec.Struct, frozen=True):
+    """A GPU that HAMi shares: its memory in MiB, its model, and whether it works."""
+
     # Fields of value zero are left out by HAMi.
     devmem: float = 0.0
     type: str = ""
@@ -41,15 +43,20 @@ class _HamiGpu(msgspec.Struct):
 
 
 def counted_once(
-    offer: Offer, *, annotations: Mapping[str, Any] | None = None, named: Collection[str] = ()
+    offer: Offer,
+    *,
+    annotations: Mapping[str, Any] | None = None,
+    named: Collection[str] = (),
+    shared: Collection[HamiGpu] = (),
 ) -> Offer:
     """Return what a node offers with each accelerator in it once.
 
     `named` are resources that tiers name. Of Neuron devices these decide whether devices or cores
     are counted, devices where they name both or neither. GPUs shared by HAMi are counted by their
-    memory, which is what pods get of them.
+    memory, which is what pods get of them; `shared` are these where HAMi's series list them.
     """
-    return _without_hami_units(_without_neuron_copies(offer, named), annotations or {})
+    known = _hami_gpus((annotations or {}).get(_NODE_GPUS)) or shared
+    return _without_hami_units(_without_neuron_copies(offer, named), known)
 
 
 def _without_neuron_copies(offer: Offer, named: Collection[str]) -> Offer:
@@ -65,15 +72,14 @@ def _without_neuron_copies(offer: Offer, named: Collection[str]) -> Offer:
     return Offer(_without(offer.capacity, copies), _without(offer.allocatable, copies), labels)
 
 
-def _without_hami_units(offer: Offer, annotations: Mapping[str, Any]) -> Offer:
-    gpus = _hami_gpus(annotations.get(_NODE_GPUS))
+def _without_hami_units(offer: Offer, gpus: Collection[HamiGpu]) -> Offer:
     memory = sum(gpu.devmem for gpu in gpus)
     if memory <= 0 or GPU not in offer.capacity:
         return offer
     healthy = sum(gpu.devmem for gpu in gpus if gpu.health)
     # A node whose plugin is gone offers no unit, whatever its annotation still says.
     free = healthy if offer.allocatable.get(GPU, 0.0) > 0 else 0.0
-    labels = {**offer.labels, **hami_memory(annotations)}
+    labels = {**offer.labels, **_memory_label(gpus)}
     models = {gpu.type for gpu in gpus}
     if _PRODUCT not in labels and len(models) == 1:
         labels[_PRODUCT] = models.pop()
@@ -86,27 +92,30 @@ def _without_hami_units(offer: Offer, annotations: Mapping[str, Any]) -> Offer:
 
 def hami_memory(annotations: Mapping[str, Any]) -> dict[str, str]:
     """Return the label with the MiB of one GPU of a node of HAMi; empty for any other node."""
-    gpus = _hami_gpus(annotations.get(_NODE_GPUS))
+    return _memory_label(_hami_gpus(annotations.get(_NODE_GPUS)))
+
+
+def _memory_label(gpus: Collection[HamiGpu]) -> dict[str, str]:
     memory = sum(gpu.devmem for gpu in gpus)
     return {MEMORY_LABEL: f"{memory / len(gpus):g}"} if memory > 0 else {}
 
 
-def _hami_gpus(register: object) -> list[_HamiGpu]:
+def _hami_gpus(register: object) -> list[HamiGpu]:
     """Return the GPUs that a node's annotation lists; none where it cannot be read."""
     if not isinstance(register, str):
         return []
     try:
-        return msgspec.json.decode(register, type=list[_HamiGpu])
+        return msgspec.json.decode(register, type=list[HamiGpu])
     except msgspec.DecodeError:
         return [gpu for part in register.split(":") if (gpu := _old_gpu(part)) is not None]
 
 
-def _old_gpu(part: str) -> _HamiGpu | None:
+def _old_gpu(part: str) -> HamiGpu | None:
     # uuid,units,MiB,cores,type,numa,health: how releases before 2.5 wrote it.
     fields = part.split(",")
     if len(fields) < 7 or not fields[_MEMORY_FIELD].isdigit():
         return None
-    return _HamiGpu(float(fields[_MEMORY_FIELD]), fields[4], fields[6] == "true")
+    return HamiGpu(float(fields[_MEMORY_FIELD]), fields[4], fields[6] == "true")
 
 
 def _without(amounts: Mapping[str, float], left_out: Collection[str]) -> dict[str, float]:

@@ -6,7 +6,7 @@ from annotations what is asked; Run:ai uses those of KAI.
 Sources: the documentation and the constants of both projects.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from apps.clusters.domain.kube_json import JsonObject, items, mapping, text
@@ -43,7 +43,7 @@ def held_of_gpus(
     if GPU in requests:
         given = _given_by_hami(annotations)
         parts = {GPU_MEMORY: given} if given else _requested_of_hami(spec)
-        return {**_others(requests), **parts} if parts else dict(requests)
+        return in_parts(requests, parts)
     if not is_fractional(metadata, spec):
         return dict(requests)
     return {**requests, **_requested_of_kai(annotations)}
@@ -117,15 +117,26 @@ def _given_by_hami(annotations: JsonObject) -> float:
 
 
 def _requested_of_hami(spec: JsonObject) -> dict[str, float]:
-    """Return what containers ask of each of their GPUs; empty where none requests a part.
+    # Cores alone are no part: HAMi then gives the whole memory of each GPU.
+    kinds = [mapping(container, "resources") for container in items(spec.get("containers"))]
+    return hami_parts(
+        all_amounts({**mapping(kind, "limits"), **mapping(kind, "requests")}) for kind in kinds
+    )
 
-    Cores alone are no part: HAMi then gives the whole memory of each GPU.
+
+def in_parts(requests: Mapping[str, float], parts: Mapping[str, float]) -> dict[str, float]:
+    """Return requests with parts of GPUs in the place of GPUs; without any as they are."""
+    return {**_others(requests), **parts} if parts else dict(requests)
+
+
+def hami_parts(containers: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return what containers that request these amounts hold of GPUs that HAMi shares.
+
+    In MiB or GPUs, whole ones among them; empty where none requests a part.
     """
     found: dict[str, float] = {}
     parted = False
-    for container in items(spec.get("containers")):
-        kinds = mapping(container, "resources")
-        requested = all_amounts({**mapping(kinds, "limits"), **mapping(kinds, "requests")})
+    for requested in containers:
         gpus = requested.get(GPU, 0.0)
         resource, each = GPU, 1.0
         if requested.get(GPU_MEMORY):

@@ -94,12 +94,17 @@ def ascend_part(resource: str) -> float | None:
     return None if found is None else int(found[1]) / _310P_CORES
 
 
-_UNCOUNTED_SANITISED = frozenset(re.sub(r"[^A-Za-z0-9_]", "_", name) for name in _OF_EACH_GPU)
+_PARTS_SANITISED = {re.sub(r"[^A-Za-z0-9_]", "_", name): name for name in _OF_EACH_GPU}
+
+
+def part_of_each_gpu(sanitised: str) -> str:
+    """Return what HAMi lets a pod ask for of each GPU, as kube-state-metrics writes it, else ``."""
+    return _PARTS_SANITISED.get(sanitised, "")
 
 
 def counts_no_device(sanitised: str) -> bool:
     """Say of a resource, as kube-state-metrics writes it, that units of it are no devices."""
-    return sanitised.endswith(_MONITORING) or sanitised in _UNCOUNTED_SANITISED
+    return sanitised.endswith(_MONITORING) or sanitised in _PARTS_SANITISED
 
 
 def names_gpus(device_class: str, named: Collection[str] = ()) -> bool:

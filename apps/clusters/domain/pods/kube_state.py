@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
+from apps.clusters.domain.gpu_shares import hami_parts, in_parts
 from apps.clusters.domain.pods.ledger import LastSeen, Owner, PodRecord, PodSource
-from apps.clusters.domain.resources import desanitise
+from apps.clusters.domain.resources import GPU, GPU_MEMORY, desanitise, sanitise
 from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, union
 
 # How far past the window is looked: what happened before its end shows at the next scrape only.
@@ -168,7 +169,8 @@ class PodSeries:
     the window's end: what was seen after it), `running` how many samples show one running.
     `terminal` is the phase Succeeded or Failed once it was reached, `terminal_samples` how many
     samples of each slot show that. `unschedulable` says whether any sample shows that a scheduler
-    refused the pod, or that it was gated.
+    refused the pod, or that it was gated. `of_each_gpu` holds by container what is asked of each
+    GPU that HAMi shares, under the resources' real names; `given_mib` is what HAMi gave in all.
     """
 
     uid: str
@@ -191,6 +193,8 @@ class PodSeries:
     running: dict[int, float] = field(default_factory=dict)
     terminal_samples: dict[int, float] = field(default_factory=dict)
     unschedulable: bool = False
+    of_each_gpu: dict[str, dict[str, float]] = field(default_factory=dict)
+    given_mib: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +224,7 @@ def pod_record(
     """
     start, end = float(coverage.slots[0]), float(coverage.slots[-1] + SLOT_SECONDS)
     created = _created(pod, start)
-    requests = effective_units(pod, named)
+    requests = _held_units(pod, named)
     if not requests or created >= end:
         return None
     bound = _bound(pod, created)
@@ -252,6 +256,21 @@ def pod_record(
         estimated=_estimated(pod, bound, finished),
         unschedulable=pod.unschedulable,
     )
+
+
+def _held_units(pod: PodSeries, named: Collection[str]) -> dict[str, float]:
+    """Return resource → units that a pod holds, of GPUs that HAMi shares its part."""
+    requests = effective_units(pod, named)
+    if pod.given_mib:
+        return in_parts(requests, {GPU_MEMORY: pod.given_mib})
+    if not pod.of_each_gpu:
+        return requests
+    gpu = sanitise(GPU)
+    containers = (
+        {**pod.of_each_gpu.get(name, {}), GPU: units.get(gpu, 0.0)}
+        for name, units in pod.requests.items()
+    )
+    return in_parts(requests, hami_parts(containers))
 
 
 def effective_units(pod: PodSeries, named: Collection[str] = ()) -> dict[str, float]:

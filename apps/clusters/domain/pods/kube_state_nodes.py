@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from apps.clusters.domain.accelerators import Offer, counted_once
+from apps.clusters.domain.accelerators import HamiGpu, Offer, counted_once
 from apps.clusters.domain.pods.kube_state import (
     TOLERATED_SAMPLES,
     PodSeries,
@@ -45,7 +45,7 @@ class NodeSeries:
     `samples` counts its presence, `after` says whether it was seen shortly after the window.
     `capacity` and `allocatable` hold units by resource as kube-state-metrics writes it, their
     largest and their mean; `capacity_samples` counts how long it offered GPUs at all. `ready`
-    and `cordoned` are fractions of the slot.
+    and `cordoned` are fractions of the slot. `shared` are the GPUs of a node of HAMi.
     """
 
     name: str
@@ -58,6 +58,7 @@ class NodeSeries:
     ready: dict[int, float] = field(default_factory=dict)
     cordoned: dict[int, float] = field(default_factory=dict)
     labels: dict[int, Mapping[str, str]] = field(default_factory=dict)
+    shared: tuple[HamiGpu, ...] = ()
 
 
 _BY_SLOT = (
@@ -135,6 +136,7 @@ def _slot_intervals(
             dict(node.labels.get(slot, {})),
         ),
         named=named,
+        shared=node.shared,
     )
     interval = NodeInterval(
         node=node.name,

@@ -15,6 +15,7 @@ from apps.clusters.adapters.prometheus.http_api import (
     over,
     raw,
 )
+from apps.clusters.adapters.prometheus.kube_state.hami import read_hami
 from apps.clusters.adapters.prometheus.kube_state.metrics import (
     COUNT,
     CREATED,
@@ -246,6 +247,7 @@ def read_ledger(
         pods.read_facts(day)
         nodes.read_slots(day.slots())
         pods.read_slots(day.slots())
+    read_hami(reading, plausible, window, pods.pods.values(), nodes.nodes)
     seen_after = _read_after(reading, window, pods, nodes)
     pods.read_rejections(window.slots())
     coverage = SeriesCoverage(

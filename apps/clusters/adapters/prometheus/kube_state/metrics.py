@@ -63,6 +63,8 @@ _EARLIEST_AT = 946_684_800.0  # 2000-01-01
 _LARGEST_AHEAD_SECONDS = 86_400.0
 # No pod or node has as many GPUs: such a value is an error of the exporter.
 _LARGEST_UNITS = 10_000.0
+LARGEST_MIB = 1e7
+"""No GPU has more memory."""
 
 
 class PodLabels(msgspec.Struct, frozen=True, gc=False):
@@ -163,6 +165,10 @@ class Plausible:
     def units(self, metric: str, amount: float) -> float | None:
         """Return an amount of a resource."""
         return self._retained(metric, amount, fits=0.0 <= amount <= _LARGEST_UNITS, what="amounts")
+
+    def mebibytes(self, metric: str, amount: float) -> float | None:
+        """Return an amount of a GPU's memory in MiB."""
+        return self._retained(metric, amount, fits=0.0 <= amount <= LARGEST_MIB, what="amounts")
 
     def fraction(self, metric: str, mean: float) -> float | None:
         """Return the mean of a value that is 0 or 1."""

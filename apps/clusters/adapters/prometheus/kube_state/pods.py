@@ -50,7 +50,7 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
 from apps.clusters.adapters.prometheus.window_reader import Points, WindowReader
 from apps.clusters.domain.pods.kube_state import READ_AHEAD_SECONDS, OptionalSeries, PodSeries
 from apps.clusters.domain.pods.ledger import Owner
-from apps.clusters.domain.resources import counts_no_device
+from apps.clusters.domain.resources import counts_no_device, part_of_each_gpu
 from apps.clusters.domain.window import Window
 
 _TERMINAL = Matcher("phase", "=~", "Succeeded|Failed")
@@ -150,9 +150,11 @@ class PodReader:
         return (*self._reading.matchers, one_of(self._namespace, names))
 
     def _add_requests(self, series: list[Instant[RequestLabels]], *, of_init: bool) -> None:
+        parts: list[Instant[RequestLabels]] = []
         for one in series:
             labels = one.metric
             if counts_no_device(labels.resource):
+                parts.append(one)
                 continue
             asked = self._plausible.units(INIT_REQUESTS if of_init else REQUESTS, one.value[1])
             if asked is None:
@@ -172,6 +174,18 @@ class PodReader:
             # does.
             units = requests.setdefault(labels.exported_container or labels.container, {})
             units[labels.resource] = max(units.get(labels.resource, 0.0), asked)
+        if not of_init:
+            self._add_parts(parts)
+
+    def _add_parts(self, series: list[Instant[RequestLabels]]) -> None:
+        """Note what pods of HAMi ask of each of their GPUs; it makes nothing a pod of GPUs."""
+        for one in series:
+            labels = one.metric
+            part, pod = part_of_each_gpu(labels.resource), self.pods.get(labels.uid)
+            asked = self._plausible.mebibytes(REQUESTS, one.value[1])
+            if part and pod is not None and asked:
+                container = labels.exported_container or labels.container
+                pod.of_each_gpu.setdefault(container, {})[part] = asked
 
     def _new_pod(self, labels: RequestLabels) -> PodSeries:
         if not labels.exported_pod:
