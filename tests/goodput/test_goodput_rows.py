@@ -1,6 +1,8 @@
 """The goodput ledger from the database: as the usage ledger has it, and who sees what of it."""
 
 import csv
+import json
+import re
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -24,11 +26,13 @@ from apps.usage.domain.usage_query import (
 from apps.usage.models import Day
 from apps.usage.selectors import usage_rows
 from tests.factories import Portal, make_portal
+from tests.web.pages import records_of
 
 pytestmark = pytest.mark.django_db
 
 HOUR = timedelta(hours=1)
 LAST = date(2026, 3, 10)
+OVER_TIME = "/capacity/goodput/?start=2026-03-08&end=2026-03-11"
 SINCE = datetime(2026, 3, 1, tzinfo=UTC)
 CRASH = datetime(2026, 3, 9, 10, 30, tzinfo=UTC)
 
@@ -136,6 +140,32 @@ def test_where_no_watch_saw_the_pods_lost_has_no_data(portal: Portal) -> None:
     page = client.get("/capacity/goodput/", span).content.decode()
     assert "No watch saw restarts and ends of these pods." in page
     assert "No work was lost" not in page
+    # Nothing is known by period either: the chart has no bar of zero, and its file no figure.
+    assert "Lost: no data in 72 of 72 periods." in page
+    (figure,) = re.findall(r'<script id="goodput-over-time-figure"[^>]*>(.*?)</script>', page)
+    assert "Lost" not in {trace["name"] for trace in json.loads(figure)["data"]}
+    rows = records_of(client, f"{OVER_TIME}&format=csv&table=goodput-over-time")
+    assert [row["lost"] for row in rows] == [""] * 72
+    assert sum(float(row["unwatched"]) for row in rows) == pytest.approx(none.unwatched / NANO)
+    assert all(float(row["productive"]) > 0 for row in rows)
+
+
+def test_a_period_that_a_watch_saw_in_part_has_what_it_saw(portal: Portal) -> None:
+    """`bare` is watched, and gone after the crash: from then on nothing is known."""
+    window = window_of(portal)
+    Pod.objects.exclude(name="bare").update(observed_until=window.end, runs=[], end_reason="")
+    found = goodput_ledger(
+        *(window,),
+        group_by=(),
+        filters=Filters(),
+        visibility=EVERYTHING,
+        interval=TimeStep.HOUR,
+    )
+    assert found.is_watched
+    assert {at: found.lost_in(at) for at in found.periods} == {
+        at: 0 if at <= CRASH else None for at in found.periods
+    }
+    assert sum(found.unwatched_by_period.values()) == found.unwatched
 
 
 def test_what_a_watch_saw_of_some_pods_is_told_beside_what_it_did_not(portal: Portal) -> None:

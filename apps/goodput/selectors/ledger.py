@@ -164,11 +164,23 @@ class LostReasonRow:
 
 @dataclass(frozen=True, slots=True)
 class GoodputLedger:
-    """The groups of a window in order, the reasons, most lost first, and the ledger by period."""
+    """The groups of a window in order, the reasons, most lost first, and the ledger by period.
+
+    `unwatched_by_period` is what pods that no watch saw held of a period, nano-GPU-hours.
+    """
 
     rows: Sequence[GoodputRow]
     reasons: Sequence[LostReasonRow]
     periods: Mapping[datetime, GoodputAmounts] = field(default_factory=dict)
+    unwatched_by_period: Mapping[datetime, int] = field(default_factory=dict)
+
+    def lost_in(self, period: datetime) -> int | None:
+        """Return what was lost of the period that starts so, nano-GPU-hours; None: not known."""
+        amounts = self.periods[period]
+        # A period is judged by itself: a watch that began in the window tells nothing of before.
+        if not is_loss_known(amounts, self.unwatched_by_period.get(period, 0)):
+            return None if amounts.allocated else 0
+        return amounts.lost
 
     @property
     def total(self) -> GoodputAmounts:
@@ -200,7 +212,7 @@ def goodput_ledger(
 
     Only work of teams that the reader sees, whatever it is grouped by. Allocated and starting are
     those of `usage_rows`. With an `interval` it has all of it by period as well, by the start of
-    the period in UTC. Sixteen queries at most, and five for periods.
+    the period in UTC. Sixteen queries at most, and six for periods.
     Raises GroupingRefused, for windows too of which the hours of pods are no longer kept.
     """
     if window.seconds > HOURLY_DAYS * 86400 + 3600 or not pods_retained(window):
@@ -221,17 +233,20 @@ def goodput_ledger(
     if interval is TimeStep.TOTAL:
         return found
     whole = usage_rows(UsageQuery(window, interval, filters=seen), visibility=visibility, zone=zone)
-    return replace(found, periods=_by_period(whole, by_hour, interval, zone or report().zone))
+    steps = Periods(interval, zone or report().zone)
+    return replace(
+        found,
+        periods=_by_period(whole, by_hour, steps),
+        unwatched_by_period=_unwatched_by_period(window, seen, visibility, steps),
+    )
 
 
 def _by_period(
     whole: Sequence[UsageRow],
     lost: Mapping[datetime, RunAmounts],
-    interval: TimeStep,
-    zone: ZoneInfo,
+    periods: Periods,
 ) -> dict[datetime, GoodputAmounts]:
     """Return the ledger of each period that has facts; `lost` is by hour."""
-    periods = Periods(interval, zone)
     sums: defaultdict[datetime, RunAmounts] = defaultdict(RunAmounts)
     for hour, part in lost.items():
         at = periods.start_of(hour).astimezone(UTC)
@@ -262,16 +277,34 @@ def _unwatched(
     window: Window, group_by: Sequence[Grouping], filters: Filters, visibility: Visibility
 ) -> Mapping[_Names, int]:
     """Return what pods held whose restarts and ends no watch saw, by names of groups."""
-    # Of one that went in a gap of the watch the end is a guess, and its reason unknown.
-    unseen = Q(observed_until__isnull=False) | Q(lost=True)
-    pods = Pod.objects.filter(unseen, bound_at__lt=window.end)
     columns = tuple(one.column for one in group_by)
-    held = held_by_pods(pods, window, columns=columns, filters=filters, visibility=visibility)
+    held = held_by_pods(
+        _unseen(window), window, columns=columns, filters=filters, visibility=visibility
+    )
     found: defaultdict[_Names, int] = defaultdict(int)
     names_of = _names(group_by, held)
     for ids, amount in held.items():
         found[names_of(ids)] += amount
     return found
+
+
+def _unseen(window: Window) -> QuerySet[Pod, Pod]:
+    # Of one that went in a gap of the watch the end is a guess, and its reason unknown.
+    unseen = Q(observed_until__isnull=False) | Q(lost=True)
+    return Pod.objects.filter(unseen, bound_at__lt=window.end)
+
+
+def _unwatched_by_period(
+    window: Window, filters: Filters, visibility: Visibility, periods: Periods
+) -> dict[datetime, int]:
+    """Return what pods that no watch saw held, by the start of the period in UTC. One query."""
+    held = held_by_pods(
+        _unseen(window), window, columns=("hour",), filters=filters, visibility=visibility
+    )
+    found: defaultdict[datetime, int] = defaultdict(int)
+    for (hour,), amount in held.items():
+        found[periods.start_of(hour).astimezone(UTC)] += amount
+    return dict(found)
 
 
 def _lost(

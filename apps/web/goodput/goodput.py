@@ -1,7 +1,9 @@
 """Goodput: what became of allocated GPU-hours, and why work was lost."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import SimpleNamespace
 
 from django.http import HttpResponseBase
 
@@ -126,31 +128,44 @@ def _nothing_lost(found: GoodputLedger) -> str:
 
 
 def _chart(found: GoodputLedger, reading: QuerySession, fresh: Freshness) -> Chart:
-    """Return the ledger over time, with the same as a table."""
+    """Return the ledger over time, with the same as a table.
+
+    Where no watch saw the pods of a period it has no bar of what was lost, and no data of it.
+    """
     axis = axis_of(reading, fresh)
+    lost = {start: found.lost_in(start) for start in found.periods}
+    drawn = {
+        start: SimpleNamespace(**{**amounts._asdict(), "lost": lost[start]})
+        for start, amounts in found.periods.items()
+    }
     table = Table(
         id="goodput-over-time",
         title="Goodput over time",
         columns=[
             Column("period", "Period", axis.kind),
             *(Column(one.key, one.label, Format.GPU_HOURS) for one in CLASSES),
+            Column("unwatched", "Not watched", Format.GPU_HOURS),
         ],
-        rows=[
-            TableRow(
-                {
-                    "period": start,
-                    **{one.key: hours(getattr(amounts, one.key)) for one in CLASSES},
-                }
-            )
-            for start, amounts in sorted(found.periods.items())
-        ],
+        rows=[_period_row(start, amounts, found) for start, amounts in sorted(drawn.items())],
         zone=axis.zone,
         empty=_NONE,
         on_phone=("period", "lost", "productive"),
     )
-    return stacked(
-        found.periods, title=table.title, axis=axis, classes=CLASSES, table=table, empty=_NONE
-    )
+    chart = stacked(drawn, title=table.title, axis=axis, classes=CLASSES, table=table, empty=_NONE)
+    unknown = sum(one is None for one in lost.values())
+    if not unknown:
+        return chart
+    # Without a bar of it all else looks as if nothing was lost: the words have to say so.
+    told = f"Lost: no data in {unknown:,} of {len(lost):,} periods. {_NOT_WATCHED}"
+    return replace(chart, caption=f"{chart.caption} {told}")
+
+
+def _period_row(start: datetime, amounts: object, found: GoodputLedger) -> TableRow:
+    values = {one.key: getattr(amounts, one.key) for one in CLASSES}
+    values["unwatched"] = found.unwatched_by_period.get(start, 0)
+    told = {key: None if amount is None else hours(amount) for key, amount in values.items()}
+    short = {"lost": "no data"} if told["lost"] is None else {}
+    return TableRow({"period": start, **told}, short=short)
 
 
 def _figures(found: GoodputLedger) -> FigureRow:
