@@ -355,6 +355,24 @@ def tpu() -> Iterator[Series]:
     yield from _constants(gpu, {"duty_cycle": 80.0}, {})
 
 
+def hami() -> Iterator[Series]:
+    """GPUs as HAMi's monitor shows them, of this release, of an old one, and beside DCGM."""
+    own = {"cluster": "hami", "job": "hami-monitor", "instance": "m1:9394", "pod": "hami-0"}
+    model = "NVIDIA-NVIDIA A100-SXM4-80GB"
+    new = {**own, "node": "m1", "device_index": "0", "device_type": model}
+    values = {"hami_host_gpu_utilization_ratio": 40.0, "hami_host_gpu_memory_used_bytes": 2.0**33}
+    for uuid in ("GPU-h0", "GPU-v1"):
+        yield from _constants({**new, "device_uuid": uuid}, values, {})
+    old = {**own, "nodeid": "m2", "deviceuuid": "GPU-h2", "devicetype": model}
+    yield from _constants(old, {"HostCoreUtilization": 60.0, "HostGPUMemoryUsage": 2.0**33}, {})
+    # What containers have is no measure of them, and no device either.
+    held = {**own, "podname": "train-0", "podnamespace": "vision", "deviceuuid": "GPU-h2"}
+    yield from _constants(held, {"Device_utilization_desc_of_container": 0.0}, {})
+    for one in two_vendors():
+        if one.labels.get("UUID") == "GPU-v1":
+            yield one._replace(labels={**one.labels, "cluster": "hami"})
+
+
 def two_vendors() -> Iterator[Series]:
     """NVIDIA and AMD in one cluster."""
     return chain(
@@ -420,7 +438,7 @@ def all_series() -> Iterator[Series]:
         by_process, no_host_pid, device_beside, beside_in_two, copies_twice, released,
         replicas_by_process, process_only, stuck, at_rest, working, upgrading,
         mixed_models, first_release, old_labels, both_releases, amd, amd_prefixed, amd_partitions,
-        amd_old, intel, intel_groups, ascend, tpu, two_vendors, away,
+        amd_old, intel, intel_groups, ascend, tpu, hami, two_vendors, away,
     ):  # fmt: skip
         yield from world()
     for release in RELEASES:

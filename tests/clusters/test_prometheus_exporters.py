@@ -483,6 +483,16 @@ def test_tpu_chips_count_once_and_gpus_of_the_same_names_are_none(clusters: Clus
     assert answer.profile.families == (Family.TPU,)
 
 
+def test_hami_shows_gpus_that_no_other_exporter_measures(clusters: Clusters) -> None:
+    answer = clusters.devices("hami")
+    found = {row.uuid: (row.model, row.node, row.pod, mean(row)) for row in first(answer)}
+    assert found["GPU-h0"] == ("NVIDIA A100-SXM4-80GB", "m1", "", 0.4)
+    assert found["GPU-h2"] == ("NVIDIA A100-SXM4-80GB", "m2", "", 0.6)
+    assert found["GPU-v1"][2:] == ("train-1", 0.3), "DCGM measures better"
+    assert {row.energy_wh for row in first(answer) if row.uuid != "GPU-v1"} == {None}
+    assert {row.memory_used_peak_mib for row in answer.rows if row.uuid == "GPU-h0"} == {8192.0}
+
+
 def test_two_vendors_share_a_cluster(clusters: Clusters) -> None:
     answer = clusters.devices("two-vendors")
     assert means(answer) == {("GPU-v1", "train-1"): 0.3, ("c3ff-7", "train-0"): 0.75}

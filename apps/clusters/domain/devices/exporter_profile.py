@@ -19,6 +19,7 @@ class Family(StrEnum):
     INTEL = "Intel XPU Manager"
     ASCEND = "Ascend NPU exporter"
     TPU = "GKE TPU device plugin"
+    HAMI = "HAMi vGPU monitor"
 
 
 class Generation(StrEnum):
@@ -297,6 +298,14 @@ VENDOR_LIMITS: Mapping[Family, tuple[str, ...]] = {
         "Activity is duty_cycle, per cent of the time in which the TPU was at work.",
         "The plugin measures once a minute: shorter bursts are missed.",
         "Energy is not exported: it is not known.",
+    ),
+    Family.HAMI: (
+        "Read for GPUs that no other exporter measures.",
+        "Activity is GPU utilization, whole per cent: short bursts are rounded.",
+        "Pods are not named: a GPU's activity is apportioned among those that share GPUs of the "
+        "node, by what they hold. Values by container are not used, since they stay 0 where a pod "
+        "has no limit of cores.",
+        "Energy is not exported, power alone: it is not known.",
     ),
 }
 """What an exporter of a family cannot show, a sentence each, for the page of data quality."""

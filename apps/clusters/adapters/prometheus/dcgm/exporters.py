@@ -156,7 +156,24 @@ TPU = ExporterMetrics(
 )
 
 
-KNOWN_EXPORTERS = (DCGM, DCGM_1, AMD, AMD_PREFIXED, AMD_OLD, INTEL, INTEL_GROUPS, ASCEND, TPU)
+# Its values by container are no measure: they stay 0 where a pod has no limit of cores.
+HAMI = ExporterMetrics(
+    Family.HAMI,
+    ("hami_host_gpu_utilization_ratio", "HostCoreUtilization"),
+    "hami_host_gpu_utilization_ratio|HostCoreUtilization",
+    "",
+    "hami_host_gpu_memory_used_bytes|HostGPUMemoryUsage",
+    "",
+    mib=1.0 / _MIB,
+    percent=True,
+    native=False,
+)
+
+
+KNOWN_EXPORTERS = (
+    *(DCGM, DCGM_1, AMD, AMD_PREFIXED, AMD_OLD, INTEL, INTEL_GROUPS, ASCEND, TPU),
+    HAMI,
+)
 """In order: of two that one job shows of one family, the first is read."""
 
 

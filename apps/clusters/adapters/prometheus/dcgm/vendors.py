@@ -257,12 +257,41 @@ class TpuLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         return ""
 
 
-_Labels = AmdLabels | IntelLabels | AscendLabels | TpuLabels
+class HamiLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """The labels of the GPUs themselves by HAMi's monitor, and their names before release 2.9."""
+
+    device_uuid: str = ""
+    deviceuuid: str = ""
+    device_type: str = ""
+    devicetype: str = ""
+    node_label: str = msgspec.field(name="node", default="")
+    nodeid: str = ""
+
+    def key(self, *, exported: bool) -> HolderLabels | None:
+        """Return the device, which names no holder."""
+        del exported
+        uuid = self.device_uuid or self.deviceuuid
+        return HolderLabels(uuid) if uuid else None
+
+    def card(self, uuid: str) -> DeviceLabels:
+        """Return what a row tells of the device."""
+        # HAMi puts the vendor before a name that may have it already.
+        model = (self.device_type or self.devicetype).removeprefix("NVIDIA-")
+        return DeviceLabels(uuid=uuid, model=model, node_label=self.nodeid or self.node_label)
+
+    @property
+    def tile(self) -> str:
+        """Each GPU is a device of its own."""
+        return ""
+
+
+_Labels = AmdLabels | IntelLabels | AscendLabels | TpuLabels | HamiLabels
 _TYPES: Mapping[Family, type[_Labels]] = {
     Family.AMD: AmdLabels,
     Family.INTEL: IntelLabels,
     Family.ASCEND: AscendLabels,
     Family.TPU: TpuLabels,
+    Family.HAMI: HamiLabels,
 }
 
 
@@ -281,6 +310,7 @@ _NAMING: Mapping[Family, _Naming] = {
     Family.INTEL: _Naming(("uuid",)),
     Family.ASCEND: _Naming(("vdie_id",), _NPU, ("id",)),
     Family.TPU: _Naming(("accelerator_id",)),
+    Family.HAMI: _Naming(("device_uuid", "deviceuuid")),
 }
 
 
