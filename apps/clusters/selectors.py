@@ -385,13 +385,16 @@ def _holds(row: _NamespaceTeamRow, at: datetime) -> bool:
 def people_of(user: User) -> frozenset[str]:
     """Return the names by which pods know the person of an account, see `account_of`.
 
-    Three queries; none, and no name, where the portal does not keep who is behind pods.
+    Four queries; none, and no name, where the portal does not keep who is behind pods.
     """
     if settings.PEOPLE is None or not user.is_active:
         return frozenset()
     name, mail = user.username.lower(), user.email.lower()
     local = mail.partition("@")[0]
-    asked = Q(person__in={name, mail, local} - {""})
+    subjects = User.objects.filter(pk=user.pk).values_list("socialaccount__uid", flat=True)
+    # Pods made by tools that know the token alone may carry its subject.
+    of_provider = {subject.lower() for subject in subjects if subject}
+    asked = Q(person__in={name, mail, local, *of_provider} - {""})
     if not mail:
         asked |= Q(person__startswith=f"{name}@")
     found: set[str] = set()
@@ -405,18 +408,24 @@ def people_of(user: User) -> frozenset[str]:
 def _accounts_like(people: Iterable[str]) -> list[AccountNames]:
     """Return the accounts that may be one of these persons: two are none."""
     names = {part for person in people for part in (person, person.partition("@")[0])}
-    alike = Q(name__in=names) | Q(mail__in=names)
+    alike = Q(name__in=names) | Q(mail__in=names) | Q(subject__in=names)
     for name in sorted(names):
         alike |= Q(mail__startswith=f"{name}@")
     # Disabled accounts count too: their person must not become that of another account.
-    rows = User.objects.annotate(name=Lower("username"), mail=Lower("email")).filter(alike)
-    return [AccountNames(*row) for row in rows.order_by("pk").values_list("username", "email")]
+    rows = User.objects.annotate(
+        name=Lower("username"), mail=Lower("email"), subject=Lower("socialaccount__uid")
+    ).filter(alike)
+    return _names_of(rows)
+
+
+def _names_of(rows: QuerySet[User, User]) -> list[AccountNames]:
+    found = rows.order_by("pk").values_list("username", "email", "socialaccount__uid")
+    return [AccountNames(name, mail, subject or "") for name, mail, subject in found]
 
 
 def accounts_of(people: Iterable[str]) -> dict[str, str]:
     """Return person → user name of those that have an account. One query."""
-    rows = User.objects.order_by("pk").values_list("username", "email")
-    accounts = [AccountNames(*row) for row in rows]
+    accounts = _names_of(User.objects.all())
     found = {person: account_of(person, accounts) for person in people}
     return {person: username for person, username in found.items() if username is not None}
 

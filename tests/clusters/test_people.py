@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from allauth.socialaccount.models import SocialAccount
 from django.conf import settings as django_settings
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -137,6 +138,10 @@ def test_a_word_that_names_no_source_is_told(word: str) -> None:
         ("lin@campus.example", "lin"),
         # Two accounts fit: neither sees it.
         ("sam", None),
+        # The subject at the sign-in provider, of an account that signed in by two providers.
+        ("F3A1-77", "e.king"),
+        ("old-9", "e.king"),
+        ("shared", None),
         ("nobody", None),
         ("", None),
     ],
@@ -144,10 +149,11 @@ def test_a_word_that_names_no_source_is_told(word: str) -> None:
 def test_a_person_is_one_account_or_none(person: str, username: str | None) -> None:
     accounts = [
         AccountNames("ben", "ben@campus.example"),
-        AccountNames("e.king", "eva@campus.example"),
+        AccountNames("e.king", "eva@campus.example", "f3a1-77"),
+        AccountNames("e.king", "eva@campus.example", "old-9"),
         AccountNames("lin", ""),
-        AccountNames("s.one", "sam@a.example"),
-        AccountNames("s.two", "sam@b.example"),
+        AccountNames("s.one", "sam@a.example", "shared"),
+        AccountNames("s.two", "sam@b.example", "Shared"),
     ]
     assert account_of(person, accounts) == username
 
@@ -224,6 +230,27 @@ def test_an_account_has_the_persons_that_are_its_own(cluster: Cluster, settings:
     assert accounts_of(["ben", "ada", "mira"]) == {"ben": "ben", "ada": "ada"}
     settings.PEOPLE = None
     assert people_of(ben) == frozenset()
+
+
+@DATABASE
+@pytest.mark.usefixtures("on")
+def test_an_account_has_the_person_that_is_its_subject_at_the_provider(cluster: Cluster) -> None:
+    _pods(cluster)
+    ben, ada = make_user("ben"), make_user("ada")
+    for issuer, subject in (("https://a.example", "F3A1-77"), ("https://b.example", "old-9")):
+        SocialAccount.objects.create(user=ada, provider=issuer, uid=subject)
+    write_people(cluster.pk, {"uid-2": "f3a1-77"})
+    assert people_of(ada) == {"f3a1-77"}
+    assert people_of(ben) == {"ben"}
+    assert accounts_of(["F3A1-77", "old-9", "ben"]) == {
+        "F3A1-77": "ada",
+        "old-9": "ada",
+        "ben": "ben",
+    }
+    # Of two providers that name two persons alike neither is to see the other's work.
+    SocialAccount.objects.create(user=ben, provider="https://c.example", uid="f3a1-77")
+    assert people_of(ada) == frozenset()
+    assert people_of(ben) == {"ben"}
 
 
 def test_annotations_are_decoded_only_where_one_may_name_a_person() -> None:

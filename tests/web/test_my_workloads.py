@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.core.cache import cache
@@ -14,7 +15,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django import Settings
 
-from apps.accounts.models import User
+from apps.accounts.models import Membership, User
 from apps.accounts.permissions import EVERYTHING, visibility_of
 from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.domain.channels import ChannelKind
@@ -175,6 +176,100 @@ def test_it_is_the_home_of_members_and_not_of_leads(on: Portal, clients: dict[st
         assert "<h1>My workloads</h1>" not in text_of(clients[role], f"/?{HOURLY}")
 
 
+# ---------------------------------------------------------------- run by
+
+WORKLOAD = "/workloads/west/vision/Job/train/"
+
+
+def run_by(client: Client, address: str) -> list[str] | int:
+    """Return whom a page names as who ran it, as context and text alike; else its status."""
+    response: Any = client.get(address)
+    if response.status_code != 200:
+        return int(response.status_code)
+    names = list(response.context["run_by"])
+    text = response.content.decode()
+    assert ("Run by" in text) == bool(names)
+    assert all(f"?person={quote(name, safe='')}" in text for name in names)
+    return names
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"{WORKLOAD}?{HOURLY}",
+        f"{WORKLOAD}?tab=pods&{HOURLY}",
+        f"/pods/west/uid-train-0/?{HOURLY}",
+        "/pods/west/uid-train-0/?first=2026-03-01&last=2026-03-02",
+        "/pending/west/uid-train-2/",
+        f"/explain/?cluster=west&namespace=vision&workload=Job/train&{HOURLY}",
+        f"/explain/?cluster=west&pod=uid-train-0&{HOURLY}",
+    ],
+)
+def test_a_page_of_work_names_its_person_to_them_and_the_leads_alone(
+    on: Portal, clients: dict[str, Client], address: str
+) -> None:
+    found = {role: run_by(client, address) for role, client in clients.items()}
+    # Of what an outsider may not see an explanation has no figure, and says so without a 404.
+    assert found.pop("outsider") in (404, [])
+    assert found == {"lead": ["ben"], "member": ["ben"], "admin": [], "finance": []}
+    # Another member of the team sees the work, and learns of nobody.
+    PodPerson.objects.filter(person="ben").update(person="ghost")
+    assert run_by(clients["member"], address) == []
+    assert run_by(clients["lead"], address) == ["ghost"]
+
+
+def test_leads_of_other_teams_learn_nobody_of_work_that_they_may_see(
+    on: Portal, clients: dict[str, Client], settings: Settings
+) -> None:
+    settings.VISIBILITY = "open"
+    address = f"/workloads/west/speech/StatefulSet/notes/?{HOURLY}"
+    assert run_by(clients["lead"], address) in ([], 404)
+    assert run_by(clients["admin"], address) == []
+    # Who is an account's person learns of that one, and of no other beside.
+    for uid, person in (("uid-train-0", "ben"), ("uid-train-1", "ghost")):
+        PodPerson.objects.filter(pod__uid=uid).update(person=person)
+    assert run_by(clients["member"], f"{WORKLOAD}?{HOURLY}") == ["ben"]
+    assert run_by(clients["lead"], f"{WORKLOAD}?{HOURLY}") == ["ben", "ghost"]
+
+
+def test_a_team_or_tier_that_is_explained_lists_no_persons(
+    on: Portal, clients: dict[str, Client]
+) -> None:
+    assert run_by(clients["lead"], f"/explain/?team=vision&{HOURLY}") == []
+
+
+def test_pages_of_work_name_nobody_where_persons_are_not_kept(
+    on: Portal, clients: dict[str, Client], settings: Settings
+) -> None:
+    settings.PEOPLE = None
+    for role in ("lead", "member"):
+        assert run_by(clients[role], f"{WORKLOAD}?{HOURLY}") == []
+        assert run_by(clients[role], "/pending/west/uid-train-2/") == []
+
+
+def test_a_pending_job_without_a_pod_names_whom_its_template_names(
+    on: Portal, clients: dict[str, Client]
+) -> None:
+    before = Episode.objects.get(uid="uid-train-2", until=None)
+    serve = Pod.objects.get(uid="uid-serve-abc").workload
+    Episode.objects.create(
+        cluster=before.cluster, kind="Job", uid="uid-suspended", name="later", workload=serve,
+        tier=before.tier, resource=before.resource, units=1.0, gpu_equivalents=1.0, counted=1.0,
+        counts="pending", since=before.since, cause=before.cause, findings=before.findings,
+    )  # fmt: skip
+    address = "/pending/west/uid-suspended/"
+    # The Job itself names nobody: its workload's pods do.
+    assert run_by(clients["lead"], address) == ["ada"]
+    job = ObservedObject.objects.create(
+        cluster=before.cluster, kind=ObservedKind.JOB.value, uid="uid-suspended",
+        namespace="vision-prod", name="later", first_at=before.since, changed_at=before.since,
+    )  # fmt: skip
+    ObservedPerson.objects.create(object=job, person="ben")
+    assert {role: run_by(client, address) for role, client in clients.items()} == {
+        "lead": ["ben"], "member": ["ben"], "outsider": 404, "admin": [], "finance": [],
+    }  # fmt: skip
+
+
 # ---------------------------------------------------------------- figures
 
 
@@ -200,6 +295,27 @@ def test_what_is_shown_is_what_the_pods_of_the_person_held(
     assert waited == pytest.approx(4 * window.seconds / 3600)
     figures = {one.label: one for one in response.context["figures"].figures}
     assert (figures["Allocated"].value, figures["Pending"].value) == ("6", "1")
+
+
+def test_the_cap_counts_gpu_equivalents_of_all_clusters(
+    on: Portal, clients: dict[str, Client], settings: Settings
+) -> None:
+    Membership.objects.create(team=on.speech, username="ben")
+    # A part of a GPU on another cluster, beside six whole ones: neither alone is over the cap.
+    Pod.objects.filter(uid="uid-notes-east-0").update(gpu_equivalents=0.5)
+    PodPerson.objects.filter(pod__uid="uid-notes-east-0").update(person="ben")
+
+    def said(cap: float) -> str:
+        settings.PEOPLE = People(person_sources(["created-by"]), days=36_500, cap_gpus=cap)
+        response: Any = clients["member"].get(f"{ADDRESS}?{HOURLY}")
+        assert (response.context["cap"] in response.content.decode()) or not cap
+        return str(response.context["cap"])
+
+    assert said(6.25) == "6.5 GPUs are allocated; one person may hold 6.25."
+    # As many as one may hold is not more, and of what is pending nothing counts.
+    assert said(6.5) == ""
+    Pod.objects.filter(uid="uid-notes-east-0").update(ended_at=timezone.now())
+    assert said(6.25) == ""
 
 
 def test_a_cost_in_another_currency_names_its_own() -> None:
@@ -437,12 +553,18 @@ def test_no_page_names_a_person_to_others(
 ) -> None:
     PodPerson.objects.filter(person="ben").update(person="zoe.unknown")
     idle(on)
+    named = set()
     for role, client in everybody(on, signed_in, clients).items():
         for address in (*PAGES, *STANDING, "/search/?q=zoe", "/alerts/?kind=idle"):
-            response = client.get(address)
+            response: Any = client.get(address)
             if response.status_code == 200 and not response.streaming:
                 text = response.content.decode().replace("?q=zoe", "")
+                # Pages of the work itself say to the lead who ran it, in that line alone.
+                if role == "lead" and (response.context or {}).get("run_by"):
+                    named.add(address)
+                    text = re.sub(r"<dt>Run by</dt>.*?</dd>", "", text)
                 assert "zoe.unknown" not in text, (role, address)
+    assert WORKLOAD in named
     seen = text_of(clients["lead"], f"{ADDRESS}?tab=team&{HOURLY}")
     assert "zoe.unknown" in seen, "the lead's own tab has the name"
 

@@ -49,20 +49,24 @@ class ActingParty:
 
 
 class AccountNames(NamedTuple):
-    """What an account is known by beside the portal."""
+    """What an account is known by beside the portal; `subject` is empty without a provider.
+
+    An account that several subjects sign in to has one of these for each.
+    """
 
     username: str
     email: str
+    subject: str = ""
 
 
 def account_of(person: str, accounts: Iterable[AccountNames]) -> str | None:
     """Return the user name of the account that a person of a cluster is; None for no account.
 
     The first of these rules that holds for an account: its user name is the person; its e-mail
-    address is; the person has no @ and is the part of that address before it; the person is an
-    address whose part before @ is the user name, of an account without an address. Case does not
-    count. A rule that holds for two accounts gives none of them: one would see the work of
-    another.
+    address is; its subject at the sign-in provider is; the person has no @ and is the part of that
+    address before it; the person is an address whose part before @ is the user name, of an account
+    without an address. Case does not count. A rule that holds for two accounts gives none of them:
+    one would see the work of another.
     """
     wanted = person.casefold()
     local, at, _ = wanted.partition("@")
@@ -70,11 +74,13 @@ def account_of(person: str, accounts: Iterable[AccountNames]) -> str | None:
     of_rules = (
         [one for one, name, _ in known if name == wanted],
         [one for one, _, mail in known if mail and mail == wanted],
+        # Before parts of addresses: a subject is the provider's own word for one person.
+        [one for one, _, _ in known if one.subject and one.subject.casefold() == wanted],
         [one for one, _, mail in known if not at and mail.partition("@")[0] == wanted],
         [one for one, name, mail in known if at and not mail and name == local],
     )
-    found = next((matching for matching in of_rules if matching), [])
-    return found[0].username if len(found) == 1 and wanted else None
+    found = {one.username for one in next((matching for matching in of_rules if matching), [])}
+    return found.pop() if len(found) == 1 and wanted else None
 
 
 RESERVED = frozenset({PORTAL})

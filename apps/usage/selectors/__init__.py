@@ -87,6 +87,7 @@ from apps.usage.selectors.people import (
     PersonWorkload,
     person_pods,
     person_work,
+    run_by,
 )
 from apps.usage.selectors.pods import (
     CoTenant,

@@ -11,11 +11,12 @@ from typing import Any
 from django.http import HttpResponseBase
 from django.urls import reverse
 
+from apps.accounts.selectors import team_names
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import WASTE, Cause
 from apps.costs.domain.files import FileFormat, offered_formats
 from apps.costs.selectors import PLATFORM_NAME, CostRow, cost_rows
-from apps.usage.domain.usage_query import Grouping, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from apps.usage.selectors import GroupingRefused, gap_tiers
 from apps.web.components import charts, page_query
 from apps.web.components.charts import Axis, Chart
@@ -261,10 +262,22 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
     if tabs.chosen == "groups":
         tables = explorer.group_tables(found, asked, reading)
     elif tabs.chosen == "energy":
-        tables = [energy_table(asked.groups, reading, reading.filters)]
+        tables = [energy_table(asked.groups, reading, _of_seen_teams(reading))]
     elif tabs.chosen == "lines":
         tables = [explorer.line_table(found, asked, reading)]
     return _cost_page(request, reading, asked, found, tabs, tables)
+
+
+def _of_seen_teams(reading: QuerySession) -> Filters:
+    """Return the filters of the page, narrowed to the teams whose costs the reader sees."""
+    own, filters = reading.visibility, reading.filters
+    if own.everything:
+        return filters
+    # Sums of GPUs are open to all and costs are not: energy stands beside costs on this page.
+    seen = {name for pk, name in team_names().items() if own.sees(pk)}
+    # No team is a filter that nothing passes, and no filter would let everything pass.
+    kept = seen.intersection(filters.team or seen) or {""}
+    return replace(filters, team=tuple(sorted(kept)))
 
 
 @page

@@ -188,6 +188,20 @@ def pods_of(request: HttpRequest, whole: Whole, pods: PodParts) -> Table:
     return tables.paged(table, path_of(request), query, pages)
 
 
+def _run_by(request: PageRequest, scope: FigureScope, reading: QuerySession) -> list[str]:
+    """Return who is behind the one workload or pod that a figure is of; else nobody."""
+    # Of a team or a tier it would be a list of persons, which the tab of a lead has.
+    if not (scope["pod"] or scope["workload"]):
+        return []
+    return usage.run_by(
+        request.user,
+        reading.window,
+        filters=scope.filters(reading),
+        visibility=reading.visibility,
+        uid=scope["pod"],
+    )
+
+
 def _pod_rows(parts: Iterable[PodPart], whole: Whole) -> list[TableRow]:
     query = whole.reading.query
     return [
@@ -320,6 +334,7 @@ def explain(request: PageRequest) -> HttpResponseBase:
         tables=shown,
         explanation=explanation(figure, amounts, scope, reading),
         scope=scope.parts(reading.query, pod_name=pod.pod if pod else ""),
+        run_by=_run_by(request, scope, reading),
         sources=sources_of(
             figure,
             reading,

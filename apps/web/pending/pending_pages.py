@@ -355,6 +355,7 @@ def pending_item(request: PageRequest, cluster: str, uid: str) -> HttpResponseBa
         "pending_detail",
         tables=tables,
         row=row,
+        run_by=_run_by(request, row, reading),
         headline=pending_detail.headline(row, reading),
         badge=badge(row.cause, row.detail),
         of_asker=of_asker(row.cause),
@@ -375,6 +376,19 @@ def _tabs_of(row: PendingRow) -> list[Tab]:
     """Return the tabs of a pending item: what is over has no queue ahead, a pod has no pods."""
     left_out = {*(("ahead",) if row.until else ()), *(("pods",) if row.kind == "Pod" else ())}
     return [tab for tab in _DETAIL_TABS if tab.key not in left_out]
+
+
+def _run_by(request: PageRequest, row: PendingRow, reading: QuerySession) -> list[str]:
+    """Return who is behind a pending item; where it names nobody, who is behind its pods."""
+    window = Window(row.since, max(row.until or reading.now, row.since + _MINUTE))
+    place = Filters(cluster=(row.cluster,))
+    sees = reading.visibility
+    named = usage.run_by(request.user, window, filters=place, visibility=sees, uid=row.uid)
+    # Labels of pods may come from a webhook, which leaves the object above them as it was.
+    if named or row.kind == "Pod":
+        return named
+    own = replace(place, namespace=(row.namespace,), workload=(row.workload,))
+    return usage.run_by(request.user, window, filters=own, visibility=sees)
 
 
 def _typical(row: PendingRow, reading: QuerySession) -> tuple[str, str] | None:

@@ -23,6 +23,7 @@ from apps.alerts.permissions import Answerer, may_answer_person
 from apps.alerts.selectors import IdleFinding, alert_of, idle_findings
 from apps.alerts.services import ChannelRefused, answer_idle, silence_alert
 from apps.clusters.domain.observed.objects import LocalQueueSnapshot, ObservedKind
+from apps.clusters.domain.resources import quantity
 from apps.clusters.selectors import people_of, report
 from apps.clusters.services import observed_objects
 from apps.costs.selectors import (
@@ -223,8 +224,9 @@ def _figures(work: PersonWork, reading: QuerySession) -> FigureRow:
 def _cap_text(work: PersonWork) -> str:
     if settings.PEOPLE is None or not work.is_over_cap or settings.PEOPLE.cap_gpus is None:
         return ""
-    cap = gpus_text(settings.PEOPLE.cap_gpus)
-    return f"{gpus_text(work.running_gpus)} GPUs are allocated; one person may hold {cap}."
+    # To two places, as the table of workloads: 4.04 would else read as the 4 that it exceeds.
+    held, cap = quantity(work.running_gpus), quantity(settings.PEOPLE.cap_gpus)
+    return f"{held} GPUs are allocated; one person may hold {cap}."
 
 
 def _retained_since(reading: QuerySession) -> str:

@@ -8,9 +8,10 @@ from typing import Annotated
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters.domain.columns import Column
+from apps.clusters.domain.window import Window
 from apps.pending.selectors import episodes_of
 from apps.usage import selectors as usage
-from apps.usage.domain.usage_query import PodRow
+from apps.usage.domain.usage_query import Filters, PodRow
 from apps.usage.selectors import CoTenant, CoTenants, co_tenants
 from apps.web.components import listings
 from apps.web.components.commands import kubectl
@@ -68,6 +69,14 @@ def pod(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
         ],
         beside=beside,
         pod=row,
+        run_by=usage.run_by(
+            request.user,
+            # It may have ended before the window, of which the page tells the rest all the same.
+            Window(row.created_at, max(reading.now, reading.window.end)),
+            filters=Filters(cluster=(cluster,)),
+            visibility=reading.visibility,
+            uid=uid,
+        ),
         why=_why_of_pod(row, reading),
         command=kubectl("describe", "pod", row.pod, namespace=row.namespace),
         links=_links(row, reading),

@@ -10,6 +10,7 @@ from django.http import Http404, HttpResponseBase
 from apps.clusters.domain.resources import gpus
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import NAMESPACE_TEAMS
+from apps.costs.domain.costing import Cause
 from apps.costs.domain.costing import money as in_full
 from apps.costs.domain.workload_verdict import (
     HourOfWorkload,
@@ -122,6 +123,9 @@ def workload(
         "workload",
         workload=newest,
         scope=scope,
+        run_by=usage.run_by(
+            request.user, reading.window, filters=own, visibility=reading.visibility
+        ),
         tabs=tabs,
         tab=chosen,
         **shows[chosen](request, scope, reading, pods),
@@ -388,7 +392,8 @@ def _cost(
         MoneyRow(
             {
                 "cause": _CAUSES.get(row.cause.value, row.cause.value),
-                "gpu_hours": row.gpu_hours,
+                # Energy is paid beside the GPU-hours, and has none: zero would be a statement.
+                "gpu_hours": None if row.cause is Cause.ENERGY else row.gpu_hours,
                 "cost": number_of(row.cost),
                 "currency": row.currency or "",
             },
