@@ -125,6 +125,33 @@ def test_energy_is_for_who_sees_the_team_in_detail(
     assert "Energy:" not in words(text_of(outsider, f"{VISION}?{WEEK}"))
 
 
+def test_energy_beside_costs_is_of_the_teams_whose_costs_one_sees(
+    portal: Portal, admin: Client, signed_in: SignIn
+) -> None:
+    def energy(client: Client, query: str = "") -> dict[str, float]:
+        address = f"/costs/?tab=energy&group=team&{WIDE}&format=csv&table=energy{query}"
+        return {row["team"]: float(row["energy_kwh"]) for row in records_of(client, address)}
+
+    everyone = energy(admin)
+    assert {"vision", "speech"} < set(everyone)
+    # A table of sums would be open to all; beside costs it must not count more than these do.
+    member = signed_in(portal.ben)
+    assert energy(member) == {"vision": everyone["vision"]}
+    assert energy(member, "&team=speech") == {}
+    cost = records_of(admin, f"/capacity/teams/vision/?tab=cost&{WIDE}&format=csv&table=energy")
+    assert float(cost[0]["energy_kwh"]) == everyone["vision"]
+
+
+def test_the_costs_of_a_workload_have_its_energy_which_is_no_gpu_hours(admin: Client) -> None:
+    page = text_of(admin, f"/workloads/west/vision/Job/train/?tab=cost&{WIDE}")
+    assert "Energy and carbon" in page
+    assert "energy" in tables_of(page)
+    rows = records_of(
+        admin, f"/workloads/west/vision/Job/train/?tab=cost&{WIDE}&format=csv&table=cost"
+    )
+    assert all((row["gpu_hours"] == "") == (row["cause"] == "Energy") for row in rows)
+
+
 def test_every_table_comes_as_a_file(admin: Client) -> None:
     page = text_of(admin, f"{VISION}?{WEEK}")
     links = table_links(page)

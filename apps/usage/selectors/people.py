@@ -139,8 +139,8 @@ def run_by(
 
     Of the pods that `filters` name, or of the pod or object with this uid: a suspended Job names
     its person before it has a pod. Who reads learns of themselves, and leads of their teams'
-    persons; administrators, finance and other members learn of nobody. Sorted. Fifteen queries at
-    most; none, and nobody, where the portal does not keep who is behind pods.
+    persons; administrators, finance and other members learn of no user. Sorted. Fifteen queries at
+    most; none, and no user, where the portal does not keep who is behind pods.
     """
     if settings.PEOPLE is None:
         return []

@@ -189,7 +189,7 @@ def pods_of(request: HttpRequest, whole: Whole, pods: PodParts) -> Table:
 
 
 def _run_by(request: PageRequest, scope: FigureScope, reading: QuerySession) -> list[str]:
-    """Return who is behind the one workload or pod that a figure is of; else nobody."""
+    """Return who is behind the one workload or pod that a figure is of; else no user."""
     # Of a team or a tier it would be a list of persons, which the tab of a lead has.
     if not (scope["pod"] or scope["workload"]):
         return []

@@ -379,7 +379,7 @@ def _tabs_of(row: PendingRow) -> list[Tab]:
 
 
 def _run_by(request: PageRequest, row: PendingRow, reading: QuerySession) -> list[str]:
-    """Return who is behind a pending item; where it names nobody, who is behind its pods."""
+    """Return who is behind a pending item; where it names no user, who is behind its pods."""
     window = Window(row.since, max(row.until or reading.now, row.since + _MINUTE))
     place = Filters(cluster=(row.cluster,))
     sees = reading.visibility
