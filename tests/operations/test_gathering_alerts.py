@@ -32,6 +32,8 @@ from apps.operations.services.alerting import (
 from apps.quota_requests import services
 from apps.quota_requests.models import AuditCheck
 from apps.quotas.models import BudgetAlert
+from apps.usage.domain.amounts import NANO
+from apps.usage.models import PodHour, ServingHour
 from apps.usage.selectors.unused_allocation import IdleNow, idle_workloads
 from tests.factories import (
     BEGINNING,
@@ -215,6 +217,20 @@ def test_gpus_that_idle_for_long_are_told_with_since_when(portal: Portal) -> Non
     assert gather_idle(NOW, ZONE) == 1
     assert titles() == [("vision", "vision/train holds 4 GPUs idle for 13 hours")]
     assert gather_idle(NOW, ZONE) == 0
+
+
+def test_a_service_that_answered_within_seven_days_is_not_told_of(portal: Portal) -> None:
+    held_idle(portal, [LAST - n * HOUR for n in range(30)])
+    fact = PodHour.objects.get(hour=LAST - 20 * HOUR, allocated=4 * NANO)
+    columns = {
+        one.attname: getattr(fact, one.attname)
+        for one in ServingHour._meta.concrete_fields
+        if not one.primary_key and hasattr(fact, one.attname)
+    }
+    asked = ServingHour.objects.create(**columns, model="llama", engine="vLLM", requests=0)
+    assert len(idle_workloads(NOW).workloads) == 1
+    ServingHour.objects.filter(pk=asked.pk).update(requests=1)
+    assert idle_workloads(NOW).workloads == ()
 
 
 def test_a_service_that_is_marked_to_stay_is_not_told_of(portal: Portal) -> None:

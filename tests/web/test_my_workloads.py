@@ -641,6 +641,13 @@ def test_a_digest_has_a_link_for_each_answer(
     answer = f"/my/workloads/{idled.pk}/answer"
     clients["member"].post(answer, {"choice": "silence"})
     assert IdleAnswer.objects.get().choice == "silence"
+    # An older link leads to what is said now.
+    newer = Alert.objects.get(pk=idled.pk)
+    newer.pk, newer.key, newer.at = None, "another", timezone.now()
+    newer.save()
+    moved = clients["member"].get(links[0][0]).headers["Location"]
+    assert moved == f"/my/workloads/{newer.pk}/?choice=keep"
+    newer.delete()
     # What works again has nothing to answer: an old link leads to the page of today.
     AlertState.objects.all().delete()
     IdleAnswer.objects.update(at=timezone.now() - timedelta(days=3))

@@ -17,7 +17,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.usage_query import Filters, Grouping, Periods, TimeStep
-from apps.usage.models import HAS_FACTS, CollectionWindow, PodHour
+from apps.usage.models import HAS_FACTS, CollectionWindow, PodHour, ServingHour
 from apps.usage.selectors.fact_tables import (
     condition,
     filtered,
@@ -204,10 +204,10 @@ class IdleNow:
 def idle_workloads(at: datetime) -> IdleNow:
     """Return the workloads that were idle in the last collected hour of their cluster.
 
-    Hours of which little was measured are no idle ones, and services that are marked as kept for
-    latency are idle for a reason. A cluster whose last hour is more than
-    six hours ago is not among `clusters`: nothing is known of it now. Looks back seven days. One
-    query and two for each cluster.
+    Hours of which little was measured are no idle ones. Services that are marked as kept for
+    latency, or that had a request within seven days, are idle for a reason. A cluster whose last
+    hour is more than six hours ago is not among `clusters`: nothing is known of it now. Looks back
+    seven days. One query and two for each cluster.
     """
     done = CollectionWindow.objects.filter(HAS_FACTS, hour__gte=at - _FRESH, hour__lt=at)
     last = done.filter(cluster__active=True).order_by("cluster__name")
@@ -231,6 +231,11 @@ def _of_cluster(cluster: int, hour: datetime) -> list[IdleWorkload]:
     rows = held.order_by("workload_id").values(*columns)
     kept = Count("pk", filter=Q(pod__kept_for_latency=True))
     sums = rows.annotate(held=Sum("allocated"), idle_held=Sum("idle"), kept=kept).filter(kept=0)
+    # A service that answers now and then waits for requests: stopping it would break its callers.
+    answered = ServingHour.objects.filter(
+        cluster_id=cluster, hour__gt=hour - _BACK, hour__lte=hour, requests__gt=0
+    )
+    sums = sums.exclude(workload_id__in=answered.values("workload_id"))
     # In whole numbers: a float share of 0.95 would miss what is exactly at it.
     idle = [row for row in sums if row["idle_held"] * _PARTS >= row["held"] * _IDLE_PARTS]
     pods = held.filter(workload_id__in=[row["workload_id"] for row in idle])

@@ -275,6 +275,10 @@ def finding(request: PageRequest, pk: int) -> HttpResponseBase:
     if not found:
         # It works again, or is gone: there is nothing left to answer.
         return HttpResponseRedirect(f"{reverse('web:my-workloads')}#findings")
+    if found[0].alert_id != pk:
+        # A link of an older digest: the figures of then would stand beside those of now.
+        newest = reverse("web:my-finding", args=(found[0].alert_id,))
+        return HttpResponseRedirect(f"{newest}?{request.GET.urlencode()}".rstrip("?"))
     choices = {choice.value: choice for choice in IdleChoice}
     return respond(
         request,
