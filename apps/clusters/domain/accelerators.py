@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from apps.clusters.domain.resources import GPU, GPU_MEMORY
+from apps.clusters.domain.resources import GPU, GPU_MEMORY, MOST_DEVICES, MOST_GPU_MIB, mebibytes
 
 NEURON_CORE = "aws.amazon.com/neuroncore"
 CORES_LABEL = "gpuportal/neuroncores-per-device"
@@ -105,17 +105,19 @@ def _hami_gpus(register: object) -> list[HamiGpu]:
     if not isinstance(register, str):
         return []
     try:
-        return msgspec.json.decode(register, type=list[HamiGpu])
-    except msgspec.DecodeError:
-        return [gpu for part in register.split(":") if (gpu := _old_gpu(part)) is not None]
+        found = msgspec.json.decode(register, type=list[HamiGpu])
+    except (msgspec.DecodeError, RecursionError):
+        found = [gpu for part in register.split(":") if (gpu := _old_gpu(part)) is not None]
+    # One GPU that cannot be is no reason to lose the others; more than a node takes are none.
+    plausible = [gpu for gpu in found if 0 <= gpu.devmem <= MOST_GPU_MIB]
+    return plausible if len(plausible) <= MOST_DEVICES else []
 
 
 def _old_gpu(part: str) -> HamiGpu | None:
     # uuid,units,MiB,cores,type,numa,health: how releases before 2.5 wrote it.
     fields = part.split(",")
-    if len(fields) < 7 or not fields[_MEMORY_FIELD].isdigit():
-        return None
-    return HamiGpu(float(fields[_MEMORY_FIELD]), fields[4], fields[6] == "true")
+    memory = mebibytes(fields[_MEMORY_FIELD]) if len(fields) >= 7 else 0.0
+    return HamiGpu(memory, fields[4], fields[6] == "true") if memory else None
 
 
 def _without(amounts: Mapping[str, float], left_out: Collection[str]) -> dict[str, float]:

@@ -15,7 +15,10 @@ from apps.clusters.domain.resources import (
     GPU_FRACTION,
     GPU_MEMORY,
     GPU_MEMORY_PERCENTAGE,
+    MOST_DEVICES,
+    MOST_GPU_MIB,
     all_amounts,
+    mebibytes,
 )
 
 _POD_GPUS = "hami.io/vgpu-devices-allocated"
@@ -89,12 +92,23 @@ def _in_gpu_group(metadata: JsonObject) -> bool:
 
 
 def _requested_of_kai(annotations: JsonObject) -> dict[str, float]:
-    devices = _positive(annotations.get(_DEVICES)) or 1.0
+    devices = _devices(annotations.get(_DEVICES))
     fraction = _positive(annotations.get(_FRACTION))
     if fraction is not None and fraction <= 1:
         return {GPU_FRACTION: fraction * devices}
     memory = _positive(annotations.get(_MEMORY))
-    return {} if memory is None else {GPU_MEMORY: memory * devices}
+    # No GPU has more: whoever writes so asks for something that nobody can give.
+    if memory is None or memory > MOST_GPU_MIB:
+        return {}
+    return {GPU_MEMORY: memory * devices}
+
+
+def _devices(value: object) -> float:
+    """Return how many GPUs a pod shares: one where no whole number says so that can be."""
+    found = _positive(value)
+    if found is None or not found.is_integer() or found > MOST_DEVICES:
+        return 1.0
+    return found
 
 
 def _positive(value: object) -> float | None:
@@ -111,8 +125,8 @@ def _given_by_hami(annotations: JsonObject) -> float:
     total = 0.0
     for gpu in text(annotations.get(_POD_GPUS)).replace(";", ":").split(":"):
         fields = gpu.split(",")
-        if len(fields) > _MEMORY_FIELD and fields[_MEMORY_FIELD].isdigit():
-            total += float(fields[_MEMORY_FIELD])
+        if len(fields) > _MEMORY_FIELD:
+            total += mebibytes(fields[_MEMORY_FIELD])
     return total
 
 
@@ -137,10 +151,11 @@ def hami_parts(containers: Iterable[Mapping[str, float]]) -> dict[str, float]:
     found: dict[str, float] = {}
     parted = False
     for requested in containers:
-        gpus = requested.get(GPU, 0.0)
+        # Both are finite, which their product need not be.
+        gpus = min(requested.get(GPU, 0.0), MOST_DEVICES)
         resource, each = GPU, 1.0
         if requested.get(GPU_MEMORY):
-            resource, each = GPU_MEMORY, requested[GPU_MEMORY]
+            resource, each = GPU_MEMORY, min(requested[GPU_MEMORY], MOST_GPU_MIB)
         elif requested.get(GPU_MEMORY_PERCENTAGE):
             resource, each = GPU_FRACTION, min(1.0, requested[GPU_MEMORY_PERCENTAGE] / 100)
         parted = parted or (gpus > 0 and resource != GPU)

@@ -13,6 +13,10 @@ GPU_MEMORY_PERCENTAGE = "nvidia.com/gpumem-percentage"
 GPU_FRACTION = "nvidia.com/gpu-fraction"
 """Parts of a GPU that KAI Scheduler shares, in GPUs. Made here: pods ask by annotations."""
 PARTS_OF_GPU = frozenset({GPU_MEMORY, GPU_FRACTION})
+MOST_GPU_MIB = 2.0**24
+"""MiB of one GPU, above which an amount is not believed: 16 TiB, with memory lent out many times."""
+MOST_DEVICES = 1024
+"""Devices of one node, or that one pod shares, above which a number is not believed."""
 PREFIXES = (
     GPU,
     "nvidia.com/mig-",
@@ -128,6 +132,16 @@ def parse_quantity(text: object) -> float:
     Raises ValueError for anything else.
     """
     return _number(str(text))
+
+
+def mebibytes(text: str) -> float:
+    """Return the MiB of one GPU that whole digits stand for; 0 where they cannot be that."""
+    # Digits of other scripts and raised ones are digits to Python, and no number; a long row of
+    # nines is infinite. Whoever may write an annotation may write both.
+    if not (text.isascii() and text.isdigit()) or len(text) > 20:
+        return 0.0
+    found = float(text)
+    return found if found <= MOST_GPU_MIB else 0.0
 
 
 @lru_cache(maxsize=10_000)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.host_lists import hosts_of
@@ -22,6 +23,10 @@ _NO_NODES = {"", "None assigned", "Unknown"}
 _GPUS = "gres/gpu"
 _NAMESPACE = re.compile(r"[^a-z0-9-]+")
 _LONGEST = 63
+_MOST_DIGITS = 7
+_SHOWN = 40
+# In the year 5138: no later second can be stored as a time, and no job runs then.
+_LAST_SECOND = 99_999_999_999
 
 
 class LogRejected(Exception):
@@ -51,7 +56,7 @@ def jobs_of(text: str, zone: ZoneInfo) -> tuple[list[SlurmJob], list[str]]:
 
     Local times are those of `zone`. Raises LogRejected where columns are missing.
     """
-    lines = text.splitlines()
+    lines = lines_of(text)
     head = lines[0].split("|") if lines else []
     if missing := [name for name in COLUMNS if name not in head]:
         raise LogRejected(
@@ -65,9 +70,22 @@ def jobs_of(text: str, zone: ZoneInfo) -> tuple[list[SlurmJob], list[str]]:
             continue
         try:
             jobs.extend(_job(dict(zip(head, _fields(line, head), strict=True)), zone))
-        except ValueError as error:
+        except (ValueError, ArithmeticError) as error:
             strange.append(f"line {number}: {error}")
     return jobs, strange
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a file that Slurm wrote, without a byte order mark."""
+    # Names of jobs are their owners' own: what else Python takes for the end of a line, as U+2028,
+    # would let a name write whole rows of other jobs.
+    return [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
+
+
+def read_text(path: str) -> str:
+    """Return what a file says, each sign as it stands there. Raises OSError."""
+    # Read as text, a lone carriage return in the name of a job would become the end of a line.
+    return Path(path).read_bytes().decode("utf-8", errors="replace")
 
 
 def _fields(line: str, head: Sequence[str]) -> list[str]:
@@ -125,8 +143,8 @@ def _gpus(tres: str) -> int:
 
 
 def _whole(text: str) -> int:
-    if not text.isdigit():
-        raise ValueError(f"{text!r} is no number of GPUs")
+    if not _is_number(text) or len(text) > _MOST_DIGITS:
+        raise ValueError(f"{text[:_SHOWN]!r} is no number of GPUs")
     return int(text)
 
 
@@ -135,7 +153,16 @@ def time_of(text: str, zone: ZoneInfo) -> float | None:
     if text in _NO_TIME:
         return None
     # With SLURM_TIME_FORMAT=%s it prints seconds, which no change of summer time makes unclear.
-    if text.isdigit():
-        return float(text)
-    at = datetime.fromisoformat(text)
-    return (at if at.tzinfo else at.replace(tzinfo=zone)).timestamp()
+    if _is_number(text):
+        found = float(text)
+    else:
+        at = datetime.fromisoformat(text)
+        found = (at if at.tzinfo else at.replace(tzinfo=zone)).timestamp()
+    if not 0 <= found <= _LAST_SECOND:
+        raise ValueError(f"{text[:_SHOWN]!r} is no time")
+    return found
+
+
+def _is_number(text: str) -> bool:
+    # Python takes raised digits and those of other scripts for digits, too.
+    return text.isascii() and text.isdigit()

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from apps.clusters.adapters.slurm.job_log import LogRejected, SlurmJob, jobs_of
+from apps.clusters.adapters.slurm.job_log import LogRejected, SlurmJob, jobs_of, read_text
 from apps.clusters.adapters.slurm.node_events import NodeEvent, events_of, spans_of
 from apps.clusters.domain.devices.errors import HealthAnswer
 from apps.clusters.domain.devices.state import ActivitySample, DeviceState
 from apps.clusters.domain.host_lists import hosts_of
 from apps.clusters.domain.pods.ledger import LastSeen, NodeInterval, Owner, PodRecord, PodSource
-from apps.clusters.domain.pods.people import PersonSource
+from apps.clusters.domain.pods.people import PersonSource, person_in
 from apps.clusters.domain.resources import GPU
 from apps.clusters.domain.tiers import PRODUCT_LABEL
 from apps.clusters.domain.window import Window
@@ -56,6 +56,23 @@ COLUMNS_BEHIND: Mapping[str, Sequence[ShownColumn]] = {
     ),
 }
 _MOST_STRANGE = 3
+# Kept in Slurm's own words, every job that just ended would count as failed and its work as lost.
+_ENDS: Mapping[str, str] = {
+    "COMPLETED": "Completed",
+    "CANCELLED": "Deleted",
+    "REVOKED": "Deleted",
+    "TIMEOUT": "DeadlineExceeded",
+    "DEADLINE": "DeadlineExceeded",
+    "PREEMPTED": "Preempted",
+    "NODE_FAIL": "NodeLost",
+    "BOOT_FAIL": "NodeLost",
+    "OUT_OF_MEMORY": "OOMKilled",
+    "FAILED": "Error",
+    "REQUEUED": "EvictionByEvictionAPI",
+}
+"""How jobs end, in the words that Kubernetes has for pods; others stay as Slurm writes them."""
+# The log names users as they sign in, and no label of a pod.
+_USER = PersonSource("User")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +179,7 @@ class SlurmSource:
             raise SourceUnavailable(f"no file matches {self._events_pattern}")
         try:
             written, path = max((Path(path).stat().st_mtime, path) for path in paths)
-            text = Path(path).read_text(encoding="utf-8", errors="replace")
+            text = read_text(path)
         except OSError as error:
             raise SourceUnavailable(
                 f"{self._events_pattern} cannot be read: {error.strerror}"
@@ -192,7 +209,7 @@ class SlurmSource:
             known = self._read.get(path)
             if known is not None and known[0] == stamp:
                 return known[1]
-            text = Path(path).read_text(encoding="utf-8", errors="replace")
+            text = read_text(path)
         except OSError as error:
             raise SourceUnavailable(f"{path} cannot be read: {error.strerror}") from error
         try:
@@ -211,9 +228,9 @@ class SlurmSource:
         del sources
         files = self._files()
         return {
-            pod.uid: job.user
+            pod.uid: person
             for job in _jobs_in(files, window)
-            if job.user
+            if (person := person_in(job.user, _USER))
             for pod in _pods(job, files[-1].written)
         }
 
@@ -309,7 +326,7 @@ def _pods(job: SlurmJob, until: float) -> Iterator[PodRecord]:
             started=job.started if held else None,
             finished=ended,
             runs=runs,
-            end_reason=job.state if ended is not None else "",
+            end_reason=_ENDS.get(job.state, job.state) if ended is not None else "",
             priority_class=job.qos,
             source=PodSource.METRICS,
             queue=job.partition,

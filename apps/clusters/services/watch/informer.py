@@ -72,6 +72,7 @@ COLLECTIONS = (NODES, NAMESPACES, PODS)
 
 # A catalog may be loaded while the watch runs; batches come every second.
 _RULES_SECONDS = 30.0
+_MOST_NAMED = 5
 _KINDS = frozenset({"ADDED", "MODIFIED", "DELETED"})
 
 
@@ -112,6 +113,7 @@ class Informer:
         self._gpu_classes: frozenset[str] = frozenset()
         self._tops: dict[str, Owner] = {}
         self._people = PeopleWatch()
+        self._unread: dict[str, str] = {}
         around = SyncContext(
             context=self._context,
             owners=self._owners.top_owners,
@@ -212,8 +214,12 @@ class Informer:
             self._listed_pods = True
             for seen in pods:
                 self._pods.apply(seen, at)
-            self._pods.relist({seen.record.uid for seen in pods}, at, last_seen)
-            self._dra.keep_only({uid_of(item) for item in items})
+            there = {uid_of(item) for item in items}
+            self._unread = {uid: name for uid, name in self._unread.items() if uid in there}
+            # One that could not be read is there all the same: it did not end.
+            known = {seen.record.uid for seen in pods} | self._unread.keys()
+            self._pods.relist(known, at, last_seen)
+            self._dra.keep_only(there)
             self._objects.relist_objects(ObservedKind.POD, items, at)
         else:
             self._namespaces.update(str(item["metadata"]["name"]) for item in items)
@@ -320,15 +326,40 @@ class Informer:
         self, pods: Iterable[tuple[Mapping[str, Any], float | None]]
     ) -> Iterator[tuple[Mapping[str, Any], PodObservation]]:
         """Yield those pods that ask for GPU, each as it is observed."""
-        named = self._tiers.resources
         for pod, deleted in pods:
-            claims = self._claims(pod)
-            owner = nearest_owner(pod)
-            record = pod_record(pod, owner=owner, named=named, deleted=deleted, claims=claims)
-            if record is not None:
-                person = self._people.of_pod(pod)
-                vague = lacks_finish(pod, named, claims)
-                yield pod, PodObservation(record, vague=vague, person=person)
+            uid = uid_of(pod)
+            self._unread.pop(uid, None)
+            try:
+                seen = self._observation(pod, deleted)
+            except (ValueError, ArithmeticError):
+                # Whoever may make a pod may write anything into it: one that cannot be read must
+                # not stop the watch of the whole cluster.
+                logger.exception("a pod cannot be read and is passed over: %s", uid)
+                if deleted is None:
+                    self._unread[uid] = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+                continue
+            if seen is not None:
+                yield pod, seen
+
+    def _observation(
+        self, pod: Mapping[str, Any], deleted: float | None
+    ) -> PodObservation | None:
+        """Return what is observed of a pod; None of one that asks for no GPU."""
+        named, claims, owner = self._tiers.resources, self._claims(pod), nearest_owner(pod)
+        record = pod_record(pod, owner=owner, named=named, deleted=deleted, claims=claims)
+        if record is None:
+            return None
+        vague = lacks_finish(pod, named, claims)
+        return PodObservation(record, vague=vague, person=self._people.of_pod(pod))
+
+    def _unread_notes(self) -> dict[str, str]:
+        if not self._unread:
+            return {}
+        shown = ", ".join(sorted(self._unread.values())[:_MOST_NAMED])
+        return {
+            "pods-unreadable": f"{len(self._unread)} pods cannot be read and count as they were "
+            f"before ({shown}): look at their annotations."
+        }
 
     def _completed(
         self, pod: Mapping[str, Any], seen: PodObservation, unseen: Collection[str]
@@ -453,7 +484,7 @@ class Informer:
         claims = list(self._dra.claims.changed.values())
         if claims:
             write_claims(self._cluster, claims, self._names, self._assigned_claim)
-        notes = {**self._dra.notes(), **self._objects.notes()}
+        notes = {**self._dra.notes(), **self._objects.notes(), **self._unread_notes()}
         if notes != self._notes:
             write_notes(self._cluster, notes, self._now)
         intervals = dict(self._nodes.changed)

@@ -129,7 +129,7 @@ def _memory(node: NodeSeries) -> float:
     if node.shared:
         return fsum(gpu.devmem for gpu in node.shared) / len(node.shared)
     told = {labels[MEMORY_LABEL] for labels in node.labels.values() if MEMORY_LABEL in labels}
-    numbers = [float(text) for text in told if text.isdigit()]
+    numbers = [mib for text in told if (mib := mebibytes(text))]
     return min(numbers, default=0.0)
 
 
