@@ -194,6 +194,27 @@ def test_a_percentage_is_a_fraction_and_cores_alone_are_a_whole_gpu() -> None:
     assert held("", asked={GPU: "1"}) == {GPU: 1.0}
 
 
+@pytest.mark.parametrize("memory", ["²", "٣", "9" * 400, "99999999999", "-1", "1e3", "inf"])
+def test_memory_that_no_gpu_has_is_no_part_of_one(memory: str) -> None:
+    assert held(f"GPU-1,NVIDIA,{memory},30:;") == {GPU_MEMORY: 3000.0}
+    old = f"GPU-1,10,{memory},100,V100,0,true:GPU-2,10,32768,100,V100,0,true:"
+    assert node_state(hami_node(old)).capacity == {GPU_MEMORY: 1.0 * GPU_MIB}
+
+
+@pytest.mark.parametrize("memory", ["-5", "1e308", "1e400", "99999999999"])
+def test_a_gpu_of_a_node_that_cannot_be_counts_for_none(memory: str) -> None:
+    strange = f'[{{"devmem":{memory},"health":true}},{{"devmem":{GPU_MIB},"health":true}}]'
+    found = node_state(hami_node(strange)).capacity
+    # Not even JSON where no number of the machine can hold it: the units stay.
+    assert found in ({GPU_MEMORY: 1.0 * GPU_MIB}, {GPU: 20.0})
+    assert node_state(hami_node(registered(*[True] * 1025))).capacity == {GPU: 20.0}
+
+
+def test_what_pods_ask_of_each_gpu_stays_finite() -> None:
+    found = held("", asked={GPU: "1e300", "nvidia.com/gpumem": "1e300"})
+    assert found == {GPU_MEMORY: 1024 * 2.0**24}
+
+
 def test_a_pending_pod_is_weighed_by_the_memory_of_the_gpus_that_there_are() -> None:
     labels = {"nvidia.com/gpu.memory": "30000"}
     rules = [TierRule("shared", GpuSharing.TIME_SLICED, (GPU,))]

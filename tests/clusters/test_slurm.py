@@ -206,6 +206,42 @@ def test_who_ran_a_job_is_told_where_the_log_has_it(source: WriteLog, tmp_path: 
     assert one.people(HOUR, ()) == {"slurm-100": "ben"}
 
 
+def test_people_are_compared_as_those_of_pods_are(source: WriteLog, tmp_path: Path) -> None:
+    one, path = source(row()), tmp_path / "jobs.psv"
+    users = ("Ben", "system:node:a", "b\u2028en")
+    rows = [f"{row(JobIDRaw=str(n))}|{user}" for n, user in enumerate(users)]
+    path.write_text("\n".join(["|".join((*COLUMNS, "User")), *rows]), encoding="utf-8")
+    os.utime(path, (T0 + 7300, T0 + 7300))
+    assert one.people(HOUR, ()) == {"slurm-0": "ben"}
+
+
+# ---------------------------------------------------------------- what users may write
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x0b", "\x0c", "\x1c", "\x85", "\r"])
+def test_the_name_of_a_job_writes_no_other_job(source: WriteLog, sign: str) -> None:
+    forged = row(JobIDRaw="666", Account="victim", JobName="none")
+    found = source(row(JobName=f"train{sign}{forged}{sign}rest")).ledger(HOUR)
+    assert [(pod.uid, pod.namespace) for pod in found.pods] == [("slurm-100", "vision-lab")]
+    assert not found.warnings
+
+
+def test_a_byte_order_mark_and_line_ends_of_windows_are_no_part_of_a_field() -> None:
+    (job,), strange = jobs_of("\ufeff" + log(row()).replace("\n", "\r\n"), ZoneInfo("UTC"))
+    assert (job.id, job.nodes, strange) == ("100", ("gpu01",), [])
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "9" * 5000, "²", "٣"])
+def test_numbers_that_cannot_be_are_lines_that_cannot_be_read(number: str) -> None:
+    many = row(JobIDRaw="1", AllocTRES=f"gres/gpu={number}")
+    times = [row(JobIDRaw="2", **{name: number}) for name in ("Submit", "Start", "End")]
+    early = row(JobIDRaw="3", Start="0001-01-01T00:00:00")
+    jobs, strange = jobs_of(log(many, *times, early, row()), ZoneInfo("Asia/Tokyo"))
+    assert [job.id for job in jobs] == ["100"]
+    assert [line.partition(":")[0] for line in strange] == [f"line {n}" for n in range(2, 7)]
+    assert max(map(len, strange)) < 200
+
+
 # ---------------------------------------------------------------- node events
 
 
@@ -223,6 +259,14 @@ def with_events(tmp_path: Path, source: WriteLog) -> WriteLog:
         return SlurmSource.from_config({**ENTRY, **files})
 
     return written
+
+
+def test_what_cannot_be_read_of_node_events_costs_its_line_alone(with_events: WriteLog) -> None:
+    down = f"gpu01|{T0}|Unknown|DOWN|x\u2028gpu02|{T0}|Unknown|DOWN|y"
+    found = with_events(down, f"gpu02|{'9' * 400}|Unknown|DOWN|z", head="\ufeff" + EVENTS_HEAD)
+    answer = found.ledger(HOUR)
+    assert {node.node for node in answer.nodes if not node.ready} == {"gpu01"}
+    assert len(answer.warnings) == 1
 
 
 def states(some: SlurmSource) -> list[tuple[str, float, float, bool, bool]]:

@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apps.clusters.domain.pods.kube_objects import pod_record
 from apps.clusters.models import (
     Cluster,
     Namespace,
@@ -19,8 +20,10 @@ from apps.clusters.models import (
     Tier,
     TierRule,
     WatchCoverage,
+    WatchIssue,
 )
 from apps.clusters.ports import ObjectChange, SourceRejected
+from apps.clusters.services.watch import informer
 from apps.clusters.services.watch.collections import Item, Relisted, WatchClosed, WatchEvent
 from apps.clusters.services.watch.follow import snapshot
 from apps.clusters.services.watch.informer import NAMESPACES, NODES, PODS, Informer
@@ -121,6 +124,33 @@ def test_the_same_look_twice_changes_nothing(
     again = snapshot(cluster, source, at(100))
     assert again.rows == 0
     assert (list(Pod.objects.values()), list(NodeInterval.objects.values())) == before
+
+
+def test_a_pod_that_cannot_be_read_stops_no_other_and_did_not_end(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = FakeCluster()
+    source.put(NODES, node())
+    for uid in ("uid-1", "uid-2"):
+        source.put(PODS, run_pod(uid, containers=[container()]))
+    snapshot(cluster, source, at(100))
+
+    def strange(item: Any, **around: Any) -> Any:
+        if item["metadata"]["uid"] == "uid-1":
+            raise ValueError("no number")
+        return pod_record(item, **around)
+
+    monkeypatch.setattr(informer, "pod_record", strange)
+    source.put(PODS, run_pod("uid-3", containers=[container()]))
+    assert snapshot(cluster, source, at(200)).pods == 3
+    assert set(Pod.objects.values_list("uid", "ended_at")) == {
+        (uid, None) for uid in ("uid-1", "uid-2", "uid-3")
+    }
+    (issue,) = WatchIssue.objects.filter(subject="pods-unreadable")
+    assert "vision/pod-uid-1" in issue.text
+    monkeypatch.undo()
+    snapshot(cluster, source, at(300))
+    assert not WatchIssue.objects.filter(subject="pods-unreadable").exists()
 
 
 def test_a_refused_look_writes_nothing(cluster: Cluster) -> None:

@@ -249,3 +249,20 @@ def test_fractions_never_hold_more_than_their_gpus_and_all_sums_agree(
     assert gpu_hours(total.capacity) == pytest.approx(len(gpus))
     assert sum(fact.amounts.allocated for fact in found.pods) == total.allocated
     assert total.busy <= total.allocated
+
+
+@pytest.mark.parametrize(
+    ("annotations", "held"),
+    [
+        ({"gpu-memory": "1e308", "gpu-fraction-num-devices": "1e308"}, None),
+        ({"gpu-memory": "2000", "gpu-fraction-num-devices": "1e308"}, {GPU_MEMORY: 2000.0}),
+        ({"gpu-fraction": "1", "gpu-fraction-num-devices": "1e30"}, {GPU_FRACTION: 1.0}),
+        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "1.5"}, {GPU_FRACTION: 0.5}),
+        ({"gpu-fraction": "²"}, None),
+    ],
+)
+def test_shares_that_no_node_has_are_not_held(
+    annotations: dict[str, str], held: dict[str, float] | None
+) -> None:
+    found = pod_record(kai_pod("strange", annotations), owner=Owner("Pod", "strange"))
+    assert (None if found is None else found.requests) == held

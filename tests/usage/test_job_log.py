@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
+from apps.goodput.domain.ledger import LossCause, cause_of
+from apps.goodput.selectors import goodput_ledger
 from apps.operations.services import load_catalog
 from apps.usage.domain.collection import CollectionState
+from apps.usage.domain.usage_query import Filters
 from apps.usage.models import TeamHour, TierHour
 from apps.usage.services import HourOutcome, collect_window
 from tests.clusters.test_slurm import log, row
@@ -61,3 +65,28 @@ def test_an_hour_that_the_log_does_not_reach_is_tried_again(tmp_path: Path) -> N
     assert outcome.state is CollectionState.FAILED
     assert outcome.error == "the job log ends at 2026-11-20 12:10 UTC"
     assert collected(tmp_path, row()).state is CollectionState.COMPLETE
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "cause"),
+    [
+        *((word, "", "") for word in ("COMPLETED", "CANCELLED by 1000", "TIMEOUT", "DEADLINE")),
+        ("PREEMPTED", "Preempted", LossCause.PREEMPTION),
+        ("NODE_FAIL", "NodeLost", LossCause.NODE),
+        ("OUT_OF_MEMORY", "OOMKilled", LossCause.MEMORY),
+        ("FAILED", "Error", LossCause.EXIT),
+        ("REQUEUED", "EvictionByEvictionAPI", LossCause.EVICTION),
+        ("RECONFIG_FAIL", "RECONFIG_FAIL", LossCause.OTHER),
+    ],
+)
+def test_only_jobs_that_did_not_end_as_somebody_chose_lost_their_work(
+    tmp_path: Path, state: str, reason: str, cause: str
+) -> None:
+    outcome = collected(tmp_path, row(State=state))
+    assert outcome.state is CollectionState.COMPLETE
+    found = goodput_ledger(HOUR, group_by=(), filters=Filters(), visibility=EVERYTHING)
+    assert found.total.allocated == 2 * NANO
+    assert [one.reason for one in found.reasons] == ([reason] if reason else [])
+    assert found.total.lost == (2 * NANO if reason else 0)
+    if reason:
+        assert cause_of(reason) == cause

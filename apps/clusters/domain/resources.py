@@ -14,7 +14,7 @@ GPU_FRACTION = "nvidia.com/gpu-fraction"
 """Parts of a GPU that KAI Scheduler shares, in GPUs. Made here: pods ask by annotations."""
 PARTS_OF_GPU = frozenset({GPU_MEMORY, GPU_FRACTION})
 MOST_GPU_MIB = 2.0**24
-"""MiB of one GPU, above which an amount is not believed: 16 TiB, with memory lent out many times."""
+"""MiB of one GPU, above which none is believed: 16 TiB, with memory lent out many times."""
 MOST_DEVICES = 1024
 """Devices of one node, or that one pod shares, above which a number is not believed."""
 PREFIXES = (

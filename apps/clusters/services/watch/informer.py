@@ -341,9 +341,7 @@ class Informer:
             if seen is not None:
                 yield pod, seen
 
-    def _observation(
-        self, pod: Mapping[str, Any], deleted: float | None
-    ) -> PodObservation | None:
+    def _observation(self, pod: Mapping[str, Any], deleted: float | None) -> PodObservation | None:
         """Return what is observed of a pod; None of one that asks for no GPU."""
         named, claims, owner = self._tiers.resources, self._claims(pod), nearest_owner(pod)
         record = pod_record(pod, owner=owner, named=named, deleted=deleted, claims=claims)

@@ -18,7 +18,7 @@ from apps.clusters.adapters.prometheus.window_reader import WindowReader
 from apps.clusters.domain.accelerators import MEMORY_LABEL, HamiGpu
 from apps.clusters.domain.pods.kube_state import READ_AHEAD_SECONDS, PodSeries
 from apps.clusters.domain.pods.kube_state_nodes import NodeSeries
-from apps.clusters.domain.resources import GPU, GPU_MEMORY, sanitise
+from apps.clusters.domain.resources import GPU, GPU_MEMORY, mebibytes, sanitise
 from apps.clusters.domain.window import Window
 
 # Bytes, under the names of today and those of releases before 2.9.
