@@ -56,7 +56,7 @@ def jobs_of(text: str, zone: ZoneInfo) -> tuple[list[SlurmJob], list[str]]:
 
     Local times are those of `zone`. Raises LogRejected where columns are missing.
     """
-    lines = lines_of(text)
+    lines = rows_of(text)
     head = lines[0].split("|") if lines else []
     if missing := [name for name in COLUMNS if name not in head]:
         raise LogRejected(
@@ -75,8 +75,8 @@ def jobs_of(text: str, zone: ZoneInfo) -> tuple[list[SlurmJob], list[str]]:
     return jobs, strange
 
 
-def lines_of(text: str) -> list[str]:
-    """Return the lines of a file that Slurm wrote, without a byte order mark."""
+def rows_of(text: str) -> list[str]:
+    """Return the rows of a file that Slurm wrote, without a byte order mark."""
     # Names of jobs are their owners' own: what else Python takes for the end of a line, as U+2028,
     # would let a name write whole rows of other jobs.
     return [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]

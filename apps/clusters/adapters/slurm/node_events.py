@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-from apps.clusters.adapters.slurm.job_log import LogRejected, lines_of, time_of
+from apps.clusters.adapters.slurm.job_log import LogRejected, rows_of, time_of
 from apps.clusters.domain.host_lists import hosts_of
 from apps.clusters.domain.window import Window
 
@@ -45,7 +45,7 @@ def events_of(text: str, zone: ZoneInfo) -> tuple[list[NodeEvent], list[str]]:
 
     Local times are those of `zone`. Raises LogRejected where columns are missing.
     """
-    lines = lines_of(text)
+    lines = rows_of(text)
     head = lines[0].split("|") if lines else []
     if missing := [name for name in COLUMNS if name not in head]:
         raise LogRejected(

@@ -342,7 +342,7 @@ class Informer:
                 yield pod, seen
 
     def _observation(self, pod: Mapping[str, Any], deleted: float | None) -> PodObservation | None:
-        """Return what is observed of a pod; None of one that asks for no GPU."""
+        """Return what is observed of a pod; None of one that requests no GPU."""
         named, claims, owner = self._tiers.resources, self._claims(pod), nearest_owner(pod)
         record = pod_record(pod, owner=owner, named=named, deleted=deleted, claims=claims)
         if record is None:
