@@ -1,5 +1,6 @@
 """The commands `gpuportal` and `kubectl gpuportal`."""
 
+import io
 import re
 import sys
 from pathlib import Path
@@ -10,7 +11,15 @@ import typer
 from gpuportal_client import queries, tables
 from gpuportal_client.connection import Portal, PortalError, Row
 from gpuportal_client.explained import explain as explain_figure
-from gpuportal_client.output import Output, console, printable, write_data, write_rows, write_story
+from gpuportal_client.output import (
+    Output,
+    complain,
+    console,
+    printable,
+    write_data,
+    write_rows,
+    write_story,
+)
 from gpuportal_client.settings import (
     checked_token,
     checked_url,
@@ -33,8 +42,8 @@ Namespace = Annotated[
 All = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces that you see.")]
 Format = Annotated[Output, typer.Option("--output", "-o", help="All but table have every field.")]
 Limit = Annotated[int, typer.Option("--limit", min=0, help="Rows at most; 0 for all.")]
-Start = Annotated[str, typer.Option(help="First day, as 2026-03-28; unless told 7 days back.")]
-End = Annotated[str, typer.Option(help="Day after the last; unless told today.")]
+Start = Annotated[str, typer.Option(help="First day, as 2026-03-28; else 7 days before the end.")]
+End = Annotated[str, typer.Option(help="Day after the last; else tomorrow: today is in.")]
 By = Annotated[str, typer.Option("--by", help="Groups, separated by commas.")]
 
 _EXIT_PENDING, _EXIT_NEVER = 3, 4
@@ -42,10 +51,13 @@ _EXIT_PENDING, _EXIT_NEVER = 3, 4
 
 def main() -> None:
     """Run the command line; what goes wrong is one sentence and the exit code 1."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Half a character of the portal, or a terminal without UTF-8, must not end the output.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except PortalError as error:
-        sys.stderr.write(f"{printable(str(error))}\n")
+        complain(str(error))
         sys.exit(1)
     except BrokenPipeError:
         # The reader, such as `head`, has gone. Nothing is left to tell it.
@@ -123,8 +135,10 @@ def usage(
     """Show GPU-hours and utilization of a window."""
     portal = portal_from(url)
     scope = _scope(portal, cluster, namespace, everywhere=everywhere)
-    rows = queries.usage(portal, scope, by, queries.window(start, end), limit or None)
-    write_rows(rows, tables.grouped(by, tables.USAGE), output, empty=_no_facts(scope))
+    times = queries.window(start, end)
+    rows = queries.usage(portal, scope, by, times, limit or None)
+    columns = tables.grouped(by, tables.USAGE)
+    write_rows(rows, columns, output, empty=_no_facts(scope), heading=_window(times))
 
 
 @app.command()
@@ -142,8 +156,10 @@ def waste(
     """Show capacity that was not active in a window, with its cost."""
     portal = portal_from(url)
     scope = _scope(portal, cluster, namespace, everywhere=everywhere)
-    rows = queries.waste(portal, scope, by, queries.window(start, end), limit or None)
-    write_rows(rows, tables.grouped(by, tables.WASTE), output, empty=_no_facts(scope))
+    times = queries.window(start, end)
+    rows = queries.waste(portal, scope, by, times, limit or None)
+    columns = tables.grouped(by, tables.WASTE)
+    write_rows(rows, columns, output, empty=_no_facts(scope), heading=_window(times))
 
 
 @app.command()
@@ -161,9 +177,11 @@ def serving(
     """Show what inference services did: tokens, per GPU-hour and their cost; most tokens first."""
     portal = portal_from(url)
     scope = _scope(portal, cluster, namespace, everywhere=everywhere)
-    rows = queries.serving(portal, scope, by, queries.window(start, end), limit or None)
+    times = queries.window(start, end)
+    rows = queries.serving(portal, scope, by, times, limit or None)
     empty = f"No inference service of {scope} has series in this window."
-    write_rows(rows, tables.grouped(by, tables.SERVING), output, empty=empty)
+    columns = tables.grouped(by, tables.SERVING)
+    write_rows(rows, columns, output, empty=empty, heading=_window(times))
 
 
 @app.command()
@@ -226,10 +244,10 @@ def request(
     portal = portal_from(url)
     scope = _scope(portal, cluster, namespace, everywhere=False)
     row = queries.find_quota(portal, scope, key, quota)
-    where = "/".join(part for part in (row["cluster"], row["namespace"], row["name"]) if part)
-    asked = f"{key} of {where}: {row['hard']:g} → {to} {row['unit']}. Submit the request?"
+    hard = "none" if row["hard"] is None else f"{row['hard']:g}"
+    asked = f"{key} of {queries.place_of(row)}: {hard} → {to} {row['unit']}. Submit the request?"
     if not (yes or draft):
-        typer.confirm(asked, abort=True, err=True)
+        typer.confirm(printable(asked), abort=True, err=True)
     body: dict[str, Any] = {"to": to, "reason": reason}
     body |= {name: text for name, text in (("until", until), ("team", team)) if text}
     written = queries.request_change(portal, row, body, submit=not draft)
@@ -242,12 +260,18 @@ def request(
 @app.command()
 def requests(
     which: Annotated[str, typer.Option(help="mine, queue (for you to decide), or all.")] = "mine",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Only this namespace.")] = "",
+    everywhere: All = False,
+    cluster: Annotated[str, typer.Option("--cluster", help="Only this cluster.")] = "",
     limit: Limit = 50,
     output: Format = Output.TABLE,
     url: Url = "",
 ) -> None:
-    """List quota requests, the last changed first."""
-    rows = portal_from(url).rows("quota-requests", {"which": which}, limit=limit or None)
+    """List quota requests of all namespaces, the last changed first."""
+    # Requests of a person are few, and asked for from anywhere: the kubeconfig does not narrow.
+    scope = queries.Scope(cluster, "" if everywhere else namespace)
+    params = {**scope.params(), "which": which}
+    rows = portal_from(url).rows("quota-requests", params, limit=limit or None)
     write_rows(rows, tables.REQUESTS, output, empty="There is no such request.")
 
 
@@ -267,10 +291,11 @@ def explain(
     """Explain a figure: its equation with numbers, how it is known, and what is missing."""
     portal = portal_from(url)
     scope = _scope(portal, cluster, namespace, everywhere=everywhere)
-    filters = {**scope.params(), **queries.window(start, end), "tier": tier, "team": team}
+    times = queries.window(start, end)
+    filters = {**scope.params(), **times, "tier": tier, "team": team}
     explained = explain_figure(portal, figure, filters)
     if output is Output.TABLE:
-        write_story(tables.explanation_story(explained))
+        write_story(f"{_window(times)}\n{tables.explanation_story(explained)}")
     else:
         write_data([explained.row()], output)
 
@@ -292,8 +317,13 @@ def list_rows(
         if not sign:
             raise PortalError(f"“{text}” is no filter: write name=value.")
         params[name] = (*params.get(name, ()), value)
-    rows = portal_from(url).rows(path, params, limit=limit or None)
-    write_rows(rows, tables.plain_columns(rows), output, empty=f"{path} has no rows.")
+    portal = portal_from(url)
+    rows = portal.rows(path, params, limit=limit or None)
+    if rows or output is not Output.TABLE:
+        write_rows(rows, tables.plain_columns(rows), output, empty="")
+    if not rows:
+        # In each format: `[]` of a list that is for others would read as "nothing to tell".
+        complain(f"{path} has no rows that you see. {queries.summary_of(portal, path)}".rstrip())
 
 
 @app.command()
@@ -310,6 +340,10 @@ def mcp(url: Url = "") -> None:
 
 def _page(portal: Portal, row: Row) -> str:
     return f"{portal.url}/quotas/requests/{row['id']}/"
+
+
+def _window(times: dict[str, str]) -> str:
+    return f"Window: {queries.window_text(times)}"
 
 
 def _no_facts(scope: queries.Scope) -> str:

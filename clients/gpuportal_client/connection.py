@@ -6,10 +6,13 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import requests
+from requests.auth import AuthBase
 
 TIMEOUT_SECONDS = 60.0
 MAX_PAGE = 500
 _SERVER_ERROR = 500
+_DEEPEST = 40
+"""Members within members; below it, writing an answer would end at Python's own limit."""
 
 Row = dict[str, Any]
 Params = Mapping[str, str | int | tuple[str, ...] | None]
@@ -17,6 +20,21 @@ Params = Mapping[str, str | int | tuple[str, ...] | None]
 
 class PortalError(Exception):
     """Something went wrong; the text says what, and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TokenHeader(AuthBase):
+    """The token of a request.
+
+    A header set by hand would not do: where `.netrc` names the host, requests replaces it by the
+    password that is kept there.
+    """
+
+    token: str
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Token {self.token}"
+        return request
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +59,17 @@ class Portal:
         while True:
             answer = self.get(path, query)
             rows = answer.get("results")
-            if not isinstance(rows, list):
+            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
                 raise PortalError(f"{self.url}/api/v1/{path} is no list of gpuportal: check --url.")
             yield rows
             if not answer.get("next"):
                 return
-            # Only its query: behind a proxy the host in it may be one that this machine cannot
-            # reach, and the token goes to no other host.
-            query = parse_qsl(urlsplit(answer["next"]).query)
+            before, query = query, _query_of(answer["next"])
+            if query in ([], before):
+                raise PortalError(
+                    f"{self.url}/api/v1/{path} names no next page that a gpuportal would: check "
+                    "--url."
+                )
 
     def get(self, path: str, query: list[tuple[str, str]] | None = None) -> Row:
         """Return the object at `/api/v1/path`. Raises PortalError."""
@@ -76,7 +97,8 @@ class Portal:
                 f"{self.url}{path}",
                 params=query,
                 json=body,
-                headers={"Authorization": f"Token {self.token}", "Accept": "application/json"},
+                headers={"Accept": "application/json"},
+                auth=_TokenHeader(self.token),
                 timeout=TIMEOUT_SECONDS,
                 allow_redirects=False,
             )
@@ -105,7 +127,9 @@ class Portal:
             )
         try:
             answer = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
+            answer = None
+        if _is_deeper(answer, _DEEPEST):
             answer = None
         if not isinstance(answer, dict) and response.status_code >= _SERVER_ERROR:
             raise PortalError(
@@ -125,6 +149,9 @@ class Portal:
         detail = _details(problem)
         status = response.status_code
         if status == requests.codes.unauthorized:
+            # A token that was revoked or has expired is told by the portal how to be replaced: once
+            # is enough, and the command of this client has the address with it.
+            detail = detail.partition(" Make another")[0]
             return (
                 f"{self.url} does not accept the token: {detail} Make one at {self.url}/tokens/, "
                 f"then: gpuportal login {self.url}"
@@ -150,6 +177,31 @@ def _pairs(params: Params) -> list[tuple[str, str]]:
         if text is not None and text != "":
             pairs.append((name, str(text)))
     return pairs
+
+
+def _query_of(address: Any) -> list[tuple[str, str]]:
+    """Return the parameters of the address of a page; none where it is no address.
+
+    Only its query: behind a proxy the host in it may be one that this machine cannot reach, and
+    the token goes to no other host.
+    """
+    try:
+        return parse_qsl(urlsplit(address).query) if isinstance(address, str) else []
+    except ValueError:
+        return []
+
+
+def _is_deeper(value: Any, most: int) -> bool:
+    """Return whether lists and objects lie within each other more than `most` times."""
+    level = [value]
+    for _ in range(most + 1):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return bool(level)
 
 
 def _details(problem: Row) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 
 from gpuportal_client.connection import Params, Portal, PortalError, Row
+from gpuportal_client.shapes import COLLECTION, checked, is_number, misfit
 
 _TOLERANCE = 1e-6
 """GPU-hours; amounts are written with nine decimals and sums of them may differ by their last."""
@@ -17,6 +18,8 @@ EQUATIONS = {
         "busy_gpu_hours",
     ),
 }
+
+_NUMERIC = ("number", "integer")
 
 _WORDS = {
     "unhealthy": "unavailable",
@@ -56,41 +59,58 @@ def explain(portal: Portal, figure: str, filters: Params) -> Explanation:
     """
     meanings = usage_meanings(portal)
     if figure not in meanings:
-        known = ", ".join(name for name in meanings if name.endswith(("_hours", "_ratio", "_kwh")))
-        raise PortalError(f"“{figure}” is no figure of usage: use one of {known}")
+        raise PortalError(f"“{figure}” is no figure of usage: use one of {', '.join(meanings)}")
     rows = portal.rows("usage", {**filters, "interval": "total"})
     if not rows:
         raise PortalError("No facts in this window. `gpuportal usage` shows which days have some.")
     row = rows[0]
+    for name in (figure, *(one for whole, terms in EQUATIONS.items() for one in (whole, *terms))):
+        if row.get(name) is not None and not is_number(row[name]):
+            raise misfit("usage", f"“{name}” is no number")
     parts = [
         (whole, terms)
         for whole, terms in EQUATIONS.items()
         if figure in (whole, *terms) and all(row.get(name) is not None for name in (whole, *terms))
     ]
     window = {name: filters.get(name) for name in ("cluster", "start", "end")}
-    states = [hour["state"] for hour in portal.rows("collections", window)]
+    hours = checked(portal.rows("collections", window), COLLECTION, "collections")
+    states = [hour["state"] for hour in hours]
     return Explanation(
         figure=figure,
         value=row.get(figure),
         meaning=meanings[figure],
         equations=[_equation(row, whole, terms) for whole, terms in parts],
         holds=all(_holds(row, whole, terms) for whole, terms in parts) if parts else None,
-        grades=row.get("grades") or {},
+        grades=_grades(row),
         hours_missing=sum(state in {"waiting", "failed"} for state in states),
         hours_partial=states.count("partial"),
     )
 
 
 def usage_meanings(portal: Portal) -> dict[str, str]:
-    """Return what each column of `usage` means, as the portal's schema says."""
+    """Return what each figure of `usage` means, as the portal's schema says.
+
+    Names of groups, periods and grades are columns of it and no figures.
+    """
     schema = portal.schema()
     try:
         columns = schema["components"]["schemas"]["Usage"]["properties"]
-    except (KeyError, TypeError) as error:
+        return {
+            name: str(column.get("description", ""))
+            for name, column in columns.items()
+            if column.get("type") in _NUMERIC
+        }
+    except (AttributeError, KeyError, TypeError) as error:
         raise PortalError(
             f"The schema of {portal.url} has no usage: its version does not fit this client."
         ) from error
-    return {name: column.get("description", "") for name, column in columns.items()}
+
+
+def _grades(row: Row) -> dict[str, float]:
+    grades = row.get("grades") or {}
+    if not isinstance(grades, dict) or not all(map(is_number, grades.values())):
+        raise misfit("usage", "“grades” holds no numbers")
+    return grades
 
 
 def ledger_word(name: str) -> str:

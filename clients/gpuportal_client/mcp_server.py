@@ -83,7 +83,7 @@ class PortalTools:
         """Return GPU-hours and utilization of a window by tier, team, namespace, workload or node.
 
         `group_by` takes several with commas. `start` and `end` (not included) are dates; without
-        them the last seven days.
+        them the seven days up to today, today included.
         """
         scope, times = queries.Scope(cluster, namespace), queries.window(start, end)
         return {**times, **_cut(queries.usage(self.portal, scope, group_by, times, None))}

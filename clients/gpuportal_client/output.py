@@ -17,11 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuportal_client.connection import Row
+from gpuportal_client.shapes import misfit
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 _WIDE = 400
 _VALUES_AT = 15
+_SHOWN = 40
 
 
 class Output(StrEnum):
@@ -100,26 +102,51 @@ class Column:
 
 
 def write_rows(
-    rows: Sequence[Row], columns: Iterable[Column], output: Output, *, empty: str
+    rows: Sequence[Row],
+    columns: Iterable[Column],
+    output: Output,
+    *,
+    empty: str,
+    heading: str = "",
 ) -> None:
-    """Write rows to standard output; a table without rows says `empty` on standard error."""
+    """Write rows to standard output; a table has `heading` above it.
+
+    A table without rows says `empty` on standard error. Raises PortalError.
+    """
     if output is not Output.TABLE:
         write_data(rows, output)
         return
     if not rows:
-        sys.stderr.write(f"{empty}\n")
+        complain(" ".join(part for part in (empty, heading and f"({heading})") if part))
         return
+    if heading:
+        write_story(heading)
     present = [column for column in columns if any(_has(row, column) for row in rows)]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in present:
         table.add_column(
-            column.heading, justify="right" if column.is_number else "left", overflow="fold"
+            Text(printable(column.heading)),
+            justify="right" if column.is_number else "left",
+            overflow="fold",
         )
     for row in rows:
-        table.add_row(
-            *(Text(printable(column.written(row.get(column.field)))) for column in present)
-        )
+        table.add_row(*(Text(_written(row, column)) for column in present))
     console().print(table)
+
+
+def complain(text: str) -> None:
+    """Write one sentence to standard error."""
+    sys.stderr.write(f"{printable(text)}\n")
+
+
+def _written(row: Row, column: Column) -> str:
+    value = row.get(column.field)
+    try:
+        return printable(column.written(value))
+    except (ArithmeticError, TypeError, ValueError) as error:
+        # The column itself knows what it can write: a list of kinds beside it would drift.
+        what = f"“{column.field}” is {str(value)[:_SHOWN]!r}"
+        raise misfit("the portal", what) from error
 
 
 def printable(text: str) -> str:
@@ -137,6 +164,7 @@ def write_story(text: str) -> None:
     """Write lines of names and values, wrapped under their values."""
     out = console()
     for line in text.splitlines():
+        line = printable(line)
         indent = " " * _VALUES_AT if line.startswith("  ") else ""
         wrapped = textwrap.fill(
             line,
@@ -153,13 +181,19 @@ def _has(row: Row, column: Column) -> bool:
 
 
 def write_data(rows: Sequence[Row], output: Output) -> None:
-    """Write rows whole, as JSON, YAML or CSV."""
+    """Write rows whole, as JSON, YAML or CSV.
+
+    On a terminal, what would steer it is escaped; files and pipes get every character as it is.
+    """
+    is_terminal = sys.stdout.isatty()
     if output is Output.JSON:
-        sys.stdout.write(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(rows, indent=2, ensure_ascii=is_terminal) + "\n")
     elif output is Output.YAML:
-        yaml.safe_dump(list(rows), sys.stdout, sort_keys=False, allow_unicode=True)
+        yaml.safe_dump(list(rows), sys.stdout, sort_keys=False, allow_unicode=not is_terminal)
     else:
         flat = [_flat(row) for row in rows]
+        if is_terminal:
+            flat = [{_escaped(name): _escaped(cell) for name, cell in row.items()} for row in flat]
         heads = list(dict.fromkeys(name for row in flat for name in row))
         writer = csv.DictWriter(sys.stdout, heads, lineterminator="\r\n")
         if heads:
@@ -176,6 +210,13 @@ def _flat(row: Row) -> dict[str, Any]:
         else:
             cells[name] = _cell(value)
     return cells
+
+
+def _escaped(value: Any) -> Any:
+    """Return a text with its control and format characters as `\\x1b`; other values as they are."""
+    if not isinstance(value, str):
+        return value
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
 
 
 def _is_nested(value: Any) -> bool:

@@ -1,13 +1,26 @@
 """What a question asks of the API: its scope, its window, and the lists that answer it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from gpuportal_client.connection import Params, Portal, PortalError, Row
+from gpuportal_client.shapes import (
+    CLUSTER,
+    PENDING,
+    PREFLIGHT,
+    QUOTA,
+    USAGE,
+    WASTE,
+    WRITTEN,
+    checked,
+    misfit,
+)
 
 _WINDOW_DAYS = 7
+_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +47,62 @@ def find_cluster(portal: Portal, wanted: str, kube_name: str) -> str:
     """
     if wanted:
         return wanted
-    known = [row["name"] for row in portal.rows("clusters", {})]
+    known = _clusters(portal)
     if kube_name in known:
         return kube_name
     return known[0] if len(known) == 1 else ""
 
 
+def _clusters(portal: Portal) -> list[str]:
+    return [row["name"] for row in checked(portal.rows("clusters", {}), CLUSTER, "clusters")]
+
+
 def window(start: str, end: str) -> dict[str, str]:
-    """Return the window of a ledger: seven days up to midnight unless told otherwise."""
+    """Return the window of a ledger: the seven days up to today, and today, unless told otherwise.
+
+    `end` is not in it. Raises PortalError.
+    """
     try:
-        last = end or datetime.now().astimezone().date().isoformat()
+        # As the pages of the portal have it: who compares both finds the same figures.
+        last = end or (datetime.now().astimezone().date() + timedelta(1)).isoformat()
         first = start or (date.fromisoformat(last[:10]) - timedelta(_WINDOW_DAYS)).isoformat()
-    except ValueError as error:
-        raise PortalError(f"“{end}” is no date: write 2026-03-28.") from error
+    except (ValueError, OverflowError) as error:
+        raise PortalError(f"“{end}” is no date to end a window: write 2026-03-28.") from error
     return {"start": first, "end": last}
+
+
+def window_text(times: Mapping[str, str]) -> str:
+    """Return a window as the heading of a table: its first and its last day, or its two times."""
+    start, end = times["start"], times["end"]
+    try:
+        first, last = date.fromisoformat(start), date.fromisoformat(end) - timedelta(1)
+    except (ValueError, OverflowError):
+        return f"From {start} until {end}"
+    return f"{first}" if first == last else f"{first} to {last}"
+
+
+def summary_of(portal: Portal, path: str) -> str:
+    """Return what the portal's schema says of a list: what it has, and for whom it is.
+
+    Empty where it says nothing.
+    """
+    try:
+        operation: Any = portal.schema()
+    except PortalError:
+        # The rows were answered: a schema that is not served takes nothing from them.
+        return ""
+    for name in ("paths", f"/api/v1/{path}", "get"):
+        operation = operation.get(name) if isinstance(operation, dict) else None
+    summary = operation.get("summary") if isinstance(operation, dict) else None
+    return summary if isinstance(summary, str) else ""
 
 
 def pending(
     portal: Portal, scope: Scope, *, limit: int | None = None, order: str = ""
 ) -> list[Row]:
     """Return pending workloads, longest first unless `order` is `most`."""
-    return portal.rows("pending", {**scope.params(), "order": order}, limit=limit)
+    rows = portal.rows("pending", {**scope.params(), "order": order}, limit=limit)
+    return checked(rows, PENDING, "pending")
 
 
 def why_pending(portal: Portal, scope: Scope, name: str) -> list[Row]:
@@ -85,7 +133,7 @@ def usage(
 ) -> list[Row]:
     """Return the ledger of a window by group, one row each, most allocated first."""
     params = {**scope.params(), **times, "interval": "total", "group_by": group_by}
-    rows = portal.rows("usage", params)
+    rows = checked(portal.rows("usage", params), USAGE, "usage")
     return sorted(rows, key=lambda row: -(row["allocated_gpu_hours"] or 0.0))[:limit]
 
 
@@ -94,7 +142,7 @@ def waste(
 ) -> list[Row]:
     """Return the priced capacity that was not active, by group and cause, dearest first."""
     params = {**scope.params(), **times, "interval": "total", "group_by": group_by}
-    rows = portal.rows("waste", params)
+    rows = checked(portal.rows("waste", params), WASTE, "waste")
     return sorted(rows, key=lambda row: -float(row["cost"] or 0.0))[:limit]
 
 
@@ -108,7 +156,7 @@ def serving(
 
 def quotas(portal: Portal, scope: Scope, limit: int | None = None) -> list[Row]:
     """Return quota keys of a namespace, or of a cluster with its queues."""
-    return portal.rows("quotas", scope.params(), limit=limit)
+    return checked(portal.rows("quotas", scope.params(), limit=limit), QUOTA, "quotas")
 
 
 def preflight(portal: Portal, scope: Scope, manifest: str) -> Row:
@@ -116,11 +164,16 @@ def preflight(portal: Portal, scope: Scope, manifest: str) -> Row:
     if not scope.cluster or not scope.namespace:
         if scope.cluster:
             raise PortalError("For which namespace? Name it with --namespace.")
-        known = ", ".join(row["name"] for row in portal.rows("clusters", {}))
+        known = ", ".join(_clusters(portal))
         raise PortalError(f"For which cluster? Name it with --cluster: {known}")
     if not manifest.strip():
         raise PortalError("The manifest is empty.")
-    return portal.post("preflight", {**scope.params(), "manifest": manifest})
+    answer = portal.post("preflight", {**scope.params(), "manifest": manifest})
+    results = answer.get("results")
+    if not isinstance(results, list):
+        raise misfit("preflight", "it has no results")
+    checked(results, PREFLIGHT, "preflight")
+    return answer
 
 
 def find_quota(portal: Portal, scope: Scope, key: str, name: str) -> Row:
@@ -128,19 +181,35 @@ def find_quota(portal: Portal, scope: Scope, key: str, name: str) -> Row:
 
     Raises PortalError where there is none, or several.
     """
-    rows = quotas(portal, scope) if scope.namespace else []
-    found = _matching(rows, key, name)
-    if not found:
+    found = _matching(quotas(portal, scope), key, name)
+    if not found and scope.namespace:
         queues: Params = {"cluster": scope.cluster, "source": ("ClusterQueue", "Queue")}
-        found = _matching(portal.rows("quotas", queues), key, name)
+        found = _matching(checked(portal.rows("quotas", queues), QUOTA, "quotas"), key, name)
     if len(found) == 1:
         return found[0]
     if not found:
         raise PortalError(f"No quota of {scope} has the key {key}. `gpuportal quotas` lists them.")
-    several = ", ".join(f"{row['cluster']}/{row['namespace']}/{row['name']}" for row in found[:5])
+    several = ", ".join(place_of(row) for row in found[:_NAMED])
+    more = f" and {len(found) - _NAMED} others" if len(found) > _NAMED else ""
     raise PortalError(
-        f"Several quotas have {key}: {several}. Choose one with --cluster and --quota."
+        f"Several quotas have this key; name one with {_telling(found)}: {several}{more}."
     )
+
+
+def place_of(quota: Row) -> str:
+    """Return cluster, namespace and name of a quota; a queue has no namespace."""
+    parts = (quota["cluster"], quota["namespace"], quota["name"])
+    return "/".join(part for part in parts if part)
+
+
+def _telling(found: list[Row]) -> str:
+    """Return the options by which quotas of one key differ."""
+    options = {"cluster": "--cluster", "namespace": "-n", "name": "--quota"}
+    differing = [option for f, option in options.items() if len({row[f] for row in found}) > 1]
+    # Names of quotas are often the same everywhere: they tell apart only within a namespace.
+    if "-n" in differing:
+        differing = [option for option in differing if option != "--quota"]
+    return " and ".join(differing) or "--quota"
 
 
 def _matching(rows: list[Row], key: str, name: str) -> list[Row]:
@@ -158,12 +227,18 @@ def request_change(portal: Portal, quota: Row, body: dict[str, Any], *, submit: 
     `body` has `to` and `reason`, and may have `until`, `needed_by` and `team`.
     """
     place = {name: quota[name] for name in ("cluster", "namespace", "source", "name", "key")}
-    draft = portal.post("quota-requests", {**place, "from": _written(quota["hard"]), **body})
+    if quota["hard"] is None:
+        raise PortalError(
+            f"{quota['key']} of {place_of(quota)} has no limit, so that none can be changed."
+        )
+    body = {**place, "from": _written(quota["hard"]), **body}
+    (draft,) = checked([portal.post("quota-requests", body)], WRITTEN, "quota-requests")
     if not submit:
         return draft
     try:
         path = f"quota-requests/{draft['id']}/submit"
-        return portal.post(path, {"version": draft["version"]})
+        answer = portal.post(path, {"version": draft["version"]})
+        return checked([answer], WRITTEN, path)[0]
     except PortalError as error:
         raise PortalError(
             f"{error} The request is kept as a draft: {portal.url}/quotas/requests/{draft['id']}/"
