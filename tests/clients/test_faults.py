@@ -3,7 +3,7 @@
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -193,12 +193,12 @@ def test_rows_in_a_pipe_keep_every_character(capsys: pytest.CaptureFixture[str])
     for output in (Output.JSON, Output.CSV, Output.YAML):
         write_data([{"name": text}], output)
         written = capsys.readouterr().out
-        read = {
+        readers: dict[Output, Callable[[str], Any]] = {
             Output.JSON: json.loads,
             Output.YAML: yaml.safe_load,
             Output.CSV: lambda out: list(csv.DictReader(out.splitlines())),
-        }[output](written)
-        assert read == [{"name": text}]
+        }
+        assert readers[output](written) == [{"name": text}]
 
 
 def test_half_a_character_does_not_end_the_output(
