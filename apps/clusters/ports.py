@@ -13,6 +13,7 @@ from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot, Devic
 from apps.clusters.domain.pods.kube_state_nodes import ShownSeries
 from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord
 from apps.clusters.domain.pods.people import PersonSource
+from apps.clusters.domain.serving_objectives import TtftObjectives
 from apps.clusters.domain.window import Window
 
 
@@ -82,8 +83,9 @@ class ServingPodHour(NamedTuple):
 
     `hour` is when the hour starts, Unix seconds; `measured_seconds` for how much of it the series
     are there. Numbers are growth of counters in this time: tokens read and written, finished
-    requests, first tokens of answers and those of them within the objective. `running`, `waiting`
-    and `kv_cache` (0..1) are means. What the server does not export is None, never zero.
+    requests, first tokens of answers and those of them within the objective, which is
+    `ttft_objective_ms`. `running`, `waiting` and `kv_cache` (0..1) are means. What the server does
+    not export is None, never zero.
     """
 
     hour: int
@@ -97,6 +99,7 @@ class ServingPodHour(NamedTuple):
     requests: float | None = None
     first_tokens: float | None = None
     first_tokens_in_time: float | None = None
+    ttft_objective_ms: float | None = None
     running: float | None = None
     waiting: float | None = None
     kv_cache: float | None = None
@@ -226,10 +229,10 @@ class MetricsSource(Protocol):
         `gpu_resources` are resources that tiers name beside the known ones.
         """
 
-    def serving(self, window: Window, *, ttft_seconds: float) -> Answered[ServingPodHour]:
+    def serving(self, window: Window, *, objectives: TtftObjectives) -> Answered[ServingPodHour]:
         """Return what inference servers did in each whole hour of the window; empty without any.
 
-        `ttft_seconds` is the objective of the time to first token.
+        `objectives` tell the time to first token that each pod is held against.
         """
 
     def device_health(self, window: Window) -> HealthAnswer:

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Coalesce
 
-from apps.clusters.models import CAPACITY_TYPES
+from apps.clusters.models import CAPACITY_TYPES, Valid, forward
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.serving import ServingState
 
@@ -159,8 +160,9 @@ class ServingHour(Hourly, WorkloadDimensions):
 
     `measured` is the nano-GPU-hours of the pod for which its series are there, divided among its
     models; all else is of this time. What the server does not export is null. Of `first_tokens`
-    (answers that began) `first_tokens_in_time` met the objective that held on collecting. `running`
-    and `waiting` requests and `kv_cache` (0..1) are means.
+    (answers that began) `first_tokens_in_time` met the objective that held on collecting, which is
+    kept with them (`ttft_objective_ms`; null in hours of versions without it). `running` and
+    `waiting` requests and `kv_cache` (0..1) are means.
     """
 
     named_by = "pod_id"
@@ -174,6 +176,7 @@ class ServingHour(Hourly, WorkloadDimensions):
     requests = models.BigIntegerField(null=True)
     first_tokens = models.BigIntegerField(null=True)
     first_tokens_in_time = models.BigIntegerField(null=True)
+    ttft_objective_ms = models.PositiveIntegerField(null=True)
     running = models.FloatField(null=True)
     waiting = models.FloatField(null=True)
     kv_cache = models.FloatField(null=True)
@@ -183,6 +186,35 @@ class ServingHour(Hourly, WorkloadDimensions):
             models.Index(fields=["cluster", "hour"], name="serving_hour_hour"),
             models.Index(fields=["workload", "hour"], name="serving_hour_workload"),
         ]
+
+
+class ServingObjective(Valid):
+    """The time to first token that services are to keep in a span; an empty pattern matches all.
+
+    Of several that match a service the one of the lowest `position` is its objective.
+    """
+
+    position = models.PositiveIntegerField()
+    cluster = models.ForeignKey("clusters.Cluster", null=True, on_delete=models.CASCADE)
+    namespace = models.CharField(max_length=63, blank=True)
+    workload = models.CharField(max_length=317, blank=True)
+    model = models.CharField(max_length=200, blank=True)
+    ttft_ms = models.PositiveIntegerField()
+
+    class Meta:
+        ordering = ["valid_from", "position", "pk"]
+        constraints = [
+            models.UniqueConstraint(
+                Coalesce("cluster", 0),
+                *("namespace", "workload", "model", "valid_from"),
+                name="serving_objective_once",
+            ),
+            models.CheckConstraint(condition=Q(ttft_ms__gt=0), name="serving_objective_above_zero"),
+            forward("valid_from", "valid_to", name="serving_objective_forward"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.namespace} {self.workload} {self.model}: {self.ttft_ms} ms"
 
 
 class DeviceHealthHour(Hourly):

@@ -9,6 +9,7 @@ import pytest
 from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
+from apps.clusters.domain.serving_objectives import TtftObjectives
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import ServingPodHour
 from simulator.clock import PinnedClock
@@ -58,7 +59,7 @@ def read(
 ) -> list[ServingPodHour]:
     with served(given) as server:
         source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": server.url})))
-        rows = source.serving(window, ttft_seconds=ttft).rows
+        rows = source.serving(window, objectives=objectives).rows
         source.close()
     return list(rows)
 
@@ -330,7 +331,7 @@ def test_where_there_are_none_one_query_is_asked() -> None:
     day = Window(START, START + timedelta(hours=24))
     with served([counter("DCGM_FI_DEV_GPU_UTIL", 5)]) as server:
         source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": server.url})))
-        assert source.serving(day, ttft_seconds=0.5).rows == []
+        assert source.serving(day, objectives=TtftObjectives(500)).rows == []
         source.close()
         assert len(server.asked) == 1
 
@@ -381,7 +382,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Servi
         file.writelines(sample_rows(signals, LOW - HOUR_MS, LOW + HOUR_MS))
     with RealPrometheus.loaded(path) as real:
         source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": real.url})))
-        rows = source.serving(WINDOW, ttft_seconds=0.5).rows
+        rows = source.serving(WINDOW, objectives=TtftObjectives(500)).rows
         source.close()
         yield {row.pod: row for row in rows}
 

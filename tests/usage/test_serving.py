@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
+from apps.clusters.domain.serving_objectives import TtftObjectives
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.clusters.ports import Answered, ServingPodHour, SourceRejected
@@ -93,8 +94,8 @@ def test_attainment_is_that_of_the_half_second(model: str, hour: int, expected: 
 class Refusing(PrometheusSource):
     """A server that gives no raw samples."""
 
-    def serving(self, window: Window, *, ttft_seconds: float) -> Answered[ServingPodHour]:
-        raise SourceRejected(f"too many samples in {window}, {ttft_seconds}")
+    def serving(self, window: Window, *, objectives: TtftObjectives) -> Answered[ServingPodHour]:
+        raise SourceRejected(f"too many samples in {window}, {objectives}")
 
 
 @pytest.mark.usefixtures("collected")

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
+from apps.clusters.domain.serving_objectives import ttft_text
 from apps.clusters.domain.window import Window
 from apps.costs.domain.costing import HELD, SCALE_DIGITS
 from apps.costs.selectors.costs import WORKLOAD_GROUPS, cost_rows
@@ -113,6 +114,32 @@ class ServingRow:
         Column(
             *("TTFT met", "%", "Answers whose first token came within the objective."),
             api_note="0..1. Null where no engine tells.",
+        ),
+    ]
+    ttft_objective: Annotated[
+        str,
+        Column(
+            "TTFT objective",
+            help="Time to first token that each answer is held against. A range where the row has "
+            "several: each answer counts against its own.",
+            api=False,
+        ),
+    ]
+    ttft_objective_ms: Annotated[
+        int | None,
+        Column(
+            *("Lowest objective", "ms", "Lowest objective of the time to first token."),
+            api_note="Null where no engine tells, and where some hours are of a version that did "
+            "not keep it.",
+            off_page=True,
+        ),
+    ]
+    ttft_objective_most_ms: Annotated[
+        int | None,
+        Column(
+            *("Highest objective", "ms", "Highest objective of the time to first token."),
+            api_note="That of ttft_objective_ms where the row has one alone.",
+            off_page=True,
         ),
     ]
     waiting: Annotated[float | None, Column("Queue", help="Mean of queued requests of a pod.")]
@@ -298,6 +325,9 @@ def _row(groups: Mapping[str, str], group: _Group) -> ServingRow:
             if sums.first_tokens and sums.first_tokens_in_time is not None
             else None
         ),
+        ttft_objective=_objective_text(sums.ttft_ms),
+        ttft_objective_ms=sums.ttft_ms[0] if sums.ttft_ms else None,
+        ttft_objective_most_ms=sums.ttft_ms[1] if sums.ttft_ms else None,
         waiting=_mean(sums.waiting),
         running=_mean(sums.running),
         kv_cache_ratio=_mean(sums.kv_cache),
@@ -305,6 +335,11 @@ def _row(groups: Mapping[str, str], group: _Group) -> ServingRow:
         idle_gpu_hours=hours(round(group.idle)),
         measured_ratio=min(1.0, sums.measured / group.allocated) if group.allocated else None,
     )
+
+
+def _objective_text(objectives: tuple[int, int] | None) -> str:
+    """Return the objective; of several the range, for none of them is that of the row."""
+    return " to ".join(ttft_text(ms) for ms in sorted(set(objectives or ())))
 
 
 def _mean(sums: tuple[float, int]) -> float | None:

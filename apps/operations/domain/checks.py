@@ -23,6 +23,7 @@ from apps.operations.domain.schema import (
     Catalog,
     Cluster,
     Price,
+    ServingObjective,
     SiteEnergy,
     Slurm,
     Team,
@@ -209,7 +210,7 @@ def _file(account: Account) -> tuple[str | None, str | None]:
 
 
 _UTC = ZoneInfo("UTC")
-_DATED_SECTIONS = ("tiers", "teams", "prices")
+_DATED_SECTIONS = ("tiers", "teams", "prices", "serving_objectives")
 
 
 def _check_report(catalog: Catalog, problems: Problems, *, now: datetime) -> ZoneInfo:
@@ -499,6 +500,41 @@ def _price_since(price: Price, zone: ZoneInfo) -> datetime | None:
     return None if price.valid_from is None else instant(price.valid_from, zone)
 
 
+def _check_serving_objectives(catalog: Catalog, problems: Problems) -> None:
+    """Note unknown clusters, entries of the same match, and entries that are never reached."""
+    clusters = written(problems.root, "clusters")
+    entries = [
+        (("serving_objectives", i), one) for i, one in enumerate(catalog.serving_objectives) if one
+    ]
+    for path, one in entries:
+        if one.cluster is not None:
+            check_known((*path, "cluster"), one.cluster, clusters, problems, what="cluster")
+    matches = ("cluster", "namespace", "workload", "model")
+    # A match that does not fit its type is None here, as if it were left out.
+    sound = [
+        (path, one)
+        for path, one in entries
+        if problems.clean(*((*path, field) for field in matches))
+    ]
+    check_once(
+        ((path, one.match) for path, one in sound),
+        problems,
+        what="a second objective of the same cluster, namespace, workload and model",
+    )
+    for place, (path, one) in enumerate(sound):
+        before = [(at, earlier) for at, earlier in sound[:place] if _always_beats(earlier, one)]
+        if before:
+            line = line_of(problems.root, before[0][0])
+            problems.add(path, f"is never used: the objective on line {line} fits all that it fits")
+
+
+def _always_beats(earlier: ServingObjective, later: ServingObjective) -> bool:
+    # One of a later day leaves the time before it, and the same match is told of as such.
+    if earlier.valid_from is not None or earlier.match == later.match:
+        return False
+    return all(own in (None, other) for own, other in zip(earlier.match, later.match, strict=True))
+
+
 def check(catalog: Catalog, problems: Problems, *, now: datetime) -> None:
     """Add to `problems` whatever forbids loading the catalog.
 
@@ -510,3 +546,4 @@ def check(catalog: Catalog, problems: Problems, *, now: datetime) -> None:
     _check_tiers(catalog, problems)
     _check_teams(catalog, problems)
     _check_prices(catalog, problems, zone)
+    _check_serving_objectives(catalog, problems)

@@ -211,6 +211,34 @@ QueueTimeLimit = Annotated[
 ObjectiveDays = Annotated[
     str, _text(r"(?:[7-9]|[12][0-9]|3[01])d", "a number of days from 7d to 31d", longest=3)
 ]
+FirstTokenTime = Annotated[
+    str,
+    _text(
+        r"[1-9][0-9]{0,5}ms|[1-9][0-9]{0,2}s",
+        "a time of whole milliseconds or seconds such as 500ms or 2s, below 1000s",
+        longest=8,
+    ),
+]
+# With a kind before a slash it is compared as pages write workloads.
+WorkloadPattern = Annotated[
+    str,
+    _text(
+        r"(?:[A-Za-z*?]+/)?[a-z0-9.*?-]+",
+        "a workload's name or pattern such as chat-*, with its kind such as Deployment/chat-*; "
+        "* and ? stand for any characters and for one",
+        longest=317,
+    ),
+]
+# Brackets would be a set of characters, which no other pattern of the catalog knows.
+ModelPattern = Annotated[
+    str,
+    _text(
+        r"[^\s\[\]]+",
+        "a served model's name or pattern such as meta-llama/*, without blanks and brackets; "
+        "* and ? stand for any characters and for one",
+        longest=200,
+    ),
+]
 ZoneName = Annotated[
     str, _text(r"[A-Za-z0-9_+/-]+", "a time zone such as Europe/Berlin", longest=64)
 ]
@@ -426,6 +454,25 @@ class Price(Struct, frozen=True, kw_only=True):
     valid_from: Instant | None = None
 
 
+class ServingObjective(Struct, frozen=True, kw_only=True):
+    """The time to first token of inference services; the first entry that fits one counts.
+
+    What is left out fits all. What no entry fits has the objective of the settings.
+    """
+
+    ttft: FirstTokenTime
+    cluster: Name | None = None
+    namespace: Pattern | None = None
+    workload: WorkloadPattern | None = None
+    model: ModelPattern | None = None
+    valid_from: Instant | None = None
+
+    @property
+    def match(self) -> tuple[str | None, ...]:
+        """What it is for, by which objectives are told apart."""
+        return self.cluster, self.namespace, self.workload, self.model
+
+
 class ExchangeRate(Struct, frozen=True, kw_only=True):
     """What one unit of a currency is worth in the report's, fixed for a month."""
 
@@ -448,6 +495,7 @@ class Catalog(Struct, frozen=True, kw_only=True):
     tiers: tuple[Tier, ...] = ()
     teams: tuple[Team, ...] = ()
     prices: tuple[Price, ...] = ()
+    serving_objectives: tuple[ServingObjective, ...] = ()
     report: Report = Report()
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db.models import Count, F, FloatField, Max, Q, QuerySet, Sum
+from django.db.models import Count, F, FloatField, Max, Min, Q, QuerySet, Sum
 from django.db.models.functions import Cast
 
 from apps.accounts.permissions import Visibility
@@ -42,6 +42,8 @@ class ServingSums:
 
     `measured_of_tokens` is the part of it whose servers count tokens. None is what no server
     exported. `first_tokens` are those of servers of which it is known how many met the objective.
+    `ttft_ms` are the lowest and the highest objective that they were held against; None without
+    any, and where that of some hours was not kept (`is_ttft_untold`).
     `is_standby`: a pod is marked to stay for quick answers.
     Means are (sum × seconds, seconds).
     """
@@ -57,6 +59,8 @@ class ServingSums:
     waiting: tuple[float, int] = (0.0, 0)
     kv_cache: tuple[float, int] = (0.0, 0)
     is_standby: bool = False
+    ttft_ms: tuple[int, int] | None = None
+    is_ttft_untold: bool = False
 
     @property
     def tokens(self) -> int | None:
@@ -70,6 +74,11 @@ class ServingSums:
         self.measured += other.measured
         self.measured_of_tokens += other.measured_of_tokens
         self.is_standby = self.is_standby or other.is_standby
+        self.is_ttft_untold = self.is_ttft_untold or other.is_ttft_untold
+        known = [*(self.ttft_ms or ()), *(other.ttft_ms or ())]
+        # One of several would be false of the others, and so would those that are known alone.
+        is_told = known and not self.is_ttft_untold
+        self.ttft_ms = (min(known), max(known)) if is_told else None
         for name in _COUNTED:
             own, more = getattr(self, name), getattr(other, name)
             setattr(self, name, more if own is None else own + (more or 0))
@@ -113,6 +122,9 @@ def serving_sums(
         **{f"sum_{name}": Sum(name) for name in ("measured", *_COUNTED)},
         "sum_measured_of_tokens": Sum("measured", filter=counted),
         "sum_first_tokens": Sum("first_tokens", filter=told),
+        "least_ttft_ms": Min("ttft_objective_ms"),
+        "most_ttft_ms": Max("ttft_objective_ms"),
+        "untold_ttft": Count("pk", filter=told & Q(ttft_objective_ms__isnull=True)),
         "standby_pods": Count("pk", filter=Q(pod__kept_for_latency=True)),
     }
     for name in _MEANS:
@@ -140,6 +152,9 @@ def serving_sums(
 def _sums(row: Mapping[str, Any]) -> ServingSums:
     found = ServingSums(row["sum_measured"] or 0, row["sum_measured_of_tokens"] or 0)
     found.is_standby = row["standby_pods"] > 0
+    found.is_ttft_untold = row["untold_ttft"] > 0
+    if row["least_ttft_ms"] is not None and not found.is_ttft_untold:
+        found.ttft_ms = (row["least_ttft_ms"], row["most_ttft_ms"])
     for name in _COUNTED:
         setattr(found, name, row[f"sum_{name}"])
     for name in _MEANS:

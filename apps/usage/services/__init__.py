@@ -21,3 +21,8 @@ from apps.usage.services.schedule import (
     note_backfill,
     schedule_collections,
 )
+from apps.usage.services.serving_objectives import (
+    ServingObjectiveRecord,
+    loaded_serving_objectives,
+    write_serving_objectives,
+)

@@ -63,6 +63,7 @@ from apps.usage.services.facts import (
 )
 from apps.usage.services.health import measures_of, write_health, write_pod_devices
 from apps.usage.services.serving import write_serving
+from apps.usage.services.serving_objectives import ttft_objectives
 from apps.usage.services.sources import (
     LedgerInput,
     gather_evidence,
@@ -273,9 +274,9 @@ def _read(
 
 
 def _read_serving(answers: _Answers, window: Window) -> None:
-    objective = settings.TTFT_OBJECTIVE_MS / 1000
+    objectives = ttft_objectives(answers.cluster, window, answers.ledger.pods)
     try:
-        found, lacking = answers.source.serving(window, ttft_seconds=objective)
+        found, lacking = answers.source.serving(window, objectives=objectives)
     except SourceRejected as error:
         # GPU-hours do not depend on it: some servers give no raw samples, or not so many.
         answers.serving_state, answers.serving_warnings = ServingState.REFUSED, [str(error)]

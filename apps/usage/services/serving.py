@@ -12,7 +12,10 @@ from apps.usage.domain.serving import GANG_KINDS, Holding, divided, measured_amo
 from apps.usage.models import ServingHour
 from apps.usage.services.facts import Dimensions, insert, instant
 
-_AMOUNTS = ("tokens_in", "tokens_out", "requests", "first_tokens", "first_tokens_in_time")
+_AMOUNTS = (
+    *("tokens_in", "tokens_out", "requests", "first_tokens", "first_tokens_in_time"),
+    "ttft_objective_ms",
+)
 _MEANS = ("running", "waiting", "kv_cache")
 _COLUMNS = (
     *("hour", "pod_id", "team_id", "namespace_id", "workload_id"),

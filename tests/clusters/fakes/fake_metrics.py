@@ -9,6 +9,7 @@ from apps.clusters.domain.devices.exporter_profile import ExporterProfile
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot, DeviceState
 from apps.clusters.domain.pods.ledger import LastSeen, NodeInterval, PodRecord, PodSource
 from apps.clusters.domain.pods.people import PersonSource
+from apps.clusters.domain.serving_objectives import TtftObjectives
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import (
     Answered,
@@ -135,8 +136,8 @@ class FakeMetrics:
         self._called("people")
         return self.persons
 
-    def serving(self, window: Window, *, ttft_seconds: float) -> Answered[ServingPodHour]:
-        del ttft_seconds
+    def serving(self, window: Window, *, objectives: TtftObjectives) -> Answered[ServingPodHour]:
+        del objectives
         self._called("serving")
         start, end = window.start_seconds, window.end_seconds
         return self._answered(row for row in self.serving_hours if start <= row.hour < end)

@@ -32,6 +32,7 @@ from apps.clusters.domain.counters import (
     measured_seconds,
     was_seen_to_begin,
 )
+from apps.clusters.domain.serving_objectives import TtftObjectives
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import ServingPodHour
 
@@ -122,7 +123,8 @@ ENGINES: Sequence[Engine] = (
 )
 _COUNTERS = ("tokens_in", "tokens_out", "requests")
 _GAUGES = ("running", "waiting", "kv_cache")
-_FIRST, _IN_TIME = "first_tokens", "first_tokens_in_time"
+_FIRST, _IN_TIME, _OBJECTIVE = "first_tokens", "first_tokens_in_time", "ttft_objective_ms"
+_MS = 1000
 
 
 class _Meaning(NamedTuple):
@@ -231,14 +233,18 @@ _ByName = dict[str, list[list[Sample]]]
 
 @dataclass(slots=True)
 class _Target:
-    """The series of a pod as one job scraped them, by meaning and model, and when."""
+    """The series of a pod as one job scraped them, by meaning and model, and when.
+
+    `objectives` are those, in milliseconds, of the times to first token, by engine and model.
+    """
 
     series: dict[tuple[_Meaning, str], _ByName] = field(default_factory=dict)
     times: set[float] = field(default_factory=set)
+    objectives: dict[tuple[int, str], int] = field(default_factory=dict)
 
 
 def read_serving(
-    reading: WindowReader, window: Window, ttft_seconds: float
+    reading: WindowReader, window: Window, objectives: TtftObjectives
 ) -> Iterator[ServingPodHour]:
     """Yield what inference servers did in each whole hour; raises as the port says.
 
@@ -249,7 +255,8 @@ def read_serving(
     names = _names_there(reading, window)
     if names:
         for hour in window.hours():
-            yield from _read_hour(reading, hour, names, ttft_seconds)
+            # As all rules of the catalog: what holds when an hour begins is for the whole of it.
+            yield from _read_hour(reading, hour, names, objectives.at(hour.start_seconds))
 
 
 def _names_there(reading: WindowReader, window: Window) -> frozenset[str]:
@@ -262,9 +269,9 @@ def _names_there(reading: WindowReader, window: Window) -> frozenset[str]:
 
 
 def _read_hour(
-    reading: WindowReader, hour: Window, names: frozenset[str], ttft_seconds: float
+    reading: WindowReader, hour: Window, names: frozenset[str], objectives: TtftObjectives
 ) -> Iterator[ServingPodHour]:
-    targets = _targets(reading, hour, names, ttft_seconds)
+    targets = _targets(reading, hour, names, objectives)
     if not targets:
         return
     chosen = {
@@ -287,25 +294,33 @@ def _read_hour(
 
 
 def _targets(
-    reading: WindowReader, hour: Window, names: frozenset[str], ttft_seconds: float
+    reading: WindowReader, hour: Window, names: frozenset[str], objectives: TtftObjectives
 ) -> dict[tuple[str, str], dict[tuple[str, str, str], _Target]]:
     """Return the counters of an hour and of five minutes before it, by pod and who scraped it."""
     counters = {name: _COUNTER_NAMES[name] for name in names & _COUNTER_NAMES.keys()}
     engines = {_GAUGE_NAMES[name].engine for name in names & _GAUGE_NAMES.keys()}
     engines.update(meaning.engine for meaning in counters.values())
     counters |= {name: one for name, one in _TTFT_NAMES.items() if one.engine in engines}
-    edges = {engine: _edge_texts(ttft_seconds * ENGINES[engine].ttft_scale) for engine in engines}
-    # The one bucket that ends at the objective; what is no bucket has no `le`.
+    edges = {
+        (engine, ms): _edge_texts(ms * ENGINES[engine].ttft_scale / _MS)
+        for engine in engines
+        for ms in objectives.all_ms
+    }
+    # The buckets that end at an objective; what is no bucket has no `le`.
     wanted = sorted({"", *chain.from_iterable(edges.values())})
     chosen = (one_of("__name__", sorted(counters)), Matcher("le", "=~", literally(wanted)))
     query = raw("", (*chosen, *reading.matchers), seconds=hour.seconds + LONGEST_GAP_SECONDS)
     found: dict[tuple[str, str], dict[tuple[str, str, str], _Target]] = defaultdict(dict)
     for one in reading.raw(query, hour.end_seconds - END_MARGIN_SECONDS, ServingLabels):
         meaning = counters[one.metric.name]
-        if one.metric.le and one.metric.le not in edges[meaning.engine]:
+        own = objectives.of(*one.metric.holder, one.metric.served)
+        # A bucket of another service's objective is there, too, and means nothing here.
+        if one.metric.le and one.metric.le not in edges[meaning.engine, own]:
             continue
         target = found[one.metric.holder].setdefault(one.metric.source, _Target())
         _add_series(target, meaning, one)
+        if one.metric.name in _TTFT_NAMES:
+            target.objectives[meaning.engine, one.metric.served] = own
     return found
 
 
@@ -337,6 +352,10 @@ def _add_growth(sums: _Sums, target: _Target, start: float) -> None:
         own = sums[meaning.engine, model]
         if grown is not None:
             own[meaning.quantity] = own.get(meaning.quantity, 0.0) + grown
+    for place, objective in target.objectives.items():
+        # Beside what was counted, so that both are of one engine where several are in a pod.
+        if _FIRST in sums[place]:
+            sums[place][_OBJECTIVE] = objective
 
 
 def _grown(by_name: _ByName, times: set[float], start: float) -> float | None:

@@ -51,6 +51,7 @@ from apps.clusters.domain.credentials import Credential
 from apps.clusters.domain.devices.errors import HealthAnswer
 from apps.clusters.domain.devices.state import ActivitySample, DeviceState
 from apps.clusters.domain.pods.people import PersonSource
+from apps.clusters.domain.serving_objectives import TtftObjectives
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import (
     Answered,
@@ -229,10 +230,10 @@ class PrometheusSource:
         reading = WindowReader(self._api)
         return _answered(reading, read_queue_pending(reading, window, gpu_resources))
 
-    def serving(self, window: Window, *, ttft_seconds: float) -> Answered[ServingPodHour]:
+    def serving(self, window: Window, *, objectives: TtftObjectives) -> Answered[ServingPodHour]:
         # Hours do without it where a server refuses raw samples: a page is no such refusal.
         reading = WindowReader(self._api, foreign=SourceUnavailable)
-        return _answered(reading, read_serving(reading, window, ttft_seconds))
+        return _answered(reading, read_serving(reading, window, objectives))
 
     def device_health(self, window: Window) -> HealthAnswer:
         # Hours do without it where a server refuses raw samples: a page is no such refusal.

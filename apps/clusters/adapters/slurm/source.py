@@ -20,6 +20,7 @@ from apps.clusters.domain.host_lists import hosts_of
 from apps.clusters.domain.pods.ledger import LastSeen, NodeInterval, Owner, PodRecord, PodSource
 from apps.clusters.domain.pods.people import PersonSource, person_in
 from apps.clusters.domain.resources import GPU
+from apps.clusters.domain.serving_objectives import TtftObjectives
 from apps.clusters.domain.tiers import PRODUCT_LABEL
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import (
@@ -263,9 +264,9 @@ class SlurmSource:
         del window, gpu_resources
         return Answered(())
 
-    def serving(self, window: Window, *, ttft_seconds: float) -> Answered[ServingPodHour]:
+    def serving(self, window: Window, *, objectives: TtftObjectives) -> Answered[ServingPodHour]:
         """Return no server."""
-        del window, ttft_seconds
+        del window, objectives
         return Answered(())
 
     def device_health(self, window: Window) -> HealthAnswer:

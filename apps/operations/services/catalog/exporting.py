@@ -13,6 +13,7 @@ import msgspec
 import yaml
 
 from apps.accounts.domain.formats import whole_duration
+from apps.clusters.domain.serving_objectives import ttft_text
 from apps.clusters.domain.tiers import GpuSharing
 from apps.clusters.services import ClusterRecord, ReportRecord, RuleRecord
 from apps.costs.domain.prices import PriceKind
@@ -30,6 +31,7 @@ from apps.operations.domain.schema import (
     Price,
     QueueTime,
     Report,
+    ServingObjective,
     SiteEnergy,
     Team,
     Tier,
@@ -42,10 +44,12 @@ from apps.operations.services.catalog.loading import (
     NAMESPACE_TEAM,
     OBJECTIVE,
     RULE,
+    SERVING_OBJECTIVE,
     Loaded,
     loaded,
 )
 from apps.quotas.services import BudgetRecord, EntitlementRecord
+from apps.usage.services import ServingObjectiveRecord
 
 _HEAD = """\
 # The catalog as the portal holds it at {at}, written by manage.py export_catalog.
@@ -54,7 +58,7 @@ _HEAD = """\
 
 
 def export_catalog(*, now: datetime) -> str:
-    """Return the YAML text of what is loaded. Twelve queries."""
+    """Return the YAML text of what is loaded. Thirteen queries."""
     return catalog_text(catalog_of(loaded(), now=now), now=now)
 
 
@@ -84,6 +88,13 @@ def catalog_of(held: Loaded, *, now: datetime) -> Catalog:
         teams=_teams(held, now),
         prices=tuple(
             _price(price) for price in held.prices if price.valid_to is None or price.valid_to > now
+        ),
+        serving_objectives=tuple(
+            _serving_objective(row, now)
+            for row in sorted(
+                _lasting(held.serving_objectives, SERVING_OBJECTIVE, now),
+                key=lambda row: (row.position, row.match),
+            )
         ),
         report=Report() if settings is None else _report(settings),
     )
@@ -232,6 +243,17 @@ def _price(row: PriceRecord) -> Price:
     )
     # It was confirmed when it was loaded; without the word the file would be refused.
     return price if price_doubt(price) is None else msgspec.structs.replace(price, confirmed=True)
+
+
+def _serving_objective(row: ServingObjectiveRecord, now: datetime) -> ServingObjective:
+    return ServingObjective(
+        ttft=ttft_text(row.ttft_ms),
+        cluster=row.cluster or None,
+        namespace=row.namespace or None,
+        workload=row.workload or None,
+        model=row.model or None,
+        valid_from=_planned(row.valid_from, now),
+    )
 
 
 def _latest_plan(groups: Iterable[Iterable[Any]], now: datetime) -> str | None:

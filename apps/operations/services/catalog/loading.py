@@ -14,6 +14,7 @@ from django.db import IntegrityError, OperationalError, transaction
 from apps.accounts import services as accounts
 from apps.accounts.services import LeadRecord, TeamRecord
 from apps.clusters import services as clusters
+from apps.clusters.domain.serving_objectives import ttft_ms
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.services import (
     ClusterRecord,
@@ -39,6 +40,7 @@ from apps.operations.domain.schema import (
     OAuth2,
     Price,
     Prometheus,
+    ServingObjective,
     SigV4,
     Slurm,
     kind_of,
@@ -69,7 +71,9 @@ from apps.operations.services.catalog.energy_factors import (
 from apps.operations.services.catalog.yaml_reader import read_catalog
 from apps.quotas import services as quotas
 from apps.quotas.services import BudgetRecord, EntitlementRecord
+from apps.usage import services as usage
 from apps.usage.selectors import data_ready
+from apps.usage.services import ServingObjectiveRecord
 
 
 def desired_clusters(catalog: Catalog) -> list[ClusterRecord]:
@@ -214,6 +218,30 @@ def _energy(price: Price) -> dict[str, Any]:
     return {"per_kwh": Decimal(part.per_kwh), "pue": Decimal(part.pue)}
 
 
+def desired_serving_objectives(
+    catalog: Catalog, places: Mapping[str, int]
+) -> Iterator[DesiredRow[ServingObjectiveRecord]]:
+    """Yield the objectives of inference services at their places."""
+    since = _reader(catalog)
+    for index, objective in enumerate(catalog.serving_objectives):
+        record = _serving_objective(objective)
+        placed = replace(
+            record, position=places[record.match], valid_from=since(objective.valid_from)
+        )
+        yield DesiredRow(placed, _place(("serving_objectives", index), objective.valid_from))
+
+
+def _serving_objective(objective: ServingObjective) -> ServingObjectiveRecord:
+    return ServingObjectiveRecord(
+        ttft_ms=ttft_ms(objective.ttft),
+        position=0,
+        cluster=objective.cluster or "",
+        namespace=objective.namespace or "",
+        workload=objective.workload or "",
+        model=objective.model or "",
+    )
+
+
 def desired_report(catalog: Catalog) -> list[ReportRecord]:
     """Return the one row of report settings."""
     rates: dict[str, dict[str, list[str]]] = {}
@@ -313,6 +341,9 @@ PRICE: RecordKind[PriceRecord] = RecordKind(
     quiet=frozenset({"discount", "kind", "example", "confirmed_by", "confirmed_on", "pue"}),
     corrects=True,
 )
+SERVING_OBJECTIVE: RecordKind[ServingObjectiveRecord] = _named(
+    "serving objective", "match", "position", "ttft_ms"
+)
 REPORT: RecordKind[ReportRecord] = RecordKind(
     "report",
     key=lambda _: None,
@@ -336,13 +367,19 @@ class Loaded:
     budgets: list[BudgetRecord]
     prices: list[PriceRecord]
     energy_factors: list[EnergyFactorRecord]
+    serving_objectives: list[ServingObjectiveRecord]
     report: list[ReportRecord]
 
     @property
     def is_first(self) -> bool:
         """Whether no catalog ever said anything that holds in time."""
         return not (
-            self.rules or self.namespace_teams or self.entitlements or self.budgets or self.prices
+            self.rules
+            or self.namespace_teams
+            or self.entitlements
+            or self.budgets
+            or self.prices
+            or self.serving_objectives
         )
 
 
@@ -361,6 +398,7 @@ class Plans:
     budgets: TimelinePlan[BudgetRecord]
     prices: TimelinePlan[PriceRecord]
     energy_factors: TimelinePlan[EnergyFactorRecord]
+    serving_objectives: TimelinePlan[ServingObjectiveRecord]
     report: TimelinePlan[ReportRecord]
 
     def difference(self) -> CatalogDifference:
@@ -389,6 +427,9 @@ class Plans:
         costs.write_energy_factors(
             self.energy_factors.saved, withdrawn=self.energy_factors.withdrawn
         )
+        usage.write_serving_objectives(
+            self.serving_objectives.saved, withdrawn=self.serving_objectives.withdrawn
+        )
         clusters.write_report(self.report.saved)
 
     def _all(self) -> list[TimelinePlan[Any]]:
@@ -397,7 +438,7 @@ class Plans:
 
 
 def loaded() -> Loaded:
-    """Return what is loaded. Twelve queries."""
+    """Return what is loaded. Thirteen queries."""
     return Loaded(
         clusters=clusters.loaded_clusters(),
         tiers=clusters.loaded_tiers(),
@@ -410,6 +451,7 @@ def loaded() -> Loaded:
         budgets=quotas.loaded_budgets(),
         prices=costs.loaded_prices(),
         energy_factors=costs.loaded_energy_factors(),
+        serving_objectives=usage.loaded_serving_objectives(),
         report=clusters.loaded_report(),
     )
 
@@ -439,6 +481,11 @@ def plan_catalog(
         catalog, positions(patterns, _places(held.namespace_teams, NAMESPACE_TEAM))
     )
     tiers = desired_tiers(catalog, tier_places)
+    objective_names = [_serving_objective(one).match for one in catalog.serving_objectives]
+    serving_objectives = desired_serving_objectives(
+        catalog,
+        positions(objective_names, _places(held.serving_objectives, SERVING_OBJECTIVE)),
+    )
     return Plans(
         clusters=plan_current(held.clusters, desired_clusters(catalog), CLUSTER, retire=_retired),
         tiers=plan_current(held.tiers, tiers, TIER, retire=_retired),
@@ -457,6 +504,7 @@ def plan_catalog(
             desired_energy_factors(catalog, files, _reader(catalog)),
             ENERGY_FACTOR,
         ),
+        serving_objectives=dated(held.serving_objectives, serving_objectives, SERVING_OBJECTIVE),
         # The one row of settings is never retired.
         report=plan_current(held.report, desired_report(catalog), REPORT, retire=lambda r: r),
     )
@@ -467,7 +515,8 @@ def _retired(record: _Retirable) -> _Retirable:
 
 
 def _places(
-    rows: Iterable[RuleRecord | NamespaceTeamRecord], kind: RecordKind[Any]
+    rows: Iterable[RuleRecord | NamespaceTeamRecord | ServingObjectiveRecord],
+    kind: RecordKind[Any],
 ) -> dict[str, int]:
     """Return the positions of the rows that hold on, by name."""
     return {kind.name(row): row.position for row in rows if row.valid_to is None}
