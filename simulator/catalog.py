@@ -14,6 +14,7 @@ from simulator.scenarios.base import (
     PriceConfirmation,
     Rate,
     Scenario,
+    Service,
     SiteEnergy,
     Team,
     Tier,
@@ -46,6 +47,7 @@ def catalog_yaml(scenario: Scenario, *, url: str) -> str:
         [
             *lines,
             *_prices(prices, scenario.rates, scenario.confirmation),
+            *_serving_objectives([one for one in scenario.services if one.ttft]),
             "report: {time_zone: Europe/Berlin, currency: USD}",
             "",
         ]
@@ -141,6 +143,14 @@ def _owned(owned: Owned) -> Iterator[str]:
     yield f"years: {owned.years}"
     yield f'per_kwh: "{owned.per_kwh}"'
     yield f'pue: "{owned.pue}"'
+
+
+def _serving_objectives(services: Sequence[Service]) -> Iterator[str]:
+    if services:
+        yield "serving_objectives:"
+    for one in services:
+        match = f"namespace: {one.namespace}, workload: Deployment/{one.name}"
+        yield f"  - {{{match}, ttft: {one.ttft}}}"
 
 
 def _value(value: str) -> str:

@@ -143,6 +143,7 @@ class Service:
 
     `engine` says which series it exports. Of the pods on the GPUs (indexes) `restarting` the server
     starts again at `restarts_at`, seconds of every day; those on `silent` ones are not scraped.
+    `ttft` is its objective in the catalog; empty: the portal's own.
     """
 
     namespace: str
@@ -155,6 +156,7 @@ class Service:
     restarting: tuple[int, ...] = ()
     restarts_at: int = 0
     silent: tuple[int, ...] = ()
+    ttft: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import pytest
 from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
-from apps.clusters.domain.serving_objectives import TtftObjectives
+from apps.clusters.domain.pods.ledger import Owner
+from apps.clusters.domain.serving_objectives import TtftObjectives, TtftRule
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import ServingPodHour
 from simulator.clock import PinnedClock
@@ -54,8 +55,11 @@ def served(given: Sequence[Series]) -> Iterator[ScriptedPrometheus]:
         yield server
 
 
+HALF_SECOND = TtftObjectives(500)
+
+
 def read(
-    given: Sequence[Series], window: Window = WINDOW, *, ttft: float = 0.5
+    given: Sequence[Series], window: Window = WINDOW, objectives: TtftObjectives = HALF_SECOND
 ) -> list[ServingPodHour]:
     with served(given) as server:
         source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": server.url})))
@@ -150,6 +154,7 @@ def test_every_name_of_a_quantity_gives_the_same(name: str, given: list[Series])
         "requests": pytest.approx(7200),
         "first_tokens": pytest.approx(7200),
         "first_tokens_in_time": pytest.approx(5400),
+        "ttft_objective_ms": 500,
         "running": pytest.approx(3.0),
         "waiting": pytest.approx(1.0),
         "kv_cache": pytest.approx(0.4),
@@ -186,9 +191,92 @@ def test_what_a_server_does_not_export_is_no_data() -> None:
 
 
 def test_an_objective_that_ends_no_bucket_has_no_attainment() -> None:
-    (row,) = read(engine("vllm:", (*VLLM, "kv_cache_usage_perc")), ttft=0.7)
+    given = engine("vllm:", (*VLLM, "kv_cache_usage_perc"))
+    (row,) = read(given, objectives=TtftObjectives(700))
     assert row.first_tokens == pytest.approx(7200)
     assert row.first_tokens_in_time is None
+    # The objective is told all the same: it says why nothing is known.
+    assert row.ttft_objective_ms == 700
+
+
+FIRST_TOKENS = "vllm:time_to_first_token_seconds"
+
+
+def first_tokens(pod: str, model: str) -> list[Series]:
+    """Return the histogram of a pod: of 10 a second 1 is within 0.25 s, 5 in 0.5, 9 in 1."""
+    labels = {**POD, "pod": pod, "model_name": model}
+    buckets = {"0.25": 1.0, "0.5": 5.0, "1.0": 9.0, "+Inf": 10.0}
+    return [
+        counter(f"{FIRST_TOKENS}_count", 10, labels),
+        counter("vllm:generation_tokens_total", 5, labels),
+        *(
+            counter(f"{FIRST_TOKENS}_bucket", rate, {**labels, "le": le})
+            for le, rate in buckets.items()
+        ),
+    ]
+
+
+ALWAYS = LOW / 1000 - 86_400
+CHAT, BATCH = Owner("Deployment", "chat"), Owner("StatefulSet", "batch")
+OWNERS = {("ml", "chat-0"): CHAT, ("ml", "batch-0"): BATCH}
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        pytest.param([], {"chat-0": (500, 0.5), "batch-0": (500, 0.5)}, id="the default"),
+        pytest.param(
+            [TtftRule(250, ALWAYS, workload="ch*"), TtftRule(1000, ALWAYS, namespace="ml")],
+            {"chat-0": (250, 0.1), "batch-0": (1000, 0.9)},
+            id="the first that fits",
+        ),
+        pytest.param(
+            [TtftRule(1000, ALWAYS, workload="StatefulSet/*")],
+            {"chat-0": (500, 0.5), "batch-0": (1000, 0.9)},
+            id="by kind",
+        ),
+        pytest.param(
+            [TtftRule(1000, ALWAYS, model="qwen?", namespace="m*")],
+            {"chat-0": (500, 0.5), "batch-0": (1000, 0.9)},
+            id="by model",
+        ),
+        pytest.param(
+            [
+                TtftRule(250, ALWAYS, end=LOW / 1000, namespace="ml"),
+                TtftRule(1000, LOW / 1000 + 60, namespace="ml"),
+            ],
+            {"chat-0": (500, 0.5), "batch-0": (500, 0.5)},
+            id="none in force when the hour begins",
+        ),
+        pytest.param(
+            [TtftRule(300, ALWAYS, workload="chat")],
+            {"chat-0": (300, None), "batch-0": (500, 0.5)},
+            id="one without a bucket",
+        ),
+    ],
+)
+def test_each_service_is_held_against_its_own_objective(
+    rules: Sequence[TtftRule], expected: Mapping[str, tuple[int, float | None]]
+) -> None:
+    given = [*first_tokens("chat-0", "llama3"), *first_tokens("batch-0", "qwen2")]
+    rows = read(given, objectives=TtftObjectives(500, rules, OWNERS))
+    assert {row.pod: row.ttft_objective_ms for row in rows} == {
+        pod: objective for pod, (objective, _) in expected.items()
+    }
+    for row in rows:
+        ratio = expected[row.pod][1]
+        if ratio is None:
+            assert row.first_tokens_in_time is None
+        else:
+            assert row.first_tokens
+            assert row.first_tokens_in_time is not None
+            assert row.first_tokens_in_time / row.first_tokens == pytest.approx(ratio)
+
+
+def test_an_objective_by_workload_is_for_no_pod_of_an_unknown_owner() -> None:
+    rules = [TtftRule(250, ALWAYS, workload="*")]
+    (row,) = read(first_tokens("chat-0", "llama3"), objectives=TtftObjectives(500, rules))
+    assert row.ttft_objective_ms == 500
 
 
 def test_a_restart_loses_at_most_what_no_scrape_saw() -> None:
@@ -331,7 +419,7 @@ def test_where_there_are_none_one_query_is_asked() -> None:
     day = Window(START, START + timedelta(hours=24))
     with served([counter("DCGM_FI_DEV_GPU_UTIL", 5)]) as server:
         source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": server.url})))
-        assert source.serving(day, objectives=TtftObjectives(500)).rows == []
+        assert source.serving(day, objectives=HALF_SECOND).rows == []
         source.close()
         assert len(server.asked) == 1
 
@@ -382,7 +470,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Servi
         file.writelines(sample_rows(signals, LOW - HOUR_MS, LOW + HOUR_MS))
     with RealPrometheus.loaded(path) as real:
         source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": real.url})))
-        rows = source.serving(WINDOW, objectives=TtftObjectives(500)).rows
+        rows = source.serving(WINDOW, objectives=HALF_SECOND).rows
         source.close()
         yield {row.pod: row for row in rows}
 

@@ -187,6 +187,7 @@ def test_the_documentation_has_the_example_and_every_key() -> None:
         schema.Team: "",
         schema.Budget: "",
         schema.Price: "",
+        schema.ServingObjective: "",
         schema.Report: "",
     }
     keys = [before + f.name for kind, before in kinds.items() for f in msgspec.structs.fields(kind)]

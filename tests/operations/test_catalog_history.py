@@ -13,14 +13,16 @@ from django.test.utils import CaptureQueriesContext
 from apps.accounts import services as accounts
 from apps.accounts.models import Team
 from apps.clusters.domain.tiers import UNASSIGNED, GpuSharing, TierRule
+from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, NamespaceTeam, Tier, Valid
 from apps.clusters.models import TierRule as TierRuleRow
 from apps.clusters.services import catalog as clusters
 from apps.costs.models import Price
 from apps.operations.domain.source_positions import BEGINNING, CatalogError
 from apps.operations.domain.timeline import RowAction
-from apps.operations.services import ensure_builtin
+from apps.operations.services import ensure_builtin, export_catalog
 from apps.quotas.models import Budget, Entitlement
+from apps.usage.services.serving_objectives import ttft_objectives
 from tests.operations.catalogs import (
     EVERY_KEY,
     MONDAY,
@@ -249,5 +251,48 @@ def test_every_table_with_a_span_is_loaded_from_the_catalog() -> None:
     spans = {m.__name__ for m in apps.get_models() if issubclass(m, Valid)}
     assert spans == {
         *("TierRule", "QueueTimeObjective", "NamespaceTeam", "Entitlement", "Budget", "Price"),
-        "EnergyFactor",
+        *("EnergyFactor", "ServingObjective"),
     }
+
+
+def _objectives(*entries: dict[str, str]) -> dict[str, Any]:
+    return small(serving_objectives=list(entries))
+
+
+@pytest.mark.django_db
+def test_objectives_of_services_are_closed_and_opened_and_keep_their_order() -> None:
+    chat = {"namespace": "chat", "workload": "llama-*", "ttft": "300ms"}
+    load(_objectives(chat, {"cluster": "west", "ttft": "2s"}))
+    west = Cluster.objects.get()
+    before = ttft_objectives(west, Window(MONDAY, TUESDAY), [])
+    assert [(rule.ttft_ms, rule.workload) for rule in before.rules] == [
+        (300, "llama-*"),
+        (2000, ""),
+    ]
+    changed = _objectives({"model": "qwen", "ttft": "1s"}, chat | {"ttft": "250ms"})
+    difference = load(changed, TUESDAY)
+    assert [str(change) for change in difference.changes] == [
+        "added serving objective model qwen from 2026-11-17T08:00:00+00:00: ttft_ms 1000",
+        "changed serving objective namespace chat, workload llama-* from "
+        "2026-11-17T08:00:00+00:00: ttft_ms 300 → 250",
+        "closed serving objective cluster west from 2026-11-17T08:00:00+00:00",
+    ]
+    day = timedelta(days=1)
+    earlier = ttft_objectives(west, Window(MONDAY, TUESDAY), [])
+    later = ttft_objectives(west, Window(TUESDAY, TUESDAY + day), [])
+    assert [rule.ttft_ms for rule in earlier.rules] == [300, 2000]
+    assert [rule.ttft_ms for rule in later.rules] == [1000, 250]
+    other = Cluster(pk=west.pk + 1, name="east")
+    assert [r.ttft_ms for r in ttft_objectives(other, Window(MONDAY, TUESDAY), []).rules] == [300]
+    assert load(changed, WEDNESDAY).is_empty
+
+
+@pytest.mark.django_db
+def test_a_planned_objective_is_exported_with_its_day() -> None:
+    load(_objectives({"ttft": "500ms"}))
+    load(_objectives({"ttft": "300ms", "valid_from": "2026-12-01"}), TUESDAY)
+    exported = export_catalog(now=WEDNESDAY)
+    assert yaml.safe_load(exported)["serving_objectives"] == [
+        {"ttft": "300ms", "valid_from": "2026-12-01T00:00:00Z"}
+    ]
+    assert load(exported, WEDNESDAY).is_empty

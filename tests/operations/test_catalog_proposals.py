@@ -39,6 +39,7 @@ from apps.operations.services import (
 )
 from apps.operations.services.alerting import gather_requests
 from apps.quotas.models import Budget, Entitlement
+from apps.usage.models import ServingObjective
 from tests.operations.catalogs import MONDAY, TUESDAY, WEDNESDAY, load, small
 
 pytestmark = pytest.mark.django_db
@@ -255,6 +256,25 @@ def test_a_dry_run_says_what_approving_would_do_now(ada: User) -> None:
     (run,) = dry_runs([row.change], now=WEDNESDAY)
     assert "changed after this was proposed" in run.refusal
     assert dry_runs([], now=TUESDAY) == []
+
+
+def test_a_proposal_leaves_the_objectives_of_services_alone(ada: User, cleo: User) -> None:
+    entries = [
+        {"ttft": "300ms", "namespace": "vision", "workload": "Deployment/chat-*"},
+        {"ttft": "1s"},
+    ]
+    load(small(serving_objectives=entries), TUESDAY)
+    before = list(ServingObjective.objects.order_by("pk").values())
+    pk = submit(ada, NAMESPACES, {"patterns": ["vision"]})
+    (row,) = open_proposals(visibility=EVERYTHING)
+    (run,) = dry_runs([row.change], now=WEDNESDAY)
+    # Only the pattern that goes: what the pages do not know of is not closed by them.
+    assert run.refusal == ""
+    (change,) = run.changes
+    assert "v-*" in change
+    approve(cleo, pk)
+    assert list(ServingObjective.objects.order_by("pk").values()) == before
+    assert yaml.safe_load(export_catalog(now=WEDNESDAY))["serving_objectives"] == entries
 
 
 def test_each_step_is_an_alert_of_the_team(ada: User, cleo: User) -> None:

@@ -56,9 +56,15 @@ def serving_scenario() -> Small:
     return made
 
 
-def collect_served(scenario: Small, url: str) -> None:
+def load_served(scenario: Small, url: str, objectives: str = "", *, now: datetime = NOW) -> None:
+    """Load the catalog of the scenario, with these objectives of services (YAML)."""
+    text = f"{catalog_yaml(scenario, url=url)}\n{objectives}"
+    load_catalog(text, "catalog.yaml", now=now, dry_run=False)
+
+
+def collect_served(scenario: Small, url: str, objectives: str = "") -> None:
     """Collect all hours as in production."""
-    load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=NOW, dry_run=False)
+    load_served(scenario, url, objectives)
     snapshot_cluster("lab", now=NOW)
     collect_window("lab", WINDOW, now=NOW)
 

@@ -8,6 +8,7 @@ from django.db.models import Count, Sum
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.permissions import EVERYTHING
 from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
@@ -15,8 +16,10 @@ from apps.clusters.domain.serving_objectives import TtftObjectives
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.clusters.ports import Answered, ServingPodHour, SourceRejected
+from apps.costs.selectors import ServingRow, serving_rows
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.serving import Holding, divided, measured_amounts
+from apps.usage.domain.usage_query import Filters
 from apps.usage.models import CollectionWindow, PodHour, ServingHour
 from apps.usage.services import collect_window
 from tests.served_lab import served_lab
@@ -29,8 +32,10 @@ from tests.usage.served_models import (
     NOW_SECONDS,
     SERVICES,
     START,
+    WINDOW,
     collect_served,
     known,
+    load_served,
     serving_scenario,
 )
 
@@ -89,6 +94,55 @@ def test_attainment_is_that_of_the_half_second(model: str, hour: int, expected: 
     found = sums(model=model, hour=START + timedelta(hours=hour))
     ratio = found["first_tokens_in_time"] / found["first_tokens"]
     assert ratio == pytest.approx(expected, abs=0.001)
+
+
+OBJECTIVES = """
+serving_objectives:
+  - {ttft: 100ms, namespace: "vis*", workload: Deployment/chat}
+  - {ttft: 1s, model: opt}
+"""
+
+
+@pytest.mark.django_db
+def test_services_are_held_against_their_own_objectives_and_hours_keep_them(
+    scenario: Small,
+) -> None:
+    with served_lab(scenario, NOW_SECONDS) as url:
+        collect_served(scenario, url, OBJECTIVES)
+        busy = START + timedelta(hours=4)
+        found = dict(ServingHour.objects.values_list("model", "ttft_objective_ms").distinct())
+        assert found == {"llama": 100, "opt": 1000, "ranker": 500}
+        # Of those within half a second half come within a tenth, all come within a second.
+        for model, expected in (("llama", 0.45), ("opt", 1.0), ("ranker", 0.9)):
+            of = sums(model=model, hour=busy)
+            ratio = of["first_tokens_in_time"] / of["first_tokens"]
+            assert ratio == pytest.approx(expected, abs=0.001)
+        (row,) = _row_of_all()
+        assert (row.ttft_objective_ms, row.ttft_objective_most_ms) == (100, 1000)
+        assert row.ttft_objective == "100ms to 1s"
+        # A changed objective is for what is collected from then on.
+        before = list(ServingHour.objects.order_by("hour", "pod").values())
+        load_served(scenario, url, OBJECTIVES.replace("100ms", "1s"), now=NOW)
+        assert list(ServingHour.objects.order_by("hour", "pod").values()) == before
+        # Hours that are collected again have what was in force in their time.
+        collect_window("lab", Window(START, START + timedelta(hours=1)), now=NOW)
+        again = ServingHour.objects.get(hour=START, model="llama")
+        assert again.ttft_objective_ms == 100
+
+
+def _row_of_all() -> list[ServingRow]:
+    return serving_rows(WINDOW, group_by=("team",), filters=Filters(), visibility=EVERYTHING)
+
+
+@pytest.mark.usefixtures("collected")
+def test_an_objective_that_was_not_kept_is_not_told_of_the_others() -> None:
+    (row,) = _row_of_all()
+    assert (row.ttft_objective, row.ttft_objective_most_ms) == ("500ms", 500)
+    # As hours of a version before that have it.
+    ServingHour.objects.filter(hour=START).update(ttft_objective_ms=None)
+    (row,) = _row_of_all()
+    assert (row.ttft_objective, row.ttft_objective_ms) == ("", None)
+    assert row.ttft_ratio is not None
 
 
 class Refusing(PrometheusSource):

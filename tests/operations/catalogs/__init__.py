@@ -14,6 +14,7 @@ from apps.fairness.models import QueueTimeObjective
 from apps.operations.domain.timeline import CatalogDifference
 from apps.operations.services import load_catalog
 from apps.quotas.models import Budget, Entitlement
+from apps.usage.models import ServingObjective
 
 HERE = Path(__file__).parent
 DESIGN = (HERE / "design.yaml").read_text(encoding="utf-8")
@@ -66,7 +67,7 @@ def all_rows() -> Rows:
     """Return every row of the tables that a catalog writes."""
     models = [
         *(Team, Membership, Cluster, Tier, TierRule, NamespaceTeam, ReportSettings),
-        *(Entitlement, Budget, Price, EnergyFactor, QueueTimeObjective),
+        *(Entitlement, Budget, Price, EnergyFactor, QueueTimeObjective, ServingObjective),
     ]
     return {m.__name__: list(m._default_manager.order_by("pk").values()) for m in models}
 
