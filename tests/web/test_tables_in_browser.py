@@ -125,3 +125,16 @@ def test_what_is_being_fetched_is_seen_to_be_within_a_tenth_of_a_second(
         expect(results).to_have_css("opacity", "1")
 
     screen.visit(served, steps)
+
+
+def test_every_column_can_be_ticked_on_a_phone(served: str, screen: Screen) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page, "cleo", f"/capacity/teams/?{HOURLY}")
+        page.locator("#teams .column-menu > summary").click()
+        box = page.locator("#teams .column-menu > .menu-sheet").bounding_box()
+        assert box is not None
+        # Beside a short title it once began left of the screen, with all its boxes.
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+
+    screen.visit(served, steps, width=390)

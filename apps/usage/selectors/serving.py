@@ -43,7 +43,7 @@ class ServingSums:
     `measured_of_tokens` is the part of it whose servers count tokens. None is what no server
     exported. `first_tokens` are those of servers of which it is known how many met the objective.
     `ttft_ms` are the lowest and the highest objective that they were held against; None without
-    any, and where that of some hours was not kept (`is_ttft_untold`).
+    any, and where that of some hours was not kept (`lacks_ttft`).
     `is_standby`: a pod is marked to stay for quick answers.
     Means are (sum × seconds, seconds).
     """
@@ -60,7 +60,7 @@ class ServingSums:
     kv_cache: tuple[float, int] = (0.0, 0)
     is_standby: bool = False
     ttft_ms: tuple[int, int] | None = None
-    is_ttft_untold: bool = False
+    lacks_ttft: bool = False
 
     @property
     def tokens(self) -> int | None:
@@ -74,10 +74,10 @@ class ServingSums:
         self.measured += other.measured
         self.measured_of_tokens += other.measured_of_tokens
         self.is_standby = self.is_standby or other.is_standby
-        self.is_ttft_untold = self.is_ttft_untold or other.is_ttft_untold
+        self.lacks_ttft = self.lacks_ttft or other.lacks_ttft
         known = [*(self.ttft_ms or ()), *(other.ttft_ms or ())]
         # One of several would be false of the others, and so would those that are known alone.
-        is_told = known and not self.is_ttft_untold
+        is_told = known and not self.lacks_ttft
         self.ttft_ms = (min(known), max(known)) if is_told else None
         for name in _COUNTED:
             own, more = getattr(self, name), getattr(other, name)
@@ -124,7 +124,7 @@ def serving_sums(
         "sum_first_tokens": Sum("first_tokens", filter=told),
         "least_ttft_ms": Min("ttft_objective_ms"),
         "most_ttft_ms": Max("ttft_objective_ms"),
-        "untold_ttft": Count("pk", filter=told & Q(ttft_objective_ms__isnull=True)),
+        "without_ttft": Count("pk", filter=told & Q(ttft_objective_ms__isnull=True)),
         "standby_pods": Count("pk", filter=Q(pod__kept_for_latency=True)),
     }
     for name in _MEANS:
@@ -152,8 +152,8 @@ def serving_sums(
 def _sums(row: Mapping[str, Any]) -> ServingSums:
     found = ServingSums(row["sum_measured"] or 0, row["sum_measured_of_tokens"] or 0)
     found.is_standby = row["standby_pods"] > 0
-    found.is_ttft_untold = row["untold_ttft"] > 0
-    if row["least_ttft_ms"] is not None and not found.is_ttft_untold:
+    found.lacks_ttft = row["without_ttft"] > 0
+    if row["least_ttft_ms"] is not None and not found.lacks_ttft:
         found.ttft_ms = (row["least_ttft_ms"], row["most_ttft_ms"])
     for name in _COUNTED:
         setattr(found, name, row[f"sum_{name}"])
