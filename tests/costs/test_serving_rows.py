@@ -13,6 +13,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod
 from apps.costs.selectors import SERVING_GROUPS, ServiceUse, ServingRow, serving_rows
 from apps.costs.services import price_hours
+from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Filters, GroupingRefused
 from apps.usage.models import CollectionWindow, PodHour, ServingHour
 from apps.usage.selectors import serving_states, serving_times
@@ -139,9 +140,10 @@ def test_a_service_that_is_marked_is_kept_and_not_quiet() -> None:
     assert read(hours, "model")["opt"].use is ServiceUse.QUIET
 
 
-def resting(requests: Any, *, idle: bool = True) -> OneJob:
+def resting(requests: Any, *, idle: bool = True, usual: Amounts | None = None) -> OneJob:
     """Return a service of four GPUs whose hours have these requests (by hour of the day)."""
-    job = make_one_job(lambda _: held(4.0, idle=3.9) if idle else held(4.0, busy=3.0))
+    amounts = usual or (held(4.0, idle=3.9) if idle else held(4.0, busy=3.0))
+    job = make_one_job(lambda _: amounts)
     rows = [
         ServingHour(
             **{name: getattr(fact, name) for name in _COLUMNS},
@@ -187,6 +189,31 @@ def test_idle_services_are_told_apart(requests: Any, idle: bool, expected: Servi
     # Tokens that were counted and are none: a rate of zero, and no money for each.
     assert row.tokens_per_gpu_hour == 0.0
     assert row.cost_per_million_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("requests", "use", "shown"),
+    [
+        pytest.param(50, ServiceUse.UNKNOWN, "0 GPU-h idle", id="requests"),
+        pytest.param(0, ServiceUse.FORGOTTEN, "idle GPU-h: no metrics", id="forgotten"),
+    ],
+)
+def test_without_metrics_of_its_gpus_a_service_is_neither_idle_nor_active(
+    requests: int, use: ServiceUse, shown: str
+) -> None:
+    job = resting(lambda _: requests, usual=held(4.0, unmeasured=4.0))
+    week = Window(job.window.end - timedelta(days=7), job.window.end)
+    (row,) = read(week, "workload").values()
+    assert row.allocated_gpu_hours == 672.0
+    assert row.idle_gpu_hours is None
+    assert row.use is use
+    client = Client()
+    client.force_login(make_user("cleo", Role.ADMIN))
+    span = {"start": f"{week.start:%Y-%m-%d}", "end": f"{week.end:%Y-%m-%d}"}
+    answer = client.get("/api/v1/serving", {**span, "group_by": "workload"}).json()
+    assert [one["idle_gpu_hours"] for one in answer["results"]] == [None]
+    page = client.get("/capacity/serving/", span).content.decode()
+    assert f"{shown}, no request in 7 days" in page
 
 
 def test_hours_that_nobody_asked_for_are_not_checked_yet() -> None:

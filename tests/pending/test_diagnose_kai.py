@@ -197,3 +197,12 @@ def test_a_queue_that_is_missing_is_named_as_the_cause() -> None:
 )
 def test_texts_that_are_cut_or_strange_never_raise(message: str) -> None:
     assert why(kai_pod(message)).diagnosis.cause in Cause
+
+
+def test_a_figure_that_cannot_be_read_is_not_told_as_nought() -> None:
+    message = OVER_LIMIT.replace("Limit is 8 ", "Limit is 8.0.1 ")
+    found = why(kai_pod(message)).diagnosis
+    assert (found.cause, found.detail) == (Cause.QUEUE, "queue-over-limit")
+    assert (found.explanation, found.suggestions) == ("", ())
+    assert found.message == message
+    assert found.blockers == ("kai_queue:team-a",)

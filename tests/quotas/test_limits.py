@@ -2,8 +2,11 @@
 
 from math import inf
 
+import orjson
 import pytest
 
+from apps.clusters.adapters.kubernetes.shapes import Decoders
+from apps.clusters.domain.observed.extract import observed_object
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
     CohortSnapshot,
@@ -110,6 +113,51 @@ def test_kai_queues_have_a_limit_and_a_quota_where_they_are_set() -> None:
     assert [one[2:] for one in set_limits(seen)] == [
         ("limit/nvidia.com/gpu", 8),
         ("quota/nvidia.com/gpu", 4),
+    ]
+
+
+def test_queues_of_kai_are_read_as_the_watch_has_them() -> None:
+    """A department of Run:ai and its project, in which a pod holds half of a GPU."""
+    without, fair = {"quota": -1, "limit": -1}, {"overQuotaWeight": 1}
+    resources = {"cpu": without | fair, "memory": without | fair}
+    department = {
+        "apiVersion": "scheduling.run.ai/v2",
+        "kind": "Queue",
+        "metadata": {"name": "research", "labels": {"run.ai/department-queue": "true"}},
+        "spec": {
+            "displayName": "Research",
+            "resources": {**resources, "gpu": {"quota": 12.5, "limit": -1, **fair}},
+        },
+        "status": {"childQueues": ["vision"], "allocated": {"cpu": "31500m", GPU: "7500m"}},
+    }
+    project = {
+        "apiVersion": "scheduling.run.ai/v2",
+        "kind": "Queue",
+        "metadata": {"name": "vision"},
+        "spec": {
+            "parentQueue": "research",
+            "resources": {**resources, "gpu": {"quota": 4, "limit": 8, "overQuotaWeight": 2}},
+        },
+        "status": {"allocated": {GPU: "500m"}, "requested": {GPU: "9"}},
+    }
+    bodies = []
+    for item in (department, project):
+        decoded = Decoders("queues").item.decode(orjson.dumps(item))
+        body = observed_object(ObservedKind.KAI_QUEUE, decoded)
+        assert isinstance(body, KaiQueueSnapshot)
+        bodies.append(body)
+    above, own = bodies
+    assert (above.parent, own.parent) == ("", "research")
+    assert (above.weight, own.weight) == (1, 2)
+    assert [(one.key, one.hard, one.used) for one in kai_limits("research", above)] == [
+        ("quota/nvidia.com/gpu", 12.5, 7.5)
+    ]
+    assert [
+        (one.key, one.hard, one.used, one.ceiling, one.guarantee)
+        for one in kai_limits("vision", own)
+    ] == [
+        ("limit/nvidia.com/gpu", 8, 0.5, 8, 4),
+        ("quota/nvidia.com/gpu", 4, 0.5, 8, 4),
     ]
 
 

@@ -42,7 +42,7 @@ class ServiceUse(StrEnum):
 
     `standby` is kept for latency: idle most of the time, and requests come or a mark says so.
     `quiet` had none in less time than it takes to be `forgotten`. Of an `unknown` one no series
-    tell requests.
+    tell requests, or none tell whether the GPUs that serve them are idle.
     """
 
     ACTIVE = "active"
@@ -149,7 +149,11 @@ class ServingRow:
     ]
     allocated_gpu_hours: Annotated[float, Column("Allocated", "GPU-h", "Held by the services.")]
     idle_gpu_hours: Annotated[
-        float, Column("Idle", "GPU-h", "Allocated, and the GPU did next to nothing.")
+        float | None,
+        Column(
+            *("Idle", "GPU-h", "Allocated, and the GPU did next to nothing."),
+            api_note="Null where no metrics tell it of any of the allocated GPU-hours.",
+        ),
     ]
     measured_ratio: Annotated[
         float | None,
@@ -170,6 +174,11 @@ class _Held:
     unpriced: int = 0
     costs: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
+    @property
+    def known(self) -> int:
+        """What metrics tell of: without any of it neither idle nor active is known."""
+        return self.allocated - self.unmeasured
+
 
 @dataclass(slots=True)
 class _Group:
@@ -178,6 +187,7 @@ class _Group:
     sums: ServingSums = field(default_factory=ServingSums)
     allocated: float = 0.0
     idle: float = 0.0
+    is_idle_known: bool = False
     costs: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     is_priced: bool = True
     uses: set[ServiceUse] = field(default_factory=set)
@@ -267,6 +277,7 @@ def _add(
     group.sums.add(sums)
     group.allocated += held.allocated * part
     group.idle += held.idle * part
+    group.is_idle_known = group.is_idle_known or held.known > 0
     if last is not None and last.at is not None:
         group.last = max(filter(None, (group.last, last.at)))
     if sums.tokens is None:
@@ -289,9 +300,11 @@ def _use(
         return ServiceUse.STANDBY
     if last.at is None:
         return ServiceUse.FORGOTTEN if last.hours >= _KNOWN_HOURS else ServiceUse.QUIET
-    known = held.allocated - held.unmeasured
-    is_idle = known > 0 and held.idle >= _MOSTLY_IDLE * known
-    return ServiceUse.STANDBY if is_idle else ServiceUse.ACTIVE
+    # Requests come, and a server that idles between them has some too: without metrics of its
+    # GPUs it is neither.
+    if held.known <= 0:
+        return ServiceUse.STANDBY if is_standby else ServiceUse.UNKNOWN
+    return ServiceUse.STANDBY if held.idle >= _MOSTLY_IDLE * held.known else ServiceUse.ACTIVE
 
 
 def _most_used(uses: Iterable[ServiceUse]) -> ServiceUse:
@@ -332,7 +345,7 @@ def _row(groups: Mapping[str, str], group: _Group) -> ServingRow:
         running=_mean(sums.running),
         kv_cache_ratio=_mean(sums.kv_cache),
         allocated_gpu_hours=hours(round(group.allocated)),
-        idle_gpu_hours=hours(round(group.idle)),
+        idle_gpu_hours=hours(round(group.idle)) if group.is_idle_known else None,
         measured_ratio=min(1.0, sums.measured / group.allocated) if group.allocated else None,
     )
 

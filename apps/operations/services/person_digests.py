@@ -67,11 +67,15 @@ def _digest(user: User, week: Window, now: datetime, zone: ZoneInfo) -> NewAlert
 
 def _sentences(work: PersonWork) -> Iterable[str]:
     total = work.total
-    yield (
-        f"{hours(total.allocated):,.0f} GPU-hours were allocated to you: "
-        f"{hours(total.busy):,.0f} active, {hours(total.not_used):,.0f} unused."
-    )
-    if total.unmeasured:
+    allocated = f"{hours(total.allocated):,.0f} GPU-hours were allocated to you"
+    # Of a week without metrics nothing was seen to be active, and nothing to be unused.
+    is_known = total.allocated > total.unmeasured or not total.allocated
+    if is_known:
+        used = f"{hours(total.busy):,.0f} active, {hours(total.not_used):,.0f} unused"
+        yield f"{allocated}: {used}."
+    else:
+        yield f"{allocated}. They have no metrics."
+    if is_known and total.unmeasured:
         yield f"{hours(total.unmeasured):,.0f} GPU-hours have no metrics."
     if work.waited:
         yield f"Pods that requested GPUs were pending for {hours(work.waited):,.0f} GPU-hours."

@@ -107,7 +107,12 @@ def _figures(services: Sequence[ServingRow]) -> FigureRow:
     measured = sum(row.allocated_gpu_hours * (row.measured_ratio or 0.0) for row in services)
 
     def idle(rows: Sequence[ServingRow]) -> str:
-        return f"{sum(row.idle_gpu_hours for row in rows):,.0f} GPU-h idle"
+        known = [row.idle_gpu_hours for row in rows if row.idle_gpu_hours is not None]
+        # Without metrics of any of them a sum would be a zero that nobody measured.
+        if rows and not known:
+            return "idle GPU-h: no metrics"
+        part = f" of {len(known):,} with metrics" if len(known) < len(rows) else ""
+        return f"{sum(known):,.0f} GPU-h idle{part}"
 
     return figure_row(
         KeyFigure("Services", f"{len(services):,}", basis="workloads with series"),

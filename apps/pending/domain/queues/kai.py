@@ -67,7 +67,12 @@ def _full(
     queue, resource = found["queue"].strip(), _NAMES.get(found["of"], found["of"])
     # KAI writes memory in GB; everything here is in bytes.
     unit = _GB if resource == "memory" else 1.0
-    limit, used, asked = (_number(found[name]) * unit for name in ("limit", "used", "asked"))
+    numbers = [_number(found[name]) for name in ("limit", "used", "asked")]
+    known = [number * unit for number in numbers if number is not None]
+    if len(known) < len(numbers):
+        # A limit of nought, or a raise to it, would be false: the words of KAI stand alone.
+        return Diagnosis(Cause.QUEUE, detail, blockers=(KAI_QUEUE + queue,))
+    limit, used, asked = known
     figures = {"resource": resource, "used": used, "limit": limit}
     sentence = says(why, requests=dict(requests), queue=queue, **figures)
     change = {
@@ -86,12 +91,12 @@ def _full(
     )
 
 
-def _number(text: str) -> float:
+def _number(text: str) -> float | None:
     try:
         # Figures may end a sentence, and have commas between thousands.
         return float(text.rstrip(".,").replace(",", ""))
     except ValueError:
-        return 0.0
+        return None
 
 
 @dataclass(frozen=True, slots=True)
