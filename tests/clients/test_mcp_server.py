@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from gpuportal_client.connection import Portal
 from gpuportal_client.mcp_server import make_server
 from mcp import Client, StdioServerParameters
 
 from tests.clients.conftest import Running
-from tests.clients.test_commands import DOCUMENT, JOB, documented
+from tests.clients.test_commands import DOCUMENT, JOB, UNKNOWN, answering, documented
 
 TOOLS = {"why_pending", "usage", "waste", "quotas", "preflight", "explain"}
 
@@ -93,6 +94,29 @@ def test_faults_are_sentences(running: Running) -> None:
     )
     assert "nowhere" in foreign
     assert "'colour' is not known" in unknown
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        pytest.param(404, UNKNOWN, "older than this client", id="address"),
+        pytest.param(
+            *(400, '{"detail": "x: is not a parameter here"}', "may be older than this client"),
+            id="parameter",
+        ),
+        pytest.param(502, "<html>", "answers 502: the portal, or a proxy", id="in trouble"),
+    ],
+)
+@pytest.mark.parametrize("tool", ["why_pending", "usage", "waste", "quotas"])
+def test_an_old_portal_and_one_that_is_not_there_are_told_in_a_sentence(
+    tool: str, status: int, body: str, told: str
+) -> None:
+    with answering(status, body, {}) as url:
+        _, answer = asyncio.run(_asked(make_server(Portal(url, "x" * 40)), (tool, {})))
+    assert told in answer
+    # Its port is closed now: nothing answers.
+    _, gone = asyncio.run(_asked(make_server(Portal(url, "x" * 40)), (tool, {})))
+    assert f"{url} cannot be reached: check --url, your network" in gone
 
 
 def test_it_is_served_on_standard_input(running: Running) -> None:
