@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from django.core.cache import cache
 from django.db import connection
+from django.db.models import F, Sum
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -29,7 +30,8 @@ from apps.costs.selectors import PersonWorkloadRow
 from apps.operations.services.person_digests import gather_person_digests
 from apps.pending.models import Episode
 from apps.planning.models import QueueForecast
-from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.amounts import NANO, Amounts
+from apps.usage.domain.usage_query import whole_days
 from apps.usage.models import PodHour
 from apps.web.usage.my_workloads import work_row
 from gpuportal.people import People
@@ -619,6 +621,40 @@ def test_a_digest_goes_to_the_person_alone_and_once_a_week(
         assert "GPU-hours were allocated to you" not in text_of(client, "/alerts/deliveries/")
     assert "first=2025-10-20&last=2025-10-26" in alert.path
     assert set(statuses(clients, alert.path).values()) == {200}
+
+
+def test_a_digest_has_the_figures_of_the_rows_that_made_them(
+    on: Portal, clients: dict[str, Client]
+) -> None:
+    channel(on.ben, "ben's mail", own=True)
+    gather_person_digests(MONDAY, on.zone)
+    text = Alert.objects.get(person=on.ben).text
+    week = whole_days(date(2025, 10, 26), 7, on.zone)
+    facts = PodHour.objects.filter(
+        pod__name__startswith="train-", hour__gte=week.start, hour__lt=week.end
+    )
+    names = ("allocated", "busy", "idle", "underused", "not_running", "unmeasured")
+    sums = facts.aggregate(**{f"sum_{name}": Sum(name) for name in names})
+    held, busy, *unused, unmeasured = (sums[f"sum_{name}"] / NANO for name in names)
+    assert held > busy > 0
+    used = f"{busy:,.0f} active, {sum(unused):,.0f} unused"
+    assert f"{held:,.0f} GPU-hours were allocated to you: {used}." in text
+    assert (f"{unmeasured:,.0f} GPU-hours have no metrics." in text) == (unmeasured > 0)
+    rows = rows_of(clients["member"], "first=2025-10-20&last=2025-10-26")
+    waited = sum(float(row["waited_gpu_hours"]) for row in rows)
+    assert waited > 0
+    assert f"Pods that requested GPUs were pending for {waited:,.0f} GPU-hours." in text
+
+
+def test_a_digest_of_a_week_without_metrics_says_nothing_of_its_use(on: Portal) -> None:
+    channel(on.ben, "ben's mail", own=True)
+    nothing = dict.fromkeys(("busy", "idle", "underused", "not_running"), 0)
+    PodHour.objects.update(unmeasured=F("allocated"), **nothing)
+    gather_person_digests(MONDAY, on.zone)
+    text = Alert.objects.get(person=on.ben).text
+    assert "GPU-hours were allocated to you. They have no metrics." in text
+    assert " active" not in text
+    assert " unused" not in text
 
 
 def test_a_digest_has_a_link_for_each_answer(
