@@ -63,6 +63,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
         "uuid",
         "incidents",
         "xids_hardware",
+        "xids_other",
         "ecc_uncorrected",
     ),
     "interruptions": ("cluster", "least_gpus", "interruptions", "mean_hours"),

@@ -8,9 +8,23 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.domain.identity import Role
 from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.goodput.selectors import interruption_rows, reliability_rows, reliability_states
+from apps.clusters.models import Cluster, Device
+from apps.goodput.selectors import (
+    gpu_reliability_rows,
+    interruption_rows,
+    reliability_rows,
+    reliability_states,
+)
 from apps.goodput.services import judge_nodes
-from tests.factories import make_cluster, make_pod, make_report, make_user, make_workload
+from apps.usage.models import DeviceHealthHour
+from tests.factories import (
+    make_cluster,
+    make_pod,
+    make_report,
+    make_user,
+    make_workload,
+    note_collection,
+)
 
 MIDNIGHT = datetime(2026, 3, 30, tzinfo=UTC)
 NOW = MIDNIGHT + timedelta(hours=12)
@@ -83,3 +97,42 @@ def test_a_report_speaks_of_no_day_before_the_first_run(failing: None) -> None:
     judge_nodes(now=NOW)
     (state,) = reliability_states(visibility=EVERYTHING)
     assert (state.start, state.end) == (MIDNIGHT - timedelta(days=25), MIDNIGHT)
+
+
+def shown_gpu(cluster: Cluster, uuid: str, **state: int) -> None:
+    """Make a GPU as its exporter shows it now."""
+    Device.objects.create(
+        cluster=cluster,
+        uuid=uuid,
+        node_name="good-1",
+        health="ok",
+        first_seen=NOW,
+        last_seen=NOW,
+        looked_at=NOW,
+        health_since=NOW,
+        state={"uuid": uuid, "node": "good-1", "index": "0", "model": "A100", **state},
+    )
+
+
+def test_errors_of_unknown_kind_are_counted_and_days_without_data_are_not_zero(
+    failing: None,
+) -> None:
+    west = Cluster.objects.get()
+    # Its exporter shows ECC today, and showed XIDs alone in the hours that were collected.
+    shown_gpu(west, "GPU-a", xid=999, ecc_uncorrected_volatile=0)
+    for back in range(1, 4):
+        note_collection(west, MIDNIGHT - back * HOUR, health="xid")
+    note_collection(west, MIDNIGHT - 4 * HOUR)
+    note_collection(west, MIDNIGHT, health="ecc_uncorrected xid")
+    at = (MIDNIGHT - HOUR).timestamp()
+    DeviceHealthHour.objects.create(
+        cluster_id=west.pk, hour=MIDNIGHT - HOUR, uuid="GPU-a", xids=[[at, 999], [at + 60, 998]]
+    )
+    judge_nodes(now=NOW)
+    (row,) = gpu_reliability_rows(visibility=EVERYTHING)
+    assert (row.xids_hardware, row.xids_driver, row.xids_application) == (0, 0, 0)
+    assert (row.xids_other, row.last_xid, row.known_hours) == (2, 998, 3)
+    assert (row.ecc_uncorrected, row.ecc_corrected, row.thermal_seconds) == (None, None, None)
+    note_collection(west, MIDNIGHT - 2 * HOUR, health="ecc_uncorrected xid")
+    (row,) = gpu_reliability_rows(visibility=EVERYTHING)
+    assert (row.ecc_uncorrected, row.known_hours) == (0, 1)

@@ -106,8 +106,10 @@ def test_the_planted_node_and_gpu_are_named_and_no_other() -> None:
     assert (bad.node, bad.gpu, bad.uuid) == ("five", "2", device.uuid)
     assert (bad.xids_hardware, bad.xids_application, bad.last_xid) == (1, 0, FELL_OFF)
     assert (bad.ecc_uncorrected, bad.thermal_seconds) == (0, 0)
-    parts = unreliable_parts(Cluster.objects.get(name="lab").pk)
-    assert tuple(map(list, parts)) == ([BAD_NODE], ["five/2"])
+    assert bad.known_hours >= (DAYS - 1) * 24
+    bad_nodes, bad_gpus = unreliable_parts(Cluster.objects.get(name="lab").pk)
+    assert list(bad_nodes) == [BAD_NODE]
+    assert [(one.node, one.gpu, one.action) for one in bad_gpus] == [("five", "2", "replace")]
     admin = Client()
     admin.force_login(make_user("cleo", role=Role.ADMIN))
     page = admin.get("/capacity/reliability/").content.decode()

@@ -13,6 +13,7 @@ from apps.clusters.domain.devices.exporter_profile import (
     WorkloadLabels,
 )
 from apps.clusters.domain.tiers import GpuSharing, TierRule
+from apps.goodput.domain.reliability import GpuAction, UnreliableGpu
 from apps.operations.domain.examine import examine
 from apps.operations.domain.examine.catalog import counts_nothing, limits_gpus
 from apps.operations.domain.examine.topology import without_policy
@@ -350,7 +351,7 @@ FAULTS = [
         id="node-that-fails",
     ),
     pytest.param(
-        lambda: with_past(unreliable_gpus={"whole-1/3": "9.0× the expected failures"}),
+        lambda: with_past(unreliable_gpus=(UnreliableGpu("3", "whole-1", GpuAction.RESET, "9×"),)),
         "gpu-unreliable",
         id="gpu-that-fails",
     ),
@@ -591,3 +592,19 @@ def test_what_cannot_be_asked_is_no_finding() -> None:
 def test_shown_nodes_stand_in_for_those_of_the_api() -> None:
     look = replace(healthy(), api=None, past=replace(PAST, nodes=()))
     assert look.nodes == METRICS.nodes
+
+
+@pytest.mark.parametrize("action", GpuAction)
+def test_a_bad_gpu_is_reset_unless_it_shows_errors_of_hardware(action: GpuAction) -> None:
+    gpu = UnreliableGpu("3", "whole-1", action, "9.0× the expected failures")
+    (found,) = (
+        one for one in examine([with_past(unreliable_gpus=(gpu,))]) if one.code == "gpu-unreliable"
+    )
+    words = {
+        GpuAction.REPLACE: "Replace GPU 3 of node whole-1",
+        GpuAction.UPDATE_DRIVER: "look for an update of its driver",
+        GpuAction.RESET: "Reset GPU 3 of node whole-1, and replace it when",
+    }
+    assert words[action] in found.what
+    assert ("--gpu-reset" in found.fix) == (action is not GpuAction.REPLACE)
+    assert "dcgmi diag -r 3 -i 3" in found.fix

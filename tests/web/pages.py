@@ -43,7 +43,7 @@ STANDING = {
     "/capacity/teams/vision/statement/": 12,
     "/capacity/fairness/gold/what-if/": 8,
     "/capacity/backtest/": 8,
-    "/capacity/reliability/": 14,
+    "/capacity/reliability/": 15,
     "/capacity/layouts/": 9,
     "/capacity/plan/": 10,
     "/capacity/plan/gold/": 11,

@@ -10,7 +10,9 @@ its GPUs; a node is judged without the runs on GPUs that are accused.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from math import inf
+from typing import NamedTuple
 
 from apps.goodput.domain.failure_rates import FailureRates, Tally, incident_weights
 from apps.goodput.domain.poisson import binomial_tail, poisson_range
@@ -63,6 +65,41 @@ def excess_text(
         f"{ratio or 0:.1f}× the expected failures ({low or 0:.1f}× to {high or 0:.1f}×), "
         f"{lost_gpu_hours:,.0f} GPU-hours lost in 30 days at most"
     )
+
+
+class GpuAction(StrEnum):
+    """What to do first about an unreliable GPU."""
+
+    REPLACE = "replace"
+    UPDATE_DRIVER = "update-driver"
+    RESET = "reset"
+
+
+def gpu_action(*, hardware: bool, driver: bool, application: bool) -> GpuAction:
+    """Return what to do about an unreliable GPU, by whose errors it showed in these days."""
+    if hardware:
+        return GpuAction.REPLACE
+    # Programs at fault make the driver complain too, so that it alone is blamed without theirs.
+    return GpuAction.UPDATE_DRIVER if driver and not application else GpuAction.RESET
+
+
+class UnreliableGpu(NamedTuple):
+    """What to do about an unreliable GPU, by its number (else its UUID), and why."""
+
+    gpu: str
+    node: str
+    action: GpuAction
+    excess: str
+
+
+def gpu_advice(action: GpuAction, name: str, excess: str) -> str:
+    """Return the advice in a sentence; `excess` as of `excess_text`."""
+    if action is GpuAction.REPLACE:
+        return f"Replace {name}: {excess}, and it shows errors of hardware."
+    # Where no error tells of hardware, a reset is tried first, for it may help.
+    if action is GpuAction.UPDATE_DRIVER:
+        return f"Reset {name}, and look for an update of its driver: {excess}."
+    return f"Reset {name}, and replace it when failures go on: {excess}."
 
 
 def node_failures(

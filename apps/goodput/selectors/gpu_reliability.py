@@ -10,16 +10,26 @@ import msgspec
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column, Counts
+from apps.clusters.domain.devices.errors import HealthMeasure
 from apps.clusters.domain.devices.state import XidKind, meaning
 from apps.clusters.models import Device
-from apps.goodput.domain.reliability import GpuFailures
+from apps.goodput.domain.reliability import GpuAction, GpuFailures, gpu_action
 from apps.goodput.models import ReliabilityReport
-from apps.usage.models import DeviceHealthHour
+from apps.usage.models import CollectionWindow, DeviceHealthHour
 
 _SUMMED = (
     *("remapped_correctable", "remapped_uncorrectable", "ecc_corrected", "ecc_uncorrected"),
     *("thermal_seconds", "power_seconds"),
 )
+_MEASURES: Mapping[str, HealthMeasure] = {
+    "xids": HealthMeasure.XID,
+    "remapped_correctable": HealthMeasure.REMAPPED_CORRECTABLE,
+    "remapped_uncorrectable": HealthMeasure.REMAPPED_UNCORRECTABLE,
+    "ecc_corrected": HealthMeasure.ECC_CORRECTED,
+    "ecc_uncorrected": HealthMeasure.ECC_UNCORRECTED,
+    "thermal_seconds": HealthMeasure.THERMAL,
+    "power_seconds": HealthMeasure.POWER,
+}
 # What the state of a GPU has where its exporter shows the measure at all.
 _SHOWN_BY: Mapping[str, tuple[str, ...]] = {
     "xids": ("xid",),
@@ -33,7 +43,7 @@ _SHOWN_BY: Mapping[str, tuple[str, ...]] = {
 
 
 def _count(label: str, unit: str, note: str) -> Column:
-    return Column(label, unit, note, api_note="Null where it is not exported.")
+    return Column(label, unit, note, api_note="Null where no hour has data.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,10 @@ class GpuReliabilityRow:
     xids_application: Annotated[
         int | None, _count("XIDs, application", "", "Errors of programs: the GPU is well.")
     ]
+    xids_other: Annotated[
+        int | None,
+        _count("XIDs, other", "", "Codes that are not in the list here: NVIDIA's has them."),
+    ]
     last_xid: Annotated[
         int | None, Column("Last XID", help="Code of the newest error.", api_note="Null: none.")
     ]
@@ -91,6 +105,19 @@ class GpuReliabilityRow:
     power_seconds: Annotated[
         float | None, _count("Power throttling", "s", "Clocks held down for power.")
     ]
+    known_hours: Annotated[
+        int,
+        Column("Errors known", "h", "Hours with data of these days, of the least known figure."),
+    ]
+
+    @property
+    def action(self) -> GpuAction:
+        """What to do first, where it is unreliable."""
+        return gpu_action(
+            hardware=any((self.xids_hardware, self.ecc_uncorrected, self.remapped_uncorrectable)),
+            driver=bool(self.xids_driver),
+            application=bool(self.xids_application),
+        )
 
 
 @dataclass(slots=True)
@@ -101,27 +128,41 @@ class _Health:
     xids: list[tuple[float, int]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What a cluster's exporters show: states of GPUs now, and hours with data by figure."""
+
+    cluster: str
+    devices: Mapping[str, Mapping[str, Any]]
+    hours: Mapping[str, int]
+
+
 def gpu_reliability_rows(*, visibility: Visibility) -> list[GpuReliabilityRow]:
     """Return GPUs that had a failure or showed an error, the least likely to be sound first.
 
-    One query, and two for each cluster; empty for who sees some teams only.
+    One query, and three for each cluster; empty for who sees some teams only.
     """
     if not visibility.everything:
         return []
     reports = ReliabilityReport.objects.filter(cluster__active=True, end__isnull=False)
     ordered = reports.select_related("cluster").order_by("cluster__name", "pk")
-    return [row for report in ordered for row in _rows(report)]
+    return [row for report in ordered for row in gpu_rows(report)]
 
 
-def _rows(report: ReliabilityReport) -> Iterator[GpuReliabilityRow]:
+def gpu_rows(report: ReliabilityReport) -> Iterator[GpuReliabilityRow]:
+    """Yield the GPUs of a report as `gpu_reliability_rows` has them. Three queries."""
     if report.start is None or report.end is None:
         return
     health = _health(report.cluster_id, report.start, report.end)
-    devices = _devices(report.cluster_id)
+    shown = _Shown(
+        *(report.cluster.name, _devices(report.cluster_id)),
+        _hours_known(report.cluster_id, report.start, report.end),
+    )
+    devices = shown.devices
     judged = msgspec.convert(report.gpus or [], list[GpuFailures])
     known = {one.uuid for one in judged}
     for one in judged:
-        yield _row(report.cluster.name, one, devices.get(one.uuid, {}), health.get(one.uuid))
+        yield _row(shown, one, health.get(one.uuid) or _Health())
     for uuid in sorted(health.keys() - known, key=lambda uuid: (_place(devices, uuid), uuid)):
         nothing = GpuFailures(
             node=devices.get(uuid, {}).get("node", ""),
@@ -135,7 +176,7 @@ def _rows(report: ReliabilityReport) -> Iterator[GpuReliabilityRow]:
             reasons={},
             uuid=uuid,
         )
-        yield _row(report.cluster.name, nothing, devices.get(uuid, {}), health[uuid])
+        yield _row(shown, nothing, health[uuid])
 
 
 def _place(devices: Mapping[str, Mapping[str, Any]], uuid: str) -> tuple[str, str]:
@@ -143,19 +184,25 @@ def _place(devices: Mapping[str, Mapping[str, Any]], uuid: str) -> tuple[str, st
     return state.get("node", ""), f"{state.get('index', ''):>04}"
 
 
-def _row(
-    cluster: str, one: GpuFailures, state: Mapping[str, Any], health: _Health | None
-) -> GpuReliabilityRow:
-    own = health or _Health()
+def _row(shown: _Shown, one: GpuFailures, own: _Health) -> GpuReliabilityRow:
+    state = shown.devices.get(one.uuid, {})
     kinds = Counter(meaning(code).kind for _, code in own.xids)
-    shown = {name: any(state.get(key) is not None for key in by) for name, by in _SHOWN_BY.items()}
+    known = {
+        name
+        for name, by in _SHOWN_BY.items()
+        # An exporter that came to show a measure today says nothing of the days before.
+        if shown.hours[name] and any(state.get(key) is not None for key in by)
+    }
+    known.update(name for name in _SUMMED if own.sums[name])
+    if own.xids:
+        known.add("xids")
 
     def xids(kind: XidKind) -> int | None:
-        return kinds[kind] if shown["xids"] or own.xids else None
+        return kinds[kind] if "xids" in known else None
 
-    sums = {name: own.sums[name] if shown[name] or own.sums[name] else None for name in _SUMMED}
+    sums = {name: own.sums[name] if name in known else None for name in _SUMMED}
     return GpuReliabilityRow(
-        cluster=cluster,
+        cluster=shown.cluster,
         node=one.node,
         gpu=str(state.get("index", "")),
         uuid=one.uuid,
@@ -172,8 +219,10 @@ def _row(
         xids_hardware=xids(XidKind.HARDWARE),
         xids_driver=xids(XidKind.DRIVER),
         xids_application=xids(XidKind.APPLICATION),
+        xids_other=xids(XidKind.UNKNOWN),
         last_xid=max(own.xids)[1] if own.xids else None,
         **sums,
+        known_hours=min((shown.hours[name] for name in known), default=0),
     )
 
 
@@ -186,6 +235,15 @@ def _health(cluster_id: int, start: datetime, end: datetime) -> dict[str, _Healt
         for name, value in zip(_SUMMED, values, strict=True):
             own.sums[name] += value or 0
     return dict(found)
+
+
+def _hours_known(cluster_id: int, start: datetime, end: datetime) -> dict[str, int]:
+    """Return by figure in how many hours it was collected: hours without errors have no rows."""
+    hours = CollectionWindow.objects.filter(cluster_id=cluster_id, hour__gte=start, hour__lt=end)
+    measures: Counter[str] = Counter()
+    for exported in hours.exclude(health="").order_by().values_list("health", flat=True):
+        measures.update(exported.split())
+    return {name: measures[measure.value] for name, measure in _MEASURES.items()}
 
 
 def _devices(cluster_id: int) -> dict[str, dict[str, Any]]:

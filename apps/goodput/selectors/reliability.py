@@ -1,7 +1,7 @@
 """Nodes by how often work fails on them, and interruptions by size, as lists show them."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
@@ -16,9 +16,11 @@ from apps.goodput.domain.reliability import (
     GpuFailures,
     NodeFailures,
     SizeInterruptions,
+    UnreliableGpu,
     excess_text,
 )
 from apps.goodput.models import ReliabilityReport
+from apps.goodput.selectors.gpu_reliability import GpuReliabilityRow, gpu_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,29 +124,30 @@ def interruption_rows(*, visibility: Visibility) -> list[InterruptionRow]:
     ]
 
 
-def unreliable_parts(cluster_id: int) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return how much too often work fails on the unreliable nodes, and on GPUs, by their names.
+def unreliable_parts(cluster_id: int) -> tuple[Mapping[str, str], Sequence[UnreliableGpu]]:
+    """Return by name how much too often work fails on the unreliable nodes, and the GPUs.
 
-    GPUs are named by node and number. Two queries at most.
+    Four queries at most, one where no GPU is unreliable.
     """
-    report = ReliabilityReport.objects.filter(cluster_id=cluster_id, end__isnull=False).first()
+    reports = ReliabilityReport.objects.filter(cluster_id=cluster_id, end__isnull=False)
+    report = reports.select_related("cluster").first()
     if report is None:
-        return {}, {}
+        return {}, ()
     nodes = msgspec.convert(report.nodes, list[NodeFailures])
-    gpus = [
-        one for one in msgspec.convert(report.gpus or [], list[GpuFailures]) if one.is_unreliable
-    ]
-    numbers = {}
-    if gpus:
-        shown = Device.objects.filter(cluster_id=cluster_id, uuid__in=[one.uuid for one in gpus])
-        numbers = dict(shown.order_by("pk").values_list("uuid", "state__index"))
+    gpus = msgspec.convert(report.gpus or [], list[GpuFailures])
+    # The errors of all GPUs are read where they decide something.
+    rows = gpu_rows(report) if any(one.is_unreliable for one in gpus) else ()
     return (
         {one.node: _excess(one) for one in nodes if one.is_unreliable},
-        {f"{one.node}/{numbers.get(one.uuid) or one.uuid}": _excess(one) for one in gpus},
+        [
+            UnreliableGpu(row.gpu or row.uuid, row.node, row.action, _excess(row))
+            for row in rows
+            if row.is_unreliable
+        ],
     )
 
 
-def _excess(one: NodeFailures) -> str:
+def _excess(one: NodeFailures | GpuReliabilityRow) -> str:
     return excess_text(one.ratio, one.ratio_low, one.ratio_high, one.lost_gpu_hours)
 
 

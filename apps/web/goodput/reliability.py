@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from django.http import HttpResponseBase
 
-from apps.goodput.domain.reliability import excess_text
+from apps.goodput.domain.reliability import excess_text, gpu_advice
 from apps.goodput.selectors import (
     GpuReliabilityRow,
     InterruptionRow,
@@ -79,14 +79,8 @@ def _verdict(row: ReliabilityRow) -> str:
 
 
 def _gpu_verdict(row: GpuReliabilityRow) -> str:
-    """Say what to do: where hardware shows a fault a spare, else first a reset, which may help."""
-    shown = (row.xids_hardware, row.ecc_uncorrected, row.remapped_uncorrectable)
     name = f"GPU {row.gpu or row.uuid} of {row.cluster}/{row.node}"
-    if any(shown):
-        return f"Replace {name}: {_excess(row)}, and it shows errors of hardware."
-    if row.xids_driver and not row.xids_application:
-        return f"Reset {name}, and look for an update of its driver: {_excess(row)}."
-    return f"Reset {name}, and replace it when failures go on: {_excess(row)}."
+    return gpu_advice(row.action, name, _excess(row))
 
 
 def _excess(row: ReliabilityRow | GpuReliabilityRow) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from apps.goodput.domain.reliability import GpuAction, UnreliableGpu, gpu_advice
 from apps.operations.domain.findings import Finding
 from apps.operations.domain.observations import ClusterObservations
 
@@ -18,14 +19,19 @@ def check_hardware(observed: ClusterObservations) -> Iterator[Finding]:
             f"kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
             places=(node,),
         )
-    for name, excess in sorted(observed.past.unreliable_gpus.items()):
-        node, _, number = name.partition("/")
+    for gpu in sorted(observed.past.unreliable_gpus):
         yield observed.finding(
             "gpu-unreliable",
-            name,
-            f"Reset GPU {number} of node {node}, and replace it when failures go on: {excess}.",
-            # A reset needs a GPU that nobody holds, so the whole node gives up its pods.
-            f"kubectl cordon {node}\n# when no pod holds the GPU any more, on the node:\n"
-            f"nvidia-smi --gpu-reset -i {number}\ndcgmi diag -r 3 -i {number}",
-            places=(node,),
+            f"{gpu.node}/{gpu.gpu}",
+            gpu_advice(gpu.action, f"GPU {gpu.gpu} of node {gpu.node}", gpu.excess),
+            "\n".join(_commands(gpu)),
+            places=(gpu.node,),
         )
+
+
+def _commands(gpu: UnreliableGpu) -> Iterator[str]:
+    # Either needs a GPU that nobody holds, so the whole node gives up its pods.
+    yield f"kubectl cordon {gpu.node}\n# when no pod holds the GPU any more, on the node:"
+    if gpu.action is not GpuAction.REPLACE:
+        yield f"nvidia-smi --gpu-reset -i {gpu.gpu}"
+    yield f"dcgmi diag -r 3 -i {gpu.gpu}"

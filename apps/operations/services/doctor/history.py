@@ -70,7 +70,8 @@ def history_of(
     """Return what is known of a cluster from the database.
 
     Sixteen queries, fewer without API. One more where namespaces belong to no team, and where jobs
-    of several pods came without a group; two where a tier is of claims.
+    of several pods came without a group; two where a tier is of claims, three where a GPU is
+    unreliable.
 
     `shown` and `shown_nodes` are what kube-state-metrics shows: of a cluster without API they say
     who holds GPUs, for pods known from series alone are not known to be there still.
