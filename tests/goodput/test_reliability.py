@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, chi2, poisson
 
+from apps.goodput.domain.ledger import PodHistory, pod_runs, runs_of
 from apps.goodput.domain.poisson import binomial_tail, poisson_range, poisson_tail
 from apps.goodput.domain.reliability import (
     LEVEL,
     interruptions_by_size,
     node_failures,
 )
-from apps.goodput.domain.runs import RESTARTED, PodRun, is_failure, pod_runs
+from apps.goodput.domain.runs import RESTARTED, PodRun, is_failure
 
 HOUR = 3600.0
 DAYS = 30
@@ -98,17 +99,37 @@ def test_tails_of_shares_are_the_exact_ones(one: int, other: int, share: float) 
 
 def test_runs_of_a_pod_are_cut_to_the_window_and_fail_where_they_end() -> None:
     life = PodRun("a", 1, 0.0, 100.0, 1.0, "OOMKilled")
-    spans = [[10.0, 20.0], [30.0, 90.0]]
-    assert list(pod_runs(life, spans, start=15.0, end=200.0)) == [
-        life._replace(start=15.0, end=20.0, reason=RESTARTED),
-        life._replace(start=30.0, end=90.0),
+    pod = PodHistory((0, 100), ended=True, reason="OOMKilled", spans=[[10, 20], [30, 90]])
+    assert list(pod_runs(life, pod, start=15.0, end=200.0)) == [
+        life._replace(start=15.0, end=20.0, reason=RESTARTED, lost_seconds=15.0),
+        life._replace(start=30.0, end=90.0, lost_seconds=70.0),
     ]
-    assert [run.reason for run in pod_runs(life, spans, start=0.0, end=50.0)] == [RESTARTED, ""]
-    assert [run.end for run in pod_runs(life, [[5.0, None]], start=0.0, end=60.0)] == [60.0]
-    assert list(pod_runs(life, [], start=200.0, end=300.0)) == []
+    assert [run.reason for run in pod_runs(life, pod, start=0.0, end=50.0)] == [RESTARTED, ""]
+    lasting = PodHistory((0, 100), spans=[[5, None]])
+    assert [run.end for run in pod_runs(life, lasting, start=0.0, end=60.0)] == [60.0]
+    assert list(pod_runs(life, lasting, start=200.0, end=300.0)) == []
+    refused = PodHistory((40, 40), ended=True, reason="UnexpectedAdmissionError")
+    assert [run.reason for run in pod_runs(life, refused, start=0, end=60)] == [refused.reason]
     assert [is_failure(one) for one in ("Completed", "Deleted", "", "Evicted", "Error")] == [
         *(False, False, False, True, True)
     ]
+
+
+def test_exits_and_checkpoints_count_as_in_goodput() -> None:
+    life = PodRun("a", 1, 0.0, HOUR, 2.0)
+    done = PodHistory(
+        (0, HOUR),
+        spans=[[0, 900], [910, 1800], [1810, None]],
+        exits=[(900, "Completed"), (1800, "Completed")],
+    )
+    assert [run.reason for run in pod_runs(life, done, start=0, end=2 * HOUR)] == ["", "", ""]
+    assert runs_of(done).lost == ()
+    evicted = PodHistory((0, HOUR), ended=True, reason="Evicted", checkpoints=[3000])
+    (run,) = pod_runs(life, evicted, start=0, end=2 * HOUR)
+    (lost,) = runs_of(evicted).lost
+    assert (run.reason, run.lost_seconds) == ("Evicted", lost.end - lost.start) == ("Evicted", 600)
+    (one,) = node_failures([run])
+    assert one.lost_gpu_hours == pytest.approx(2 * 600 / HOUR)
 
 
 def test_a_gang_is_interrupted_once_and_counts_by_its_size() -> None:

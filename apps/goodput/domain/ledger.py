@@ -6,12 +6,12 @@ of a pod the part that was lost is taken out of them.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 from apps.clusters.domain.window import TimeSpan, overlap, union
-from apps.goodput.domain.runs import CHOSEN, RESTARTED
+from apps.goodput.domain.runs import CHOSEN, RESTARTED, PodRun, is_failure
 from apps.usage.domain.amounts import Amounts
 
 _HOUR_SECONDS = 3600.0
@@ -147,24 +147,63 @@ def runs_of(pod: PodHistory) -> PodRuns:
     container completed; the last one did where the pod ended for a reason that throws work away,
     or where its container failed and was not started again.
     """
+    lost, waited = [], []
+    ran = []
+    for run in ended_runs(pod):
+        if run.end > run.start:
+            ran.append((run.start, run.end))
+        if not is_lost(run.reason):
+            continue
+        if run.end > run.start:
+            lost.append(LostSpan(run.saved, run.end, run.reason, run.end))
+        if run.after > run.end:
+            waited.append(LostSpan(run.end, run.after, run.reason, run.end))
+    return PodRuns(pod.life, union(ran), tuple(lost), tuple(waited))
+
+
+class EndedRun(NamedTuple):
+    """A run of a pod, Unix seconds, and why it ended; `reason` is empty where it goes on.
+
+    `saved` is its last checkpoint, else its start, and `after` when the next run began.
+    """
+
+    start: float
+    end: float
+    saved: float
+    after: float
+    reason: str
+
+
+def ended_runs(pod: PodHistory) -> Iterator[EndedRun]:
+    """Yield the runs of a pod in order; one that failed at once has no length."""
     ran = _split_runs(pod)
     reasons = dict(pod.exits)
-    lost, waited = [], []
     starts = [start for start, _ in ran]
-    # One that begins when all that is known ends has no length, and yet it is a restart.
-    starts += [last for last, *_ in pod.spans[-1:] if last is not None and last >= pod.life[1]]
+    # One that begins after all that is known is no run yet, and still it is a restart.
+    starts += [last for last, *_ in pod.spans[-1:] if last is not None and last > pod.life[1]]
     for place, (start, end) in enumerate(ran, start=1):
         is_last = place == len(starts)
         after = pod.life[1] if is_last else min(starts[place], pod.life[1])
         reason = _last_reason(pod, end) if is_last else reasons.get(end, RESTARTED)
-        if not is_lost(reason):
-            continue
         # One that is told as later than the run's end is rubbish: a clock that was wrong.
         saved = max((at for at in pod.checkpoints if start < at <= end), default=start)
-        lost.append(LostSpan(saved, end, reason, end))
-        if after > end:
-            waited.append(LostSpan(end, after, reason, end))
-    return PodRuns(pod.life, union(ran), tuple(lost), tuple(waited))
+        yield EndedRun(start, end, saved, after, reason)
+
+
+def pod_runs(life: PodRun, pod: PodHistory, *, start: float, end: float) -> Iterator[PodRun]:
+    """Yield the runs of a pod that touch the window, with their failures and what these cost.
+
+    `life` tells all of it but the times. A failure counts where its end is in the window, and of
+    what it cost the part in the window.
+    """
+    for run in ended_runs(pod):
+        first, last = max(run.start, start), min(run.end, end)
+        if last < first:
+            continue
+        # A run that began before the window and failed in it counts here, and in no other window.
+        failed = run.reason if start <= run.end < end and is_failure(run.reason) else ""
+        cost = overlap(((run.saved, run.end), (run.end, run.after)), start, end) if failed else 0.0
+        yield life._replace(start=first, end=last, reason=failed, lost_seconds=cost)
 
 
 def _split_runs(pod: PodHistory) -> list[TimeSpan]:
@@ -178,7 +217,7 @@ def _split_runs(pod: PodHistory) -> list[TimeSpan]:
         for at in exits[bisect_right(exits, start) : bisect_left(exits, end)]:
             found.append((start, at))
             start = at
-        if end > start:
+        if end >= start:
             found.append((start, end))
     return found
 

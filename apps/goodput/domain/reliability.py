@@ -31,7 +31,8 @@ class NodeFailures:
 
     `ratio` is incidents ÷ expected with its 95 % interval, None where none were expected.
     `p_value` is the chance of so many or more on a sound node, without those of accused GPUs.
-    `lost_gpu_hours` are those of the runs that failed. `reasons` counts failed runs.
+    `lost_gpu_hours` is what the failures cost, as the goodput ledger has it. `reasons` counts
+    failed runs.
     """
 
     node: str
@@ -51,7 +52,7 @@ class NodeFailures:
 class GpuFailures(NodeFailures):
     """How a GPU did; fields as those of its node.
 
-    `gpu_hours` are its own, `lost_gpu_hours` those of all GPUs of the runs that held it and failed.
+    `gpu_hours` are its own, `lost_gpu_hours` what failures of its runs cost on all their GPUs.
     """
 
     uuid: str
@@ -152,7 +153,7 @@ def _failures(node: str, runs: Sequence[PodRun], tally: Tally, p_value: float) -
         p_value=p_value,
         is_unreliable=False,
         gpu_hours=sum(run.gpu_hours for run in runs),
-        lost_gpu_hours=sum(run.gpu_hours for run in failed),
+        lost_gpu_hours=sum(run.lost_gpu_hours for run in failed),
         reasons=dict(Counter(run.reason for run in failed).most_common()),
     )
 

@@ -1,6 +1,5 @@
 """Runs of pods on nodes, and which of them failed."""
 
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 RESTARTED = "Restarted"
@@ -21,7 +20,8 @@ class PodRun(NamedTuple):
 
     `workload` tells the workloads of a cluster apart, `family` names those that do the same work,
     `pod` the pod (0, and empty: not known). `gpu_equivalents` are those of the pod, `gpus` the
-    UUIDs of its GPUs where these are known and not shared.
+    UUIDs of its GPUs where these are known and not shared. `lost_seconds` is what its failure cost,
+    None: all of it.
     """
 
     node: str
@@ -33,35 +33,23 @@ class PodRun(NamedTuple):
     pod: int = 0
     family: str = ""
     gpus: tuple[str, ...] = ()
+    lost_seconds: float | None = None
 
     @property
     def gpu_hours(self) -> float:
         """What it held while it ran, GPU-hours."""
         return (self.end - self.start) / 3600 * self.gpu_equivalents
 
+    @property
+    def lost_gpu_hours(self) -> float:
+        """What its failure cost: since its checkpoint, and until its containers ran again."""
+        if not self.reason:
+            return 0.0
+        if self.lost_seconds is None:
+            return self.gpu_hours
+        return self.lost_seconds / 3600 * self.gpu_equivalents
+
 
 def is_failure(reason: str) -> bool:
     """Return whether a pod that ended for this reason failed."""
     return reason not in CHOSEN
-
-
-def pod_runs(
-    pod: PodRun, spans: Sequence[Sequence[float | None]], *, start: float, end: float
-) -> Iterable[PodRun]:
-    """Yield the runs of a pod that touch the window; `pod` spans its life on the node.
-
-    `spans` are its [start, end or None]; none where only its life is known. A span that another
-    follows ended in a restart. A failure counts where its end is in the window.
-    """
-    # A pod that only series showed has its life alone: restarts are not seen there.
-    known = spans or [[pod.start, pod.end]]
-    for position, (began, ended) in enumerate(known):
-        is_last = position == len(known) - 1
-        reason = pod.reason if is_last else RESTARTED
-        until = pod.end if ended is None else ended
-        first, last = max(began or pod.start, start), min(until, end)
-        if last < first:
-            continue
-        # A run that began before the window and failed in it counts here, and in no other window.
-        failed = reason if start <= until < end and is_failure(reason) else ""
-        yield pod._replace(start=first, end=last, reason=failed)

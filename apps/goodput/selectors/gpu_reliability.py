@@ -73,7 +73,7 @@ class GpuReliabilityRow:
     ratio_low: Annotated[float | None, Column("Low", help="Lower end of its 95 % range.")]
     ratio_high: Annotated[float | None, Column("High", help="Upper end of its 95 % range.")]
     lost_gpu_hours: Annotated[
-        float, Column("Lost", "GPU-h", "GPU-hours of all GPUs of the runs that failed.")
+        float, Column("Lost", "GPU-h", "What failures cost on all GPUs of these runs.")
     ]
     gpu_hours: Annotated[float, Column("Run", "GPU-h", "GPU-hours of the runs on it.")]
     reasons: Annotated[Counts, Column("", help="Failed runs by the reason of their end.")]

@@ -52,7 +52,7 @@ class ReliabilityRow:
     ratio_low: Annotated[float | None, Column("Low", help="Lower end of its 95 % range.")]
     ratio_high: Annotated[float | None, Column("High", help="Upper end of its 95 % range.")]
     lost_gpu_hours: Annotated[
-        float, Column("Lost", "GPU-h", "GPU-hours of the runs that failed, from their start.")
+        float, Column("Lost", "GPU-h", "What failures cost, since the last checkpoint.")
     ]
     gpu_hours: Annotated[float, Column("Run", "GPU-h", "GPU-hours of all runs on the node.")]
     reasons: Annotated[Counts, Column("", help="Failed runs by the reason of their end.")]

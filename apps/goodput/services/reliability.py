@@ -13,15 +13,16 @@ from apps.clusters.domain.names import family_of
 from apps.clusters.domain.window import Window
 from apps.clusters.models import ClaimInterval, Pod
 from apps.clusters.selectors import active_clusters
+from apps.goodput.domain.ledger import PodHistory, pod_runs
 from apps.goodput.domain.reliability import gpu_failures, interruptions_by_size, node_failures
-from apps.goodput.domain.runs import PodRun, pod_runs
+from apps.goodput.domain.runs import PodRun
 from apps.goodput.models import ReliabilityReport
 
 RELIABILITY_DAYS = 30
 _COLUMNS = (
     *("node_name", "workload_id", "bound_at", "ended_at", "gpu_equivalents", "end_reason", "pk"),
     *("workload__namespace_id", "workload__kind", "workload__name", "on_devices__uuids"),
-    *("claims", "runs"),
+    *("claims", "runs", "exits", "checkpoints"),
 )
 
 
@@ -79,15 +80,25 @@ def _runs(cluster_id: int, window: Window) -> Iterator[PodRun]:
         # Series may tell that a pod was bound, and not where.
         if not node:
             continue
-        namespace, kind, name, uuids, claims, spans = rest
+        namespace, kind, name, uuids, claims, spans, exits, checkpoints = rest
         gpus = set((uuids or "").split()).union(*(claimed.get(uid, ()) for uid in claims))
         family = f"{namespace}/{kind}/{family_of(kind, name)}"
-        until = ended.timestamp() if ended else end
+        # What is known of a pod that lasts goes on after the window: its runs end where they do.
+        times = [at for span in spans for at in span if at is not None]
+        until = ended.timestamp() if ended else max(end, *times, 0.0)
         life = PodRun(
             *(node, workload, bound.timestamp(), until, size, reason),
             *(pk, family, tuple(sorted(gpus))),
         )
-        yield from pod_runs(life, spans, start=start, end=end)
+        history = PodHistory(
+            (life.start, until),
+            ended=ended is not None,
+            reason=reason,
+            spans=spans,
+            exits=[(at, why) for at, why in exits or ()],
+            checkpoints=checkpoints or (),
+        )
+        yield from pod_runs(life, history, start=start, end=end)
 
 
 def _claimed(cluster_id: int, window: Window) -> dict[str, set[str]]:
