@@ -40,6 +40,15 @@ def test_both_are_found_and_no_other_over_a_hundred_seeds() -> None:
     check(range(100))
 
 
+def test_the_smallest_faults_that_are_stated_are_found() -> None:
+    edge = Faults(nodes={BAD_NODE: 0.06}, gpus={BAD_GPU: 0.2})
+    found = [accused(Fleet(seed, edge).runs()) for seed in range(8)]
+    assert found == [([BAD_NODE], [BAD_GPU])] * 8
+    nodes = [node_failures(Fleet(seed, edge).runs()) for seed in range(2)]
+    ratios = [one.ratio for some in nodes for one in some if one.node == BAD_NODE]
+    assert all(ratio and ratio < 8 for ratio in ratios)
+
+
 @pytest.mark.long
 def test_sound_fleets_accuse_no_more_often_than_is_stated() -> None:
     found = [accused(Fleet(seed).runs()) for seed in range(100)]

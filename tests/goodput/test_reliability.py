@@ -12,7 +12,9 @@ from apps.goodput.domain.ledger import PodHistory, pod_runs, runs_of
 from apps.goodput.domain.poisson import binomial_tail, poisson_range, poisson_tail
 from apps.goodput.domain.reliability import (
     LEVEL,
+    Judgement,
     interruptions_by_size,
+    judgement,
     node_failures,
 )
 from apps.goodput.domain.runs import RESTARTED, PodRun, is_failure
@@ -140,3 +142,10 @@ def test_a_gang_is_interrupted_once_and_counts_by_its_size() -> None:
     assert (small.least, small.interruptions, small.mean_hours) == (0, 0, None)
     assert (large.least, large.workloads, large.interruptions) == (16, 1, 1)
     assert large.mean_hours == pytest.approx(20.0, rel=1e-3)
+
+
+def test_more_failures_than_expected_that_are_not_accused_are_too_few_to_tell() -> None:
+    assert judgement(is_unreliable=True, low=2.0) is Judgement.UNRELIABLE
+    assert judgement(is_unreliable=False, low=1.1) is Judgement.UNDECIDED
+    assert judgement(is_unreliable=False, low=0.9) is Judgement.USUAL
+    assert judgement(is_unreliable=False, low=None) is Judgement.USUAL

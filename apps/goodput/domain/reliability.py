@@ -68,6 +68,22 @@ def excess_text(
     )
 
 
+class Judgement(StrEnum):
+    """What can be said of a node or GPU by its failures."""
+
+    UNRELIABLE = "unreliable"
+    UNDECIDED = "too few failures to tell"
+    USUAL = "as expected"
+
+
+def judgement(*, is_unreliable: bool, low: float | None) -> Judgement:
+    """Return what can be said; `low` is the lower end of the ratio's 95 % range."""
+    if is_unreliable:
+        return Judgement.UNRELIABLE
+    # Alone it would stand out: among many, some do by chance, so that it is not accused.
+    return Judgement.UNDECIDED if low is not None and low > 1 else Judgement.USUAL
+
+
 class GpuAction(StrEnum):
     """What to do first about an unreliable GPU."""
 

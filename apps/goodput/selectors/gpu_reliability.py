@@ -13,7 +13,13 @@ from apps.clusters.domain.columns import Column, Counts
 from apps.clusters.domain.devices.errors import HealthMeasure
 from apps.clusters.domain.devices.state import XidKind, meaning
 from apps.clusters.models import Device
-from apps.goodput.domain.reliability import GpuAction, GpuFailures, gpu_action
+from apps.goodput.domain.reliability import (
+    GpuAction,
+    GpuFailures,
+    Judgement,
+    gpu_action,
+    judgement,
+)
 from apps.goodput.models import ReliabilityReport
 from apps.usage.models import CollectionWindow, DeviceHealthHour
 
@@ -109,6 +115,19 @@ class GpuReliabilityRow:
         int,
         Column("Errors known", "h", "Hours with data of these days, of the least known figure."),
     ]
+
+    @property
+    def judgement(
+        self,
+    ) -> Annotated[
+        Judgement,
+        Column(
+            "Judgement",
+            help="Too few to tell: more than expected, and chance or a few bad days explain it.",
+        ),
+    ]:
+        """What can be said by its failures."""
+        return judgement(is_unreliable=self.is_unreliable, low=self.ratio_low)
 
     @property
     def action(self) -> GpuAction:

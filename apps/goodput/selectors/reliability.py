@@ -14,10 +14,12 @@ from apps.clusters.domain.devices.state import Health
 from apps.clusters.models import Device
 from apps.goodput.domain.reliability import (
     GpuFailures,
+    Judgement,
     NodeFailures,
     SizeInterruptions,
     UnreliableGpu,
     excess_text,
+    judgement,
 )
 from apps.goodput.models import ReliabilityReport
 from apps.goodput.selectors.gpu_reliability import GpuReliabilityRow, gpu_rows
@@ -59,6 +61,19 @@ class ReliabilityRow:
     devices_broken: Annotated[
         int, Column("Broken GPUs", help="GPUs of the node that are out of order now.")
     ]
+
+    @property
+    def judgement(
+        self,
+    ) -> Annotated[
+        Judgement,
+        Column(
+            "Judgement",
+            help="Too few to tell: more than expected, and chance or a few bad days explain it.",
+        ),
+    ]:
+        """What can be said by its failures."""
+        return judgement(is_unreliable=self.is_unreliable, low=self.ratio_low)
 
 
 @dataclass(frozen=True, slots=True)
