@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.adapters.kubernetes.shapes import Decoders
-from apps.clusters.domain.accelerators import MEMORY_LABEL, Offer, counted_once
+from apps.clusters.domain.accelerators import MEMORY_LABEL, Offer, counted_once, registered_memory
 from apps.clusters.domain.gpu_shares import held_of_gpus
 from apps.clusters.domain.observed.extract import observed_object
 from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind
@@ -170,8 +170,10 @@ def hami_pod(
     return as_read("pods", pod)
 
 
-def held(given: str, units: str = "1", asked: Mapping[str, str] | None = None) -> dict[str, float]:
-    found = pod_record(hami_pod(given, units, asked), owner=Owner("Pod", "one"))
+def held(
+    given: str, units: str = "1", asked: Mapping[str, str] | None = None, each: float = GPU_MIB
+) -> dict[str, float]:
+    found = pod_record(hami_pod(given, units, asked), owner=Owner("Pod", "one"), each=each)
     assert found is not None
     return dict(found.requests)
 
@@ -213,6 +215,15 @@ def test_a_gpu_of_a_node_that_cannot_be_counts_for_none(memory: str) -> None:
 def test_what_pods_ask_of_each_gpu_stays_finite() -> None:
     found = held("", asked={GPU: "1e300", "nvidia.com/gpumem": "1e300"})
     assert found == {GPU_MEMORY: 1024 * 2.0**24}
+
+
+def test_what_hami_gave_is_believed_of_nodes_that_it_registered_alone() -> None:
+    eight, one = {GPU: "8"}, "GPU-1,NVIDIA,1,0:;"
+    assert held(one, asked=eight, each=0.0) == {GPU: 8.0}
+    assert held(one, asked=eight) == {GPU_MEMORY: 1.0}
+    assert held("GPU-1,NVIDIA,999999,0:;", asked={GPU: "2"}) == {GPU_MEMORY: 2.0 * GPU_MIB}
+    assert registered_memory(hami_node(registered(True, False))) == GPU_MIB
+    assert registered_memory(neuron_node()) == 0.0
 
 
 def test_a_pending_pod_is_weighed_by_the_memory_of_the_gpus_that_there_are() -> None:
@@ -262,7 +273,7 @@ def test_pods_never_hold_more_than_the_gpus_that_have_their_memory(
     total = 0.0
     for gpu, memory in placed:
         given_it = {"annotations": {GIVEN: f"GPU-{gpu},NVIDIA,{memory},{cores}:;"}}
-        requests = held_of_gpus({GPU: 1.0}, given_it, {})
+        requests = held_of_gpus({GPU: 1.0}, given_it, {}, each=GPU_MIB)
         (holding,) = classifier.of(GPU_MEMORY, interval)
         assert holding.card == offered.card
         total += requests[GPU_MEMORY] * holding.weight

@@ -153,6 +153,22 @@ def test_a_pod_that_cannot_be_read_stops_no_other_and_did_not_end(
     assert not WatchIssue.objects.filter(subject="pods-unreadable").exists()
 
 
+def test_what_hami_gave_counts_on_its_own_nodes_alone(cluster: Cluster) -> None:
+    source = FakeCluster()
+    shared = node("node-a")
+    register = '[{"devmem":40000,"type":"A100","health":true}]'
+    shared["metadata"]["annotations"] = {"hami.io/node-nvidia-register": register}
+    source.put(NODES, shared)
+    source.put(NODES, node("node-b"))
+    for uid, name in (("uid-1", "node-a"), ("uid-2", "node-b")):
+        one = run_pod(uid, node=name, containers=[container(units=8)])
+        one["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,10,0:;"}
+        source.put(PODS, one)
+    snapshot(cluster, source, at(100))
+    held = Pod.objects.values_list("uid", "resource", "units")
+    assert set(held) == {("uid-1", "nvidia.com/gpumem", 10), ("uid-2", GPU, 8)}
+
+
 def test_a_refused_look_writes_nothing(cluster: Cluster) -> None:
     source = FakeCluster()
     source.put(NODES, node())

@@ -95,6 +95,12 @@ def hami_memory(annotations: Mapping[str, Any]) -> dict[str, str]:
     return _memory_label(_hami_gpus(annotations.get(_NODE_GPUS)))
 
 
+def registered_memory(node: Mapping[str, Any]) -> float:
+    """Return the MiB of the largest GPU that HAMi registered of a node; 0 where it did of none."""
+    annotations = node["metadata"].get("annotations") or {}
+    return max((gpu.devmem for gpu in _hami_gpus(annotations.get(_NODE_GPUS))), default=0.0)
+
+
 def _memory_label(gpus: Collection[HamiGpu]) -> dict[str, str]:
     memory = sum(gpu.devmem for gpu in gpus)
     return {MEMORY_LABEL: f"{memory / len(gpus):g}"} if memory > 0 else {}

@@ -35,16 +35,19 @@ _DEFAULT_SCHEDULERS = ("", "default-scheduler")
 
 
 def held_of_gpus(
-    requests: Mapping[str, float], metadata: JsonObject, spec: JsonObject
+    requests: Mapping[str, float], metadata: JsonObject, spec: JsonObject, *, each: float = 0.0
 ) -> dict[str, float]:
     """Return a pod's requests with the parts of GPUs that it has, or requests, as such.
 
     HAMi's are in MiB (`GPU_MEMORY`) or, where it is a percentage, in GPUs (`GPU_FRACTION`);
-    KAI's in GPUs or, by memory, in MiB. What requests no part comes back as it is.
+    KAI's in GPUs or, by memory, in MiB. What requests no part comes back as it is. `each` is
+    the MiB of one GPU that HAMi registered of the pod's node, 0 where it registered none.
     """
     annotations = mapping(metadata, "annotations")
     if GPU in requests:
-        given = _given_by_hami(annotations)
+        # Where HAMi is not installed anybody may write its annotation, to seem to hold less; and
+        # where it is, no pod has more than the GPUs that it requests.
+        given = min(_given_by_hami(annotations), each * requests[GPU])
         parts = {GPU_MEMORY: given} if given else _requested_of_hami(spec)
         return in_parts(requests, parts)
     if not is_fractional(metadata, spec):

@@ -205,17 +205,19 @@ def pod_record(
     named: Collection[str] = (),
     deleted: float | None = None,
     claims: PodClaims = NO_CLAIMS,
+    each: float = 0.0,
 ) -> PodRecord | None:
     """Return a pod's record; None when it requests no GPU, by resource or by claim.
 
-    `deleted` is when the object was seen to go, None while it is there. `finished` is the latest
+    `deleted` is when the object was seen to go, None while it is there. `each` is the MiB of one
+    GPU that HAMi registered of its node, 0 where it registered none. `finished` is the latest
     container finish once the pod is over. A pod that is over without any container status was
     rejected by the kubelet (facts, section 5.5) or evicted: it ends with its last condition,
     which for the former is its binding, so it held nothing. Where a container's finish is not
     known (ContainerStatusUnknown) the pod did not end before it was disrupted or unready.
     """
     pod = KubePod.of(item)
-    requests = _requests(pod, named, claims)
+    requests = _requests(pod, named, claims, each)
     if not requests:
         return None
     names = gpu_containers(pod, named, claims)
@@ -304,7 +306,9 @@ def tidy_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple((start, None if end == inf else end) for start, end in spans)
 
 
-def _requests(pod: KubePod, named: Collection[str], claims: PodClaims) -> dict[str, float]:
+def _requests(
+    pod: KubePod, named: Collection[str], claims: PodClaims, each: float
+) -> dict[str, float]:
     """Return a pod's requests: resources that no claim serves, and device classes."""
     requests = effective_request(
         _unserved(pod.spec.get("containers") or (), claims),
@@ -314,7 +318,7 @@ def _requests(pod: KubePod, named: Collection[str], claims: PodClaims) -> dict[s
     # Who only reserves a GPU for those that share it must not hold it too: it would count twice.
     if reserves_gpu(pod.metadata, requests):
         return {}
-    return {**held_of_gpus(requests, pod.metadata, pod.spec), **claims.requests}
+    return {**held_of_gpus(requests, pod.metadata, pod.spec, each=each), **claims.requests}
 
 
 def _unserved(

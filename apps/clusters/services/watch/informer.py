@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import DataError, IntegrityError
 
+from apps.clusters.domain.accelerators import registered_memory
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.devices.resource_claims import NO_CLAIMS, PodClaims
 from apps.clusters.domain.kube_json import KubePod
@@ -114,6 +115,7 @@ class Informer:
         self._tops: dict[str, Owner] = {}
         self._people = PeopleWatch()
         self._unread: dict[str, str] = {}
+        self._registered: dict[str, float] = {}
         around = SyncContext(
             context=self._context,
             owners=self._owners.top_owners,
@@ -158,6 +160,8 @@ class Informer:
                 self._apply_item(item)
         ledger = [_decoded(item) for item in batch if item.path in COLLECTIONS]
         self._people.apply([*observed, *ledger], self._objects.kind_of)
+        # Before pods are read: what HAMi gave them is believed by what it registered of nodes.
+        self._registered.update(_registered(ledger))
         pods, again = self._prepared(ledger)
         for item, seen in zip(ledger, pods, strict=True):
             self._apply_item(item, seen)
@@ -344,7 +348,10 @@ class Informer:
     def _observation(self, pod: Mapping[str, Any], deleted: float | None) -> PodObservation | None:
         """Return what is observed of a pod; None of one that requests no GPU."""
         named, claims, owner = self._tiers.resources, self._claims(pod), nearest_owner(pod)
-        record = pod_record(pod, owner=owner, named=named, deleted=deleted, claims=claims)
+        each = self._registered.get(KubePod.of(pod).node, 0.0)
+        record = pod_record(
+            pod, owner=owner, named=named, deleted=deleted, claims=claims, each=each
+        )
         if record is None:
             return None
         vague = lacks_finish(pod, named, claims)
@@ -550,6 +557,18 @@ def _decoded(item: Item) -> Item:
     if item.path == PODS and isinstance(item, WatchEvent):
         return replace(item, change=replace(item.change, object=KubePod(item.change.object)))
     return item
+
+
+def _registered(batch: Iterable[Item]) -> Iterator[tuple[str, float]]:
+    """Yield each node of a batch, with the MiB of one GPU that HAMi registered of it."""
+    for item in batch:
+        nodes: Sequence[Mapping[str, Any]] = ()
+        if item.path == NODES and isinstance(item, Relisted):
+            nodes = item.items
+        elif item.path == NODES and isinstance(item, WatchEvent):
+            # A node that went stays known: its pods may be told of after it.
+            nodes = [item.change.object] if item.change.type in _KINDS - {"DELETED"} else []
+        yield from ((str(node["metadata"]["name"]), registered_memory(node)) for node in nodes)
 
 
 def _pods_of(item: Item) -> Iterator[tuple[Mapping[str, Any], float | None]]:
