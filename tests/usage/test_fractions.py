@@ -174,6 +174,10 @@ def test_annotations_without_kai_count_nothing() -> None:
 
 def test_who_reserves_a_gpu_is_no_workload() -> None:
     assert record(reservation()) is None
+    # Anybody may write the label: elsewhere it hides no GPU.
+    hiding = reservation()
+    hiding["metadata"]["namespace"] = "vision"
+    assert record(hiding) is not None
     assert pod_snapshot(reservation(), ExtractionContext()) is None
 
 

@@ -77,9 +77,11 @@ def fractional_container(metadata: JsonObject, spec: JsonObject) -> str:
 def reserves_gpu(metadata: JsonObject, requests: Mapping[str, float]) -> bool:
     """Say whether a pod only reserves the GPU that KAI's fractional pods share: no workload.
 
-    Known by its label, since the namespace may be renamed. Those that share never request a GPU.
+    Those that share never request a GPU.
     """
-    return GPU in requests and _GROUP in mapping(metadata, "labels")
+    # The label alone would not do: whoever may write pods could hide whole GPUs with it.
+    is_kai = text(metadata.get("namespace")) in _RESERVATIONS
+    return is_kai and GPU in requests and _GROUP in mapping(metadata, "labels")
 
 
 def names_reservation(namespace: str, pod: str) -> bool:
