@@ -22,6 +22,7 @@ from apps.clusters.adapters.prometheus.dcgm.exporters import (
 )
 from apps.clusters.adapters.prometheus.dcgm.vendors import AmdLabels, IntelLabels, device_matchers
 from apps.clusters.adapters.prometheus.http_api import Matcher, over
+from apps.clusters.domain.devices.exporter_profile import Family
 
 FACTS = Path(__file__).parent / "facts"
 _SAMPLE = re.compile(r"(\w+)\{(.*)\} (\S+)")
@@ -146,9 +147,11 @@ def test_renamed_labels_of_amd_leave_the_exporters_own_aside() -> None:
 @pytest.mark.parametrize("exporter", [d for d in KNOWN_EXPORTERS if not d.native])
 def test_devices_are_asked_for_by_every_label_that_may_name_them(exporter: ExporterMetrics) -> None:
     labels = [matcher.label for matcher in device_matchers(exporter, ["u", "a1/gpu3"])]
-    if exporter in {INTEL, INTEL_GROUPS}:
-        assert labels == ["uuid"]
-    else:
-        assert labels == [
-            "gpu_uuid", "GPU_UUID", "serial_number", "SERIAL_NUMBER", "gpu_id", "GPU_ID",
-        ]  # fmt: skip
+    own = {
+        Family.INTEL: ["uuid"],
+        Family.ASCEND: ["vdie_id"],
+        Family.TPU: ["accelerator_id"],
+        Family.HAMI: ["device_uuid", "deviceuuid"],
+    }
+    of_amd = ["gpu_uuid", "GPU_UUID", "serial_number", "SERIAL_NUMBER", "gpu_id", "GPU_ID"]
+    assert labels == own.get(exporter.family, of_amd)

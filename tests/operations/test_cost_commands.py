@@ -76,6 +76,8 @@ def test_a_file_is_the_page_of_its_month(priced: Priced, tmp_path: Path) -> None
             *(Grouping.CLUSTER, Grouping.TEAM, Grouping.NAMESPACE, Grouping.WORKLOAD),
             *(Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE),
         ),
+        # Files have what was drawn too, where no tariff bills it.
+        unbilled_energy=True,
     )
     assert [(line["workload"], line["cause"], line["cost"]) for line in found] == [
         (row.groups["workload"], row.cause.value, cents(row.cost or 0)) for row in page

@@ -29,6 +29,7 @@ SMALL = PolicyFacts(
     entitled_gpus_after=8.0,
     fair_share_gpus=100.0,
     no_budget=True,
+    foreign_owner=False,
     dry_run=True,
     cost_per_month=Decimal(1000),
     currency="USD",

@@ -219,7 +219,7 @@ def test_an_origin_moves_the_trace(helios: Scenario, trace: Trace) -> None:
 
 
 def test_an_unknown_scenario_is_refused_with_those_there_are() -> None:
-    with pytest.raises(UnknownScenario, match="campus, helios, openb, reference"):
+    with pytest.raises(UnknownScenario, match="campus, campus-failures, helios, openb, reference"):
         load("mars", now=NOW)
 
 

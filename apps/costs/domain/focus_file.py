@@ -213,15 +213,17 @@ def _of_notes(notes: Notes) -> _Record:
 def _of_money(charge: Charge) -> _Record:
     """Return amounts. FOCUS allows no cost to be null, so what is unpriced says so beside its 0."""
     cost = charge.cost or 0
-    list_price = charge.list_price if charge.list_price is not None else charge.price
-    at_list = charge.cost is not None and list_price is not None and list_price != charge.price
+    # Energy without a tariff is not billed: its unit costs nothing, which is known.
+    price = 0 if charge.is_energy and charge.cost == 0 and charge.price is None else charge.price
+    list_price = charge.list_price if charge.list_price is not None else price
+    at_list = charge.cost is not None and list_price is not None and list_price != price
     return {
         "BilledCost": cost,
         "EffectiveCost": cost,
         "ContractedCost": cost,
         # Not quantity × price at equal prices: that rounds anew and differs from BilledCost.
         "ListCost": cost_of(charge.gpu_hours, list_price or 0) if at_list else cost,
-        "ContractedUnitPrice": charge.price,
+        "ContractedUnitPrice": price,
         "ListUnitPrice": list_price,
         "BillingCurrency": charge.currency,
         "PricingQuantity": charge.gpu_hours,

@@ -113,7 +113,10 @@ def rows_expected(asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo) -
     """
     if asked.interval is not TimeStep.DAY or not _by_workload(asked):
         return None
-    held = _count_rows(_held_rows(asked, visibility, zone), _counted_causes(asked))
+    # A file has a line of what was drawn beside those of the hours, billed or not.
+    drawn = PLATFORM_NAME not in asked.filters.team and Cause.ENERGY in asked.causes
+    energy = "energy_mwh" if drawn else ""
+    held = _count_rows(_held_rows(asked, visibility, zone), _counted_causes(asked), energy)
     filters = asked.filters
     platform_pays = not filters.team or PLATFORM_NAME in filters.team
     if filters.namespace or filters.workload or not platform_pays:
@@ -123,7 +126,9 @@ def rows_expected(asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo) -
         **_whole_days(asked, zone),
         **_named_clusters(asked),
     )
-    return held + _count_rows(free, tuple(FREE))
+    return held + _count_rows(
+        free, tuple(FREE), "free_energy_mwh" if Cause.ENERGY in asked.causes else ""
+    )
 
 
 def days_at_once(window: Window, zone: ZoneInfo) -> Iterator[Window]:
@@ -145,11 +150,13 @@ def days_at_once(window: Window, zone: ZoneInfo) -> Iterator[Window]:
 
 
 def _count_rows(
-    rows: QuerySet[WorkloadCostDay] | QuerySet[PoolCostDay], causes: tuple[Cause, ...]
+    rows: QuerySet[WorkloadCostDay] | QuerySet[PoolCostDay], causes: tuple[Cause, ...], energy: str
 ) -> int:
-    if not causes:
-        return 0
     counts = {f"n_{c.value}": Count("pk", filter=_any_cause((c,))) for c in causes}
+    if energy:
+        counts["n_energy"] = Count("pk", filter=Q(**{f"{energy}__gt": 0}))
+    if not counts:
+        return 0
     found = rows.order_by().aggregate(**counts)
     return sum(found.values())
 

@@ -142,8 +142,11 @@ class FailureRates:
                 by_workload[run.workload] += weight
             if stratum in self._failed:
                 seconds[stratum] += self._exposure(run)
+        # Of work that left no time to count by, no rate is known and nothing is expected.
         expected = sum(
-            self._failed[one] * some / self._seconds[one] for one, some in seconds.items()
+            self._failed[one] * some / self._seconds[one]
+            for one, some in seconds.items()
+            if self._seconds[one]
         )
         count = _whole(by_day.values())
         return Tally(count, expected, _is_spread(by_day, by_workload, len(days), expected))

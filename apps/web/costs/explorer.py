@@ -57,7 +57,8 @@ _PRICE_SOURCE = Column(
     "price_source",
     "Price source",
     hint="The prices of the book that these hours have: kind, place, start and source.",
-    wraps=True,
+    # As long as all else of the row: the page would be read no more.
+    in_files=True,
 )
 _SHARE = Column("share_ratio", "Share", Format.RATIO, "%", "of all that has a price")
 _UNUSED_RATIO = Column(

@@ -50,7 +50,7 @@ CLUSTERS = ("lab", "metro")
 DEFAULT_SCENARIO = "campus"
 DEFAULT_LAB_PORT = 9095
 # How many days each scenario's trace has: it is laid to end at the midnight before the first start.
-TRACE_DAYS = {"reference": 31, "helios": 24, "openb": 34, "campus": 35}
+TRACE_DAYS = {"reference": 31, "helios": 24, "openb": 34, "campus": 35, "campus-failures": 35}
 _DAYS = 14
 """Of history that are collected before older days follow in the background."""
 _FIRST_DAYS = 1
