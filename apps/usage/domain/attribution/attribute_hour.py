@@ -179,16 +179,17 @@ def hour_facts(
         if ledger.overcommitted:
             result.findings["overcommitted"] += 1
     if again:
-        result.pods = [
-            fact._replace(activity=joined([fact.activity, *again[fact.uid, fact.card]]))
-            for fact in result.pods
-        ]
+        result.pods = [_rejoined(fact, again[fact.uid, fact.card]) for fact in result.pods]
     unattributed, drawn = _stray_activity(strays, attribution, result.findings)
     for ledger in ledgers:
         result.nodes.extend(_node_facts(ledger, allocated, unattributed, drawn))
     result.nodes.extend(_nowhere(unattributed, drawn))
     _first_slot(held, ledgers, result)
     return result
+
+
+def _rejoined(fact: PodFact, others: Sequence[str]) -> PodFact:
+    return fact._replace(activity=joined([fact.activity, *others]))
 
 
 def _first_slot(
