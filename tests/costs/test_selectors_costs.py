@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from django.db.models import Sum
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
@@ -17,10 +18,12 @@ from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.window import Window
 from apps.costs.domain.costing import FREE, HELD, WASTE, Basis, Cause, Policy, money
 from apps.costs.models import Price
-from apps.costs.selectors import CostQuery, CostRow, cost_page, cost_rows
+from apps.costs.selectors import CostQuery, CostRow, capacity_values, cost_page, cost_rows
 from apps.costs.selectors import worst_workloads as worst
 from apps.costs.services import price_hours
+from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
+from apps.usage.models import TierHour
 from apps.usage.selectors import CursorRefused, GroupingRefused
 from tests.costs.portal import (
     CHARGINGS,
@@ -54,6 +57,27 @@ def teams(found: Sequence[CostRow]) -> set[str]:
 
 def paid(found: Sequence[CostRow], team: str) -> int:
     return total([row for row in found if row.groups["team"] == team])
+
+
+# ---------------------------------------------------------------- what capacity is worth
+
+
+@pytest.mark.parametrize(
+    ("day", "hours"),
+    [
+        pytest.param(date(2026, 3, 29), 23, id="an hour left out"),
+        pytest.param(date(2026, 10, 25), 25, id="an hour twice"),
+    ],
+)
+def test_capacity_of_a_day_on_which_clocks_change_is_that_of_each_hour(
+    day: date, hours: int
+) -> None:
+    priced = make_priced(1, first=day)
+    of_hours = TierHour.objects.filter(cluster__name="west", tier__name="gold")
+    assert of_hours.count() % hours == 0
+    gpus = of_hours.aggregate(sum=Sum("capacity"))["sum"] / hours / NANO
+    found = capacity_values(priced.window.end + HOUR, visibility=EVERYTHING)
+    assert found["west", "gold"].gpus == pytest.approx(gpus)
 
 
 # ---------------------------------------------------------------- the same money

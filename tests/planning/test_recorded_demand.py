@@ -13,7 +13,8 @@ from apps.clusters.models import Cluster, NodeInterval, ObservedObject, Tier, Wa
 from apps.pending.models import CauseInterval, Episode
 from apps.planning.domain.cluster_replay.engine import replay_cluster
 from apps.planning.domain.cluster_replay.inputs import FlavorQuota, ReplayPolicy
-from apps.planning.selectors import NothingRecorded, recorded_demand
+from apps.planning.domain.recorded.queues import recorded_queues
+from apps.planning.selectors import NothingRecorded, demand, recorded_demand
 from tests.factories import (
     A100,
     ensure_builtin,
@@ -115,6 +116,16 @@ def test_works_join_what_ledger_and_pending_history_tell(cluster: Cluster) -> No
     assert queue.quotas == {("a100", GPU): FlavorQuota(4.0)}
     assert found.cluster.namespace_quotas == {"speech": {GPU: 2.0}}
     assert found.left_out == {}
+
+
+def test_blocked_work_has_its_team_whether_or_not_pods_were_asked_for_first(
+    cluster: Cluster,
+) -> None:
+    queues = recorded_queues([], lambda name: name == GPU, start=0.0, end=1.0)
+    episodes = demand._episodes(cluster.pk, WINDOW)
+    sources = demand._Sources(queues, episodes, {}, [], WINDOW)
+    assert [(one.uid, one.team) for one in sources.blocked()] == [("job-big", "vision")]
+    assert sources.pods() == []
 
 
 def test_checks_and_gates_of_others_are_no_lack_of_quota(cluster: Cluster) -> None:

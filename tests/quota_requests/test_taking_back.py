@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from pytest_django import DjangoAssertNumQueries
 
 from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState
+from apps.quota_requests.models import ChangeRequest
 from tests.quota_requests import recorded
 from tests.quota_requests.portal import KEY, NOW, served_portal
 from tests.quota_requests.test_timing import DAY, on_top, said
@@ -28,6 +30,26 @@ def test_a_time_boxed_raise_is_announced_and_goes_back_on_its_date() -> None:
         portal.carry_out(pk)
         assert (portal.of(pk).state, portal.live()) == (RequestState.REVERTED, "6")
         assert services.revert_due(now=portal.now) == 0
+
+
+def test_raises_whose_end_is_far_cost_no_query_each(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    with served_portal() as portal:
+        pk = portal.applied(until=NOW + 10 * DAY)
+        with django_assert_num_queries(2):
+            assert services.revert_due(now=portal.now) == 0
+        # Once its announcement was made, it costs nothing more until the next one.
+        portal.now = NOW + 4 * DAY
+        services.revert_due(now=portal.now)
+        assert portal.of(pk).announced == 1
+        for number in range(3):
+            copy = portal.of(pk)
+            copy.pk, copy.key = None, f"requests.nvidia.com/mig-{number}g.5gb"
+            copy.save(force_insert=True)
+        assert ChangeRequest.objects.filter(reverts_at__gt=portal.now).count() == 4
+        with django_assert_num_queries(2):
+            services.revert_due(now=portal.now)
 
 
 def test_a_raise_that_somebody_changed_is_not_taken_back_over_them() -> None:

@@ -11,7 +11,7 @@ from django.db.models import F, Q, Sum
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.window import day_of
+from apps.clusters.domain.window import day_of, day_window
 from apps.clusters.models import holds_at
 from apps.clusters.selectors import report
 from apps.costs.domain.carbon import SiteFactor
@@ -101,10 +101,13 @@ def capacity_values(
         for key in ((cluster, tier), (cluster, "")):
             known = sums.get(key, (0, 0))
             sums[key] = known[0] + of_hours, known[1] + of_cost
+    hours_of = {
+        day: day_window(day, terms.zone).seconds / 3600 for day in set().union(*days.values())
+    }
     return {
         key: CapacityValue(
-            # Days of 23 or 25 hours are taken as 24: of a week that is less than one in a hundred.
-            gpus=of_hours / NANO / (24 * len(days[key[0]])),
+            # Not 24 a day: those on which clocks change have 23 or 25.
+            gpus=of_hours / NANO / sum(hours_of[day] for day in days[key[0]]),
             per_gpu_hour=money(of_cost) / (Decimal(of_hours) / NANO),
             currency=terms.currency,
         )

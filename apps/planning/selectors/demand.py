@@ -169,9 +169,10 @@ def recorded_demand(cluster: str, window: Window, *, visibility: Visibility) -> 
         start=start,
         end=end,
     )
-    sources = _Sources(queues, _episodes(found.pk, window), _delays(found.pk, window))
+    episodes, delays = _episodes(found.pk, window), _delays(found.pk, window)
     rows, shared = _without_shared(_pods(found.pk, window))
-    known = sources.pods(rows, window)
+    sources = _Sources(queues, episodes, delays, rows, window)
+    known = sources.pods()
     nodes, assumptions = _nodes(found, window, catalog.at(end - 1), known, queues, first)
     if not nodes:
         raise NothingRecorded(
@@ -183,7 +184,7 @@ def recorded_demand(cluster: str, window: Window, *, visibility: Visibility) -> 
     labels = NodeLabels.of(nodes)
     works = recorded_works(
         constrained(with_queues(known, queues, nodes), labels),
-        sources.blocked(window),
+        sources.blocked(),
         largest_nodes(nodes),
         start=start,
         end=end,
@@ -483,6 +484,8 @@ class _Sources:
         queues: RecordedQueues,
         episodes: Sequence[_EpisodeRow],
         delays: Mapping[str, _Pending],
+        rows: Sequence[_PodRow],
+        window: Window,
     ) -> None:
         self._links = queues.links
         self._names = {queue.name for queue in queues.queues}
@@ -491,17 +494,16 @@ class _Sources:
         self._others = [one for one in episodes if one.of_kind != _POD]
         # A Job's pods do not name its queue, and plain pods may be in a group's Workload.
         self._owner_queues = {one.owner: one.queue for one in self._others if one.queue}
+        self._rows = rows
+        self._window = window
+        # Pods and blocked work share most namespaces: their teams are asked for once.
+        spaces = {row.namespace for row in rows} | {one.namespace for one in self._others}
+        self._teams = team_spans(window, spaces)
 
-    def pods(self, rows: Sequence[_PodRow], window: Window) -> list[LedgerPod]:
-        teams = team_spans(window, {row.namespace for row in rows} | self._spaces())
-        # `blocked` asks for the same spans, so the pods are made first.
-        self._teams = teams
-        return [self._pod(row, window) for row in rows]
+    def pods(self) -> list[LedgerPod]:
+        return [self._pod(row) for row in self._rows]
 
-    def _spaces(self) -> set[str]:
-        return {one.namespace for one in self._others}
-
-    def _pod(self, row: _PodRow, window: Window) -> LedgerPod:
+    def _pod(self, row: _PodRow) -> LedgerPod:
         episode = self._of_pods.get(row.uid)
         pending = self._delays.get(row.uid, _NOT_PENDING)
         tier, gpus, priority, queue = row.tier, row.gpus, row.priority, row.queue
@@ -515,14 +517,14 @@ class _Sources:
         return LedgerPod(
             uid=row.uid,
             owner=row.owner,
-            team=self._team(row.namespace, row.created, window),
+            team=self._team(row.namespace, row.created),
             tier=tier or UNDETERMINED,
             resource=row.resource,
             units=row.units,
             gpus=gpus,
             created=row.created,
             bound=row.bound,
-            ended=_ended(row, window),
+            ended=_ended(row, self._window),
             node=row.node,
             requires=_labels(row.selector),
             queue=self._queue(row.namespace, queue),
@@ -535,12 +537,12 @@ class _Sources:
             is_unseen=row.observed is not None or pending.unseen,
         )
 
-    def blocked(self, window: Window) -> list[BlockedWork]:
+    def blocked(self) -> list[BlockedWork]:
         return [
             BlockedWork(
                 uid=one.uid,
                 owner=one.owner,
-                team=self._team(one.namespace, one.since, window),
+                team=self._team(one.namespace, one.since),
                 tier=one.tier or UNDETERMINED,
                 resource=one.resource,
                 units=one.units,
@@ -561,10 +563,10 @@ class _Sources:
         """Return the ClusterQueue that a name stands for; empty where none does."""
         return self._links.get((namespace, name), name if name in self._names else "")
 
-    def _team(self, namespace: str, at: float, window: Window) -> str:
+    def _team(self, namespace: str, at: float) -> str:
         spans: Sequence[TeamSpan] = self._teams.get(namespace, ())
         # Whose the namespace was then: namespaces move.
-        moment = max(at, window.start_seconds)
+        moment = max(at, self._window.start_seconds)
         return next((one.team for one in spans if one.end.timestamp() > moment), UNASSIGNED)
 
 
