@@ -237,6 +237,36 @@ def test_a_pod_that_failed_before_the_window_was_over_by_then_if_it_never_ran(
     assert (found and found.finished) == (None if starts else S)
 
 
+def test_the_end_of_an_earlier_pod_with_its_uid_is_not_that_of_a_pod() -> None:
+    later = pod(
+        created=S + 1900.0,
+        bound=S + 2000.0,
+        started=S + 2000.0,
+        completed=S + 1200.0,
+        terminal="Succeeded",
+        starts={S: S - 380.0, S + 1800: S + 2010.0},
+        running={S: 40.0, S + 1800: 53.0},
+    )
+    found = record(later)
+    assert (found.bound, found.ended, found.end_reason) == (S + 2000.0, None, "")
+    assert found.runs == ((S + 2010.0, None),)
+
+
+def test_a_pod_on_a_node_whose_clock_is_behind_ends() -> None:
+    """It started and ended before it was created, by the node's clock: it is over all the same."""
+    behind = pod(
+        created=S + 1900.0,
+        bound=S + 1900.0,
+        started=S + 1300.0,
+        completed=S + 1500.0,
+        terminal="Succeeded",
+        samples={S + 1800: 56.0},
+        starts={S + 1800: S + 1310.0},
+        running={S + 1800: 6.0},
+    )
+    assert record(behind).finished == S + 1500.0
+
+
 def test_an_end_is_never_before_the_beginning() -> None:
     odd = pod(created=S + 5.0, bound=S + 25.0, samples={S: 1.0}, after=False, starts={}, running={})
     found = record(odd, coverage(phase=10.0))

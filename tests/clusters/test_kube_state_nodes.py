@@ -3,7 +3,12 @@
 import pytest
 
 from apps.clusters.domain.pods.kube_state import PodSeries, SeriesCoverage
-from apps.clusters.domain.pods.kube_state_nodes import NodeSeries, hour_shares, node_intervals
+from apps.clusters.domain.pods.kube_state_nodes import (
+    NodeGpus,
+    NodeSeries,
+    hour_shares,
+    node_intervals,
+)
 from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodSource
 from apps.clusters.domain.window import Window, from_seconds
 
@@ -140,6 +145,38 @@ def test_a_name_that_is_given_to_a_new_node_is_that_of_the_old_one_before(
     )
     found = [(s.start - S, s.end - S) for s in node_intervals(both, SEEN)]
     assert found == expected
+
+
+def test_the_old_node_of_a_slot_has_what_it_offered_where_that_is_known() -> None:
+    samples = {S: 60.0, S + 1800: 10.0 + 30.0, S + 3600: 60.0}
+    both = node(
+        samples=samples,
+        capacity_samples=samples,
+        created={S: S - 9000.0, S + 1800: S + 2700.0, S + 3600: S + 2700.0},
+        earlier={S + 1800: NodeGpus({"nvidia_com_gpu": 2.0}, {}, {"model": "old"})},
+    )
+    found = node_intervals(both, SEEN)
+    assert [(one.start - S, one.end - S, one.capacity) for one in found] == [
+        (0, 1800, {"nvidia.com/gpu": 8.0}),
+        (1800, 2100, {"nvidia.com/gpu": 2.0}),
+        (2700, 5400, {"nvidia.com/gpu": 8.0}),
+    ]
+    both.earlier[S + 1800] = NodeGpus({}, {}, {})
+    assert [one.start - S for one in node_intervals(both, SEEN)] == [0, 2700]
+
+
+@pytest.mark.parametrize(("seconds", "ends"), [(600.0, 2400.0), (60.0, 3600.0)])
+def test_a_node_ends_where_the_next_slot_begins_without_it(seconds: float, ends: float) -> None:
+    """One made again at once is there when the slot before is looked at: it seems to go on."""
+    made = S + 3600 + seconds
+    samples = {S: 60.0, S + 1800: 20.0, S + 3600: 60.0 - seconds / 30}
+    both = node(
+        samples=samples,
+        capacity_samples=samples,
+        created={S: S - 9000.0, S + 1800: S - 9000.0, S + 3600: made},
+    )
+    found = [(one.start - S, one.end - S) for one in node_intervals(both, SEEN)]
+    assert found == [(0.0, ends), (3600 + seconds, 5400.0)]
 
 
 def test_a_node_that_offered_nothing_before_it_went_has_no_interval() -> None:

@@ -223,6 +223,7 @@ def pod_record(
     to its own owner.
     """
     start, end = float(coverage.slots[0]), float(coverage.slots[-1] + SLOT_SECONDS)
+    _drop_earlier_pod(pod)
     created = _created(pod, start)
     requests = _held_units(pod, named)
     if not requests or created >= end:
@@ -256,6 +257,20 @@ def pod_record(
         estimated=_estimated(pod, bound, finished),
         unschedulable=pod.unschedulable,
     )
+
+
+def _drop_earlier_pod(pod: PodSeries) -> None:
+    """Drop what another pod, of before, with the same uid says of an end and of starts.
+
+    Of two pods with one uid in a window the later one counts; the earlier one must not end it.
+    """
+    if pod.completed is None or pod.created is None or pod.completed >= pod.created:
+        return
+    # A node whose clock is behind also seems to end pods before they were made; on it no container
+    # starts after the end, and what ended stays so.
+    if max(pod.starts.values(), default=0.0) > pod.completed:
+        pod.starts = {slot: at for slot, at in pod.starts.items() if at > pod.completed}
+        pod.completed, pod.terminal = None, ""
 
 
 def _held_units(pod: PodSeries, named: Collection[str]) -> dict[str, float]:

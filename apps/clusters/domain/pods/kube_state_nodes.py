@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from apps.clusters.domain.accelerators import HamiGpu, Offer, counted_once
 from apps.clusters.domain.pods.kube_state import (
+    READ_AHEAD_SECONDS,
     TOLERATED_SAMPLES,
     PodSeries,
     Samples,
@@ -18,7 +19,7 @@ from apps.clusters.domain.pods.kube_state import (
 )
 from apps.clusters.domain.pods.ledger import NodeInterval, PodSource
 from apps.clusters.domain.resources import counts_no_device, desanitise
-from apps.clusters.domain.window import SLOT_SECONDS, Window
+from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, Window
 
 _OF_SLOT = 0.05
 """A node that was there for a smaller part of a slot, before another got its name, is left out."""
@@ -37,11 +38,21 @@ _OF_BOUND_PODS: Mapping[str, Callable[[PodSeries], bool]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """What a node offered and its labels: units by resource as kube-state-metrics writes it."""
+
+    capacity: Mapping[str, float]
+    allocatable: Mapping[str, float]
+    labels: Mapping[str, str]
+
+
 @dataclass(slots=True)
 class NodeSeries:
     """What the series of one node say, by slot.
 
-    `created` is when it was made: another time once its name is given to another node.
+    `created` is when it was made: another time once its name is given to another node. `earlier` is
+    what the node of before had in that slot, where it is known apart; the rest is of the new one.
     `samples` counts its presence, `after` says whether it was seen shortly after the window.
     `capacity` and `allocatable` hold units by resource as kube-state-metrics writes it, their
     largest and their mean; `capacity_samples` counts how long it offered GPUs at all. `ready`
@@ -59,6 +70,31 @@ class NodeSeries:
     cordoned: dict[int, float] = field(default_factory=dict)
     labels: dict[int, Mapping[str, str]] = field(default_factory=dict)
     shared: tuple[HamiGpu, ...] = ()
+    earlier: dict[int, NodeGpus] = field(default_factory=dict)
+
+    def gpus(self, slot: int) -> NodeGpus:
+        """Return what the node offered in a slot, the newer one of two of that name."""
+        return NodeGpus(
+            self.capacity[slot], self.allocatable.get(slot, {}), self.labels.get(slot, {})
+        )
+
+    def samples_before(self, slot: int, full: float) -> float:
+        """Return how many samples of a slot are of another node of that name; 0 where none was.
+
+        `full` is how many samples there are of what was there throughout.
+        """
+        created, there = self.created.get(slot), self.presence.get(slot, 0.0)
+        if created is None or not slot <= created < slot + SLOT_SECONDS:
+            return 0.0
+        # More samples than since it was made: another node of that name was there before.
+        before = there - (slot + SLOT_SECONDS - created) * full / SLOT_SECONDS
+        return before if before > max(TOLERATED_SAMPLES, _OF_SLOT * full) else 0.0
+
+    @property
+    def presence(self) -> Samples:
+        """How many samples show the node."""
+        # kube_node_created may be switched off; the capacity of a node is there as long as it.
+        return self.samples or self.capacity_samples
 
 
 _BY_SLOT = (
@@ -74,8 +110,7 @@ def node_intervals(
 
     `named` are resources that tiers name. A slot in which kube-state-metrics was away has none.
     """
-    # kube_node_created may be switched off; the capacity of a node is there as long as it.
-    samples = node.samples or node.capacity_samples
+    samples = node.presence
     intervals: list[NodeInterval] = []
     for slot in coverage.slots:
         if not coverage.covers(slot) or not any(node.capacity.get(slot, {}).values()):
@@ -95,7 +130,10 @@ def _gone(node: NodeSeries, coverage: SeriesCoverage, slot: int, samples: Sample
         return float(slot)
     if slot == last or not last:
         return coverage.vanished({slot: samples.get(slot, 0.0)}, created, after=node.after)
-    if samples.get(following) or not coverage.covers(following):
+    made = node.created.get(following)
+    # Where the next hour begins with it, no window that ends there can tell one from the other.
+    is_other = made is not None and made >= following + READ_AHEAD_SECONDS
+    if (samples.get(following) and not is_other) or not coverage.covers(following):
         return None
     # Its name comes back later: what bears it then was made anew.
     return coverage.reached(slot, samples[slot], max(float(slot), created or 0.0))
@@ -120,36 +158,17 @@ def _slot_intervals(
     gone = _gone(node, coverage, slot, samples)
     end = min(float(slot + SLOT_SECONDS), gone if gone is not None else float("inf"))
     offered, there = node.capacity_samples.get(slot), samples.get(slot, 0.0)
-    # More samples than since it was made: another node of that name was there before.
-    before = there - (slot + SLOT_SECONDS - start) / coverage.interval(slot)
-    tolerated = max(TOLERATED_SAMPLES, _OF_SLOT * coverage.full[slot])
-    before = before if first and before > tolerated else 0.0
+    before = node.samples_before(slot, coverage.full[slot])
     if offered is not None and offered < there - TOLERATED_SAMPLES:
         # The device plugin registered late: GPUs that nobody could ask for were not there.
         start = max(start, end - (offered - before) * coverage.interval(slot))
-    capacity = {r: units for r, units in _units(node.capacity[slot], named).items() if units > 0}
-    allocatable = _units(node.allocatable.get(slot, {}), named)
-    offer = counted_once(
-        Offer(
-            capacity,
-            {resource: units for resource, units in allocatable.items() if resource in capacity},
-            dict(node.labels.get(slot, {})),
-        ),
-        named=named,
-        shared=node.shared,
-    )
-    interval = NodeInterval(
-        node=node.name,
-        start=start,
-        end=end,
-        capacity=offer.capacity,
-        allocatable=offer.allocatable,
-        labels=offer.labels,
-        source=PodSource.METRICS,
-    )
+    gpus = node.gpus(slot)
     if before:
         earlier = min(float(slot) + before * coverage.interval(slot), created or 0.0)
-        yield replace(interval, start=float(slot), end=earlier)
+        # Where both are not known apart, the old one is taken for what the new one is.
+        was = node.earlier.get(slot, gpus)
+        if any(was.capacity.values()):
+            yield _interval(node, was, (float(slot), earlier), named)
     if end <= start:
         return
     # A mean over samples cannot tell less than a part of one sample.
@@ -158,7 +177,33 @@ def _slot_intervals(
     # The samples of both nodes are in its mean; what was not ready is the new one.
     unready = min(1.0, (1.0 - ready) * there / max(there - before, 1.0))
     cordoned = _fraction(node.cordoned.get(slot, 0.0), slack)
+    interval = _interval(node, gpus, (start, end), named)
     yield from _cut(interval, unready, cordoned, starts_unready=first)
+
+
+def _interval(
+    node: NodeSeries, gpus: NodeGpus, span: TimeSpan, named: Collection[str]
+) -> NodeInterval:
+    capacity = {r: units for r, units in _units(gpus.capacity, named).items() if units > 0}
+    allocatable = _units(gpus.allocatable, named)
+    offer = counted_once(
+        Offer(
+            capacity,
+            {resource: units for resource, units in allocatable.items() if resource in capacity},
+            dict(gpus.labels),
+        ),
+        named=named,
+        shared=node.shared,
+    )
+    return NodeInterval(
+        node=node.name,
+        start=span[0],
+        end=span[1],
+        capacity=offer.capacity,
+        allocatable=offer.allocatable,
+        labels=offer.labels,
+        source=PodSource.METRICS,
+    )
 
 
 def _fraction(value: float, slack: float) -> float:

@@ -1,7 +1,9 @@
 """Reading kube-state-metrics series of a window into pods and node intervals."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from math import inf
+from statistics import mean
 from typing import Any
 
 from apps.clusters.adapters.prometheus.dcgm.device_rows import Sample, merged
@@ -51,15 +53,17 @@ from apps.clusters.domain.pods.kube_state import (
     presence,
 )
 from apps.clusters.domain.pods.kube_state_nodes import (
+    NodeGpus,
     NodeSeries,
     ShownSeries,
     hour_shares,
     node_intervals,
 )
 from apps.clusters.domain.pods.ledger import PodRecord
-from apps.clusters.domain.window import SLOT_SECONDS, Window
+from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, Window
 from apps.clusters.ports import LedgerAnswer, SourceRejected
 
+_NODES_PER_QUERY = 100
 _READY = (Matcher("condition", "=", "Ready"), Matcher("status", "=", "true"))
 
 
@@ -180,6 +184,82 @@ class NodeReader:
             self._node(name).after = True
         return bool(named)
 
+    def read_remade(self, full: Mapping[int, float]) -> None:
+        """Tell nodes of one name apart that a slot shows one after the other.
+
+        Largest, mean and labels of a slot are of both; raw samples of these few nodes say what each
+        had. `full` gives by slot the samples of what was there throughout.
+        """
+        remade: dict[int, list[NodeSeries]] = defaultdict(list)
+        for node in self.nodes.values():
+            for slot in node.created:
+                if node.samples_before(slot, full.get(slot, 0.0)):
+                    remade[slot].append(node)
+        for slot, nodes in sorted(remade.items()):
+            names = sorted(node.name for node in nodes)
+            try:
+                for n in range(0, len(names), _NODES_PER_QUERY):
+                    self._read_remade(slot, names[n : n + _NODES_PER_QUERY])
+            except SourceRejected as refusal:
+                self._reading.remark(f"raw samples are refused ({refusal})")
+                return
+
+    def _read_remade(self, slot: int, names: Sequence[str]) -> None:
+        chosen = (*self._reading.matchers, one_of("node", names))
+        gpu, at = (*chosen, self._gpu), slot + SLOT_SECONDS - END_MARGIN_SECONDS
+        capacity = self._reading.raw(raw(NODE_CAPACITY, gpu), at, NodeResource)
+        allocatable = self._reading.raw(raw(NODE_ALLOCATABLE, gpu), at, NodeResource)
+        labels = self._reading.raw(raw(NODE_LABELS, chosen), at, dict[str, str])
+        for name in names:
+            node = self.nodes[name]
+            made = node.created[slot]
+            old, new = (
+                NodeGpus(
+                    self._units_in(NODE_CAPACITY, capacity, (name, span), max),
+                    self._units_in(NODE_ALLOCATABLE, allocatable, (name, span), mean),
+                    self._labels_in(labels, name, span),
+                )
+                for span in ((0.0, made), (made, inf))
+            )
+            node.earlier[slot] = old
+            # One whose device plugin has not registered yet offers nothing: nothing is to be told
+            # of it.
+            if new.capacity:
+                node.capacity[slot] = dict(new.capacity)
+                node.allocatable[slot] = dict(new.allocatable)
+                node.labels[slot] = new.labels
+
+    def _units_in(
+        self,
+        metric: str,
+        series: Sequence[Matrix[NodeResource]],
+        of: tuple[str, TimeSpan],
+        over_time: Callable[[Sequence[float]], float],
+    ) -> dict[str, float]:
+        """Return by resource the largest of what `over_time` makes of a node's series in a span."""
+        name, (start, end) = of
+        found: dict[str, float] = {}
+        for one in series:
+            values = [value for at, value in one.values if start <= at < end]
+            if one.metric.node == name and values:
+                units = self._plausible.units(metric, over_time(values))
+                resource = one.metric.resource
+                found[resource] = max(found.get(resource, 0.0), units or 0.0)
+        return found
+
+    def _labels_in(
+        self, series: Sequence[Matrix[dict[str, str]]], name: str, span: TimeSpan
+    ) -> dict[str, str]:
+        """Return the labels that a node had for most of a span."""
+        counts = [
+            (sum(span[0] <= at < span[1] for at, _ in one.values), sorted(one.metric.items()))
+            for one in series
+            if one.metric.get("node") == name
+        ]
+        count, labels = max(counts, default=(0, []))
+        found = {self._label_names[n]: value for n, value in labels if n in self._label_names}
+        return {key: value for key, value in found.items() if value} if count else {}
+
     def scrapes(self, window: Window) -> dict[int, list[float]]:
         """Return when kube-state-metrics was scraped, by slot.
 
@@ -250,9 +330,11 @@ def read_ledger(
     read_hami(reading, plausible, window, pods.pods.values(), nodes.nodes)
     seen_after = _read_after(reading, window, pods, nodes)
     pods.read_rejections(window.slots())
+    full = _full(pods, nodes)
+    nodes.read_remade(full)
     coverage = SeriesCoverage(
         slots=window.slots(),
-        full=_full(pods, nodes),
+        full=full,
         after=seen_after,
         scrapes=nodes.scrapes(window),
     )

@@ -199,8 +199,9 @@ class PodReader:
             self.seen.add(metric)
             pod = self.pods.get(one.metric.uid)
             at = self._plausible.time(metric, one.value[1]) if pod is not None else None
-            if at is not None:
-                setattr(pod, name, at)
+            if pod is not None and at is not None:
+                # Of two pods with one uid the later one counts, whichever comes first.
+                setattr(pod, name, max(getattr(pod, name) or at, at))
 
     def _add_phases(self, series: list[Instant[Phase]]) -> None:
         for one in series:
