@@ -96,6 +96,15 @@ def test_pods_of_series_are_written_with_what_they_count_as(cluster: Cluster) ->
     assert (second.tier and second.tier.name, second.gpu_model) == ("whole", None)
 
 
+def test_a_pod_that_series_took_for_gone_and_the_server_shows_is_there(cluster: Cluster) -> None:
+    store_inferred_pods(cluster, [_record(end=600)], CATALOG, LABELS, now=at(0))
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply([Relisted(NODES, [node()], T0 + 700), Relisted(PODS, [run_pod()], T0 + 700)])
+    informer.write()
+    row = Pod.objects.get()
+    assert (row.source, times(row)) == ("api", [0, 5, 9, None, None, None])
+
+
 HOURS: dict[str, list[PodRecord]] = {
     "estimates": [_record(), _record(end=40), _record(end=70)],
     "a completion": [

@@ -211,6 +211,52 @@ def test_a_lost_pod_that_is_there_after_all_is_lost_no_more(cluster: Cluster) ->
     )
 
 
+def _deleted_at_400(cluster: Cluster) -> None:
+    """Have a watch see a pod from 0 on, and its deletion at 400."""
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply([Relisted(NODES, [node()], T0 + 1), Relisted(PODS, [run_pod()], T0 + 1)])
+    informer.apply([WatchEvent(PODS, ObjectChange("DELETED", run_pod()), T0 + 400, T0 + 2)])
+    informer.write()
+    assert times(Pod.objects.get()) == [0, 5, 9, None, 400, 400]
+
+
+@pytest.mark.parametrize(("asked", "ended"), [(500.0, 400.0), (8000.0, None)])
+def test_a_pod_that_a_restored_server_gives_back_is_there_again(
+    cluster: Cluster, asked: float, ended: float | None
+) -> None:
+    """Its etcd was set back to before the deletion: a list asked for long after it has the pod.
+
+    One asked for shortly after may be that of another process whose clock is off.
+    """
+    _deleted_at_400(cluster)
+    informer = Informer(cluster.pk, FakeCluster())
+    restored = run_pod(statuses=[status(state=running(7990))])
+    informer.apply([Relisted(NODES, [node()], T0 + asked), Relisted(PODS, [restored], T0 + asked)])
+    informer.write()
+    informer.apply(
+        [WatchEvent(PODS, ObjectChange("MODIFIED", restored), T0 + asked + 9, T0 + asked)]
+    )
+    informer.write()
+    row = Pod.objects.get()
+    assert times(row)[-2:] == [ended, ended]
+    if ended is None:
+        # In between it did not run, whatever it held.
+        assert row.runs == [[T0 + 9, T0 + 400], [T0 + 7990, None]]
+        gone = ObjectChange("DELETED", restored)
+        informer.apply([WatchEvent(PODS, gone, T0 + 9000, T0 + asked)])
+        informer.write()
+        assert times(Pod.objects.get())[-2:] == [9000, 9000]
+
+
+def test_no_line_of_a_watch_gives_a_deleted_pod_back(cluster: Cluster) -> None:
+    _deleted_at_400(cluster)
+    informer = Informer(cluster.pk, FakeCluster())
+    late = WatchEvent(PODS, ObjectChange("MODIFIED", run_pod()), T0 + 8000, T0 + 2)
+    informer.apply([Relisted(NODES, [node()], T0 + 1), Relisted(PODS, [], T0 + 1), late])
+    informer.write()
+    assert times(Pod.objects.get())[-1] == 400
+
+
 def test_a_pods_name_taken_again_is_another_pod(cluster: Cluster) -> None:
     source = FakeCluster()
     source.put(PODS, done_pod("uid-1", name="train-0"))
@@ -411,6 +457,24 @@ def test_a_change_of_a_node_closes_its_interval_and_opens_another(cluster: Clust
         ("node-a", 30, 40, 8, True, True),
         ("node-a", 40, 60, 7, True, True),
     ]
+
+
+@pytest.mark.parametrize("is_seen", [True, False], ids=["seen", "in a gap of the watch"])
+def test_a_node_that_is_made_again_offers_its_own_gpus(cluster: Cluster, is_seen: bool) -> None:
+    new = node(gpus=2, labels={PRODUCT: "NVIDIA-A10"})
+    new["metadata"]["uid"] = "uid-of-the-new-one"
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply([Relisted(NODES, [node()], T0), Relisted(PODS, [], T0)])
+    if is_seen:
+        informer.apply([WatchEvent(NODES, ObjectChange("DELETED", node()), T0 + 60)])
+        informer.apply([WatchEvent(NODES, ObjectChange("ADDED", new), T0 + 90)])
+    else:
+        informer.apply([WatchClosed(NODES, T0 + 60, T0 + 1)])
+        informer.apply([Relisted(NODES, [new], T0 + 90)])
+    informer.write()
+    assert intervals() == [("node-a", 0, 60, 8, True, True), ("node-a", 90, None, 2, True, True)]
+    labels = NodeInterval.objects.order_by("start").values_list("labels", flat=True)
+    assert [one[PRODUCT] for one in labels] == [A100, "NVIDIA-A10"]
 
 
 def test_two_changes_of_a_node_in_one_instant_are_one_interval(cluster: Cluster) -> None:

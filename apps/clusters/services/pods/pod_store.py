@@ -27,6 +27,8 @@ from apps.clusters.services.pods.ledger_rows import (
 )
 
 LOST = "Lost"
+_RESTORED_AFTER_SECONDS = 900.0
+"""A list that is asked for so long after a deletion is the younger one, if clocks are off, too."""
 
 # Pods of one transaction: on SQLite nobody else writes meanwhile.
 PODS_AT_ONCE = 2000
@@ -39,12 +41,14 @@ class TrackedPod:
     """A pod's record, its weight and tier, and whether it went during a gap of the watch.
 
     `misread`: its requests differ from its stored weight, for its claims were not known.
+    `restored`: it is there again after its deletion, which is to be written.
     """
 
     record: PodRecord
     assigned: TierAssignment | None = None
     lost: bool = False
     misread: bool = False
+    restored: bool = False
 
     @property
     def settled(self) -> bool:
@@ -93,8 +97,8 @@ class PodStore(ObservedStore[TrackedPod]):
         # Remembered, so that rows of pods that are over leave memory after the next write.
         self._adopted.update(rows)
 
-    def apply(self, seen: PodObservation, at: float) -> None:
-        """Apply a pod as it was shown at time `at`."""
+    def apply(self, seen: PodObservation, at: float, *, listed: bool = False) -> None:
+        """Apply a pod as it was shown at time `at`; of a list that is when it was asked for."""
         record = seen.record
         if seen.person and self._stored_people.get(record.uid) != seen.person:
             self.people[record.uid] = seen.person
@@ -102,9 +106,12 @@ class PodStore(ObservedStore[TrackedPod]):
         if known is None:
             self.keep(TrackedPod(_with_runs(record, seen.assumed)))
             return
-        before = known.record
         if _is_late(known, record):
-            return
+            if not listed or not _is_restored(known, record, at):
+                return
+            known.lost = known.restored = True
+            known.record = replace(known.record, finished=None)
+        before = known.record
         # The API tells exact times: what was estimated from series is dropped.
         if before.source is PodSource.METRICS:
             known.lost, known.record = False, _with_runs(record, seen.assumed)
@@ -176,7 +183,10 @@ class PodStore(ObservedStore[TrackedPod]):
         self.people.clear()
         for uid in self.changed.keys() | self._adopted:
             tracked = self.get(uid)
-            if tracked is not None and tracked.record.deleted is not None:
+            if tracked is None:
+                continue
+            tracked.restored = False
+            if tracked.record.deleted is not None:
                 self.drop(uid)
                 self._stored_people.pop(uid, None)
         super().written()
@@ -189,8 +199,9 @@ def agreed(known: TrackedPod, ours: TrackedPod) -> TrackedPod:
     Two processes may watch one cluster at once, as when a new version takes over, and one of them
     may be some seconds behind. An end that either saw stays, whichever writes last.
     """
-    # The end of a lost pod is a guess: whoever saw the pod or its end knows better.
-    if known.lost and not ours.lost:
+    # The end of a lost pod is a guess: whoever saw the pod or its end knows better. So does who has
+    # listed it anew long after its deletion.
+    if ours.restored or (known.lost and not ours.lost):
         return ours
     assigned = ours.assigned if ours.settled or known.assigned is None else known.assigned
     both = [t for t in (known.record.deleted, ours.record.deleted) if t is not None]
@@ -204,8 +215,22 @@ def agreed(known: TrackedPod, ours: TrackedPod) -> TrackedPod:
 
 
 def _is_late(known: TrackedPod, record: PodRecord) -> bool:
-    """Say whether a look is older than the deletion that was seen: no uid comes back."""
-    return known.record.deleted is not None and not known.lost and record.deleted is None
+    """Say whether a look is older than the deletion that was seen: no uid comes back by itself.
+
+    That a pod is missing in series is no deletion: who sees it afterwards knows better.
+    """
+    is_deleted = known.record.deleted is not None and not known.lost
+    return is_deleted and known.record.source is PodSource.API and record.deleted is None
+
+
+def _is_restored(known: TrackedPod, record: PodRecord, asked: float) -> bool:
+    """Say whether a list shows a deleted pod because the server was set back to an earlier state.
+
+    Its row goes on: the time in between counts as held where an hour of it is collected again.
+    """
+    deleted = known.record.deleted
+    is_younger = deleted is not None and asked > deleted + _RESTORED_AFTER_SECONDS
+    return is_younger and record.finished is None
 
 
 def _times(record: PodRecord, last_seen: float | None) -> list[float | None]:

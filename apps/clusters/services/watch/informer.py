@@ -217,7 +217,7 @@ class Informer:
         elif path == PODS:
             self._listed_pods = True
             for seen in pods:
-                self._pods.apply(seen, at)
+                self._pods.apply(seen, at, listed=True)
             there = {uid_of(item) for item in items}
             self._unread = {uid: name for uid, name in self._unread.items() if uid in there}
             # One that could not be read is there all the same: it did not end.
