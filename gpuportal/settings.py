@@ -290,6 +290,7 @@ CELERY_BEAT_SCHEDULE = {
     "recommend": _every("costs.recommend", minutes=10),
     "prune-costs": _every("costs.prune", hours=24),
     "judge-nodes": _every("goodput.judge_nodes", hours=1),
+    "keep-losses": _every("goodput.keep_losses", hours=1),
     "backtest": _every("planning.backtest", hours=1),
     "simulate-policies": _every("planning.simulate_policies", minutes=1),
     "advise-layouts": _every("planning.advise_layouts", hours=1),

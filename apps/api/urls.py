@@ -33,6 +33,7 @@ LISTS: dict[str, type[APIView]] = {
     "slots": topology.SlotsView,
     "fragmentation": topology.FragmentationView,
     "goodput": goodput.GoodputView,
+    "goodput/losses": goodput.LossesView,
     "serving": serving.ServingView,
     "interruptions": reliability.InterruptionsView,
     "reliability": reliability.ReliabilityView,

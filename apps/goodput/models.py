@@ -1,6 +1,8 @@
-"""What goodput works out once and pages show: failures of nodes by cluster."""
+"""What goodput works out once and pages show: failures of nodes by cluster, and losses by day."""
 
 from django.db import models
+
+from apps.usage.models import Daily, WorkloadDimensions
 
 
 class ReliabilityReport(models.Model):
@@ -27,3 +29,43 @@ class ReliabilityReport(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cluster_id} to {self.end}"
+
+
+class LossDay(Daily, WorkloadDimensions):
+    """What a pod lost on a local day for one reason; kept for good, as daily sums of usage are.
+
+    The five amounts are those of `RunAmounts`. `events` counts the failures of that day alone: one
+    whose work was of several days has a row in each. A row without a pod and a reason has what
+    pods of a workload had allocated that no watch saw.
+    """
+
+    reason = models.CharField(max_length=120, blank=True)
+    # A key without a constraint, and not a relation: pods are deleted long before.
+    pod_id = models.BigIntegerField(null=True)
+    events = models.PositiveIntegerField(default=0)
+    unmeasured = models.BigIntegerField(default=0)
+    idle = models.BigIntegerField(default=0)
+    underused = models.BigIntegerField(default=0)
+    busy = models.BigIntegerField(default=0)
+    not_running = models.BigIntegerField(default=0)
+    unwatched = models.BigIntegerField(default=0)
+
+    class Meta(Daily.Meta):
+        indexes = [models.Index(fields=["cluster", "day"], name="loss_day_day")]
+
+
+class StoredLossDay(models.Model):
+    """A day of a cluster whose losses are in `LossDay`; it may have had none."""
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    day = models.DateField()
+    computed_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["cluster", "day"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "day"], name="stored_loss_day_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.day}"

@@ -19,7 +19,7 @@ ROLES = ("anonymous", "ada", "ben", "dan", "cleo", "finn")
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
     *("capacity-plan", "layouts", "goodput", "serving", "reliability"),
-    *("reliability-gpus", "interruptions"),
+    *("reliability-gpus", "interruptions", "goodput/losses"),
     *("costs", "costs/focus", "waste", "recommendations", "quota-requests", "proposals"),
     *("tiers", "teams", "clusters", "collections", "queue-time-objectives"),
     *("tiers", "teams", "clusters", "collections", "slots", "fragmentation"),

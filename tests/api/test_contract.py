@@ -53,6 +53,10 @@ FIELDS: dict[str, tuple[str, ...]] = {
         *("team", "node", "allocated_gpu_hours", "starting_gpu_hours", "lost_gpu_hours"),
         *("productive_gpu_hours", "goodput_ratio"),
     ),
+    "goodput/losses": (
+        *("cause", "reason", "events", "pods", "lost_gpu_hours", "xid_events"),
+        *("not_ready_events", "cordoned_events", "xid_checked_events", "node_checked_events"),
+    ),
     "serving": (
         *("model", "team", "tier", "workload", "use", "tokens_in", "tokens_out", "requests"),
         *("tokens_per_gpu_hour", "cost_per_million_tokens", "currency", "measured_ratio"),
@@ -108,6 +112,7 @@ OF_TEAMS = (
 PARAMETERS: dict[str, tuple[str, ...]] = {
     "usage": ("start", "end", "interval", "group_by"),
     "goodput": ("start", "end", "group_by", "format"),
+    "goodput/losses": ("start", "end", "team", "format"),
     "my/workloads": ("start", "end", "person", "format"),
     "serving": ("start", "end", "group_by", "format"),
     "fairness": ("start", "end", "tier"),

@@ -23,7 +23,6 @@ from apps.usage.domain.usage_query import (
     UsageQuery,
     whole_days,
 )
-from apps.usage.models import Day
 from apps.usage.selectors import usage_rows
 from tests.factories import Portal, make_portal
 from tests.web.pages import records_of
@@ -215,18 +214,23 @@ def test_few_queries_however_many_rows(
     portal: Portal, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     by = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TEAM)
-    with django_assert_max_num_queries(16):
+    with django_assert_max_num_queries(20):
         read(window_of(portal), *by)
 
 
-def test_what_is_not_kept_by_the_pod_is_refused(portal: Portal) -> None:
+def test_hours_and_nodes_are_refused_over_more_than_92_days(portal: Portal) -> None:
     window = window_of(portal)
+    longer = Window(window.end - timedelta(days=100), window.end)
     with pytest.raises(GroupingRefused, match="at most 92 days"):
-        read(Window(window.end - timedelta(days=100), window.end))
-    Day.objects.filter(day=LAST).update(pruned=True)
-    with pytest.raises(GroupingRefused, match="a later window"):
-        read(window)
-    assert read(Window(window.start, window.start + timedelta(days=2))).rows
+        read(longer, Grouping.NODE)
+    with pytest.raises(GroupingRefused, match="at most 92 days"):
+        goodput_ledger(
+            *(longer,),
+            group_by=(),
+            filters=Filters(),
+            visibility=EVERYTHING,
+            interval=TimeStep.HOUR,
+        )
 
 
 def test_the_page_and_the_api_say_the_same(portal: Portal) -> None:

@@ -27,7 +27,7 @@ PAGES = {
     "/explain/": 10,
     "/explain/pending_gpu_hours/": 16,
     "/costs/waste/": 16,
-    "/capacity/goodput/": 17,
+    "/capacity/goodput/": 21,
     "/capacity/serving/": 17,
 }
 

@@ -17,7 +17,7 @@ from apps.api.parameters import NamesField, choices, filters_of
 from apps.api.row_serializers import cells_of, records, serializer_of
 from apps.clusters import selectors as clusters
 from apps.goodput import selectors as goodput
-from apps.goodput.selectors import GoodputRow
+from apps.goodput.selectors import GoodputRow, LostReasonRow
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Grouping
 
@@ -29,6 +29,10 @@ class GoodputParams(parameters.FileParams):
         child=choices([grouping.value for grouping in Grouping]),
         help_text="Columns to group by, in this order; without it, one row for all.",
     )
+
+
+class LossesParams(parameters.FileParams):
+    """Parameters of `goodput/losses`."""
 
 
 class GoodputView(PortalView):
@@ -58,3 +62,28 @@ class GoodputView(PortalView):
         )
         file = CsvFile.of_window("goodput", cells_of(GoodputRow, by), window=window, zone=zone)
         return rows.answer(request, query, found.rows, file, window=window)
+
+
+_LOSSES: ShortList[LostReasonRow] = ShortList("losses", lambda row: row.reason, records)
+
+
+class LossesView(PortalView):
+    """Why work was lost."""
+
+    @documented(
+        "goodput/losses",
+        LossesParams,
+        serializer_of(LostReasonRow),
+        summary="Lost GPU-hours by reason, with XIDs and nodes at the time; of teams you see.",
+        files=[CSV],
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = LossesParams.read(request.query_params)
+        zone = clusters.report().zone
+        window, filters = window_in(query, zone), filters_of(query)
+        usage.check_names(filters)
+        found = goodput.goodput_ledger(
+            window, group_by=(), filters=filters, visibility=visibility_in(request), zone=zone
+        )
+        file = CsvFile.of_window("losses", cells_of(LostReasonRow), window=window, zone=zone)
+        return _LOSSES.answer(request, query, found.reasons, file, window=window)

@@ -42,6 +42,7 @@ from apps.costs.services.cost_rows import (
 )
 from apps.costs.services.kept_days import pruned_day
 from apps.costs.services.prices import Rates, days_of, due_days
+from apps.goodput.services import fold_losses
 from apps.pending.models import Episode, Eviction
 from apps.usage.domain.usage_query import GroupingRefused
 from apps.usage.models import CollectionWindow, Day, PodHour, WorkloadDay
@@ -306,6 +307,7 @@ def _fold_day(day_id: int) -> set[int] | None:
         return None
     found = fold_workload_day(day)
     found |= fold_rows(WorkloadCostDay, day, keys=_FOLD_KEYS, amounts=HELD_COLUMNS)
+    found |= fold_losses(day)
     Day.objects.filter(pk=day_id).update(folded=True)
     return found
 

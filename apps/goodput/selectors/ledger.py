@@ -1,40 +1,33 @@
 """The goodput ledger by group, and what was lost by reason."""
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from django.db.models import Q, QuerySet
-
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Pod
 from apps.clusters.selectors import report
 from apps.goodput.domain.ledger import (
-    NOTHING_LOST,
     GoodputAmounts,
     LossCause,
-    PodHistory,
-    PodRuns,
     RunAmounts,
     cause_of,
     goodput_of,
     is_loss_known,
-    lost_in_hour,
-    runs_of,
     total_of,
 )
+from apps.goodput.selectors.kept_losses import Losses, LossQuery
+from apps.goodput.selectors.loss_context import LossContext
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.usage_query import (
     GROUPS,
     Filters,
     Grouping,
-    GroupingRefused,
     Periods,
     TimeStep,
     UsageQuery,
@@ -43,9 +36,7 @@ from apps.usage.domain.usage_query import (
 from apps.usage.selectors import (
     HOURLY_DAYS,
     NameLookup,
-    held_by_pods,
     pods_retained,
-    running_hours,
     usage_rows,
 )
 
@@ -146,6 +137,10 @@ class GoodputRow:
         return self.amounts.goodput_ratio if self.is_watched else None
 
 
+def _known(label: str, note: str) -> Column:
+    return Column(label, help=note, api_note="Null where none could be checked.", absent="no data")
+
+
 @dataclass(frozen=True, slots=True)
 class LostReasonRow:
     """What failures of one reason cost: the sum of all is what was lost.
@@ -160,6 +155,31 @@ class LostReasonRow:
     events: Annotated[int, Column("Events", help="Runs that were lost, in part at least.")]
     pods: Annotated[int, Column("Pods", help="Pods of which a run was lost.")]
     lost_gpu_hours: Annotated[float, Column("Lost", "GPU-h")]
+    xid_events: Annotated[
+        int | None, _known("After XID", "A GPU of the pod showed one in the 10 minutes before.")
+    ] = None
+    not_ready_events: Annotated[
+        int | None, _known("Node not ready", "Events while the node was not ready.")
+    ] = None
+    cordoned_events: Annotated[
+        int | None, _known("Node cordoned", "Events while the node was cordoned.")
+    ] = None
+    xid_checked_events: Annotated[
+        int | None,
+        Column(
+            *("Checked for XIDs", "", "Events of pods whose GPUs and XIDs are known."),
+            off_page=True,
+            api_note="Null where it is not known.",
+        ),
+    ] = None
+    node_checked_events: Annotated[
+        int | None,
+        Column(
+            *("Checked for nodes", "", "Events while a watch saw the node."),
+            off_page=True,
+            api_note="Null where it is not known.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,32 +232,34 @@ def goodput_ledger(
 
     Only work of teams that the reader sees, whatever it is grouped by. Allocated and starting are
     those of `usage_rows`. With an `interval` it has all of it by period as well, by the start of
-    the period in UTC. Sixteen queries at most, and six for periods.
-    Raises GroupingRefused, for windows too of which the hours of pods are no longer kept.
+    the period in UTC. Longer windows than 92 days, and those of which the hours of pods are not
+    kept, are read by the day; what is by node or hour is known where hours are. Twenty-one queries
+    at most, six for periods, and three for each span beside kept days. Raises GroupingRefused.
     """
-    if window.seconds > HOURLY_DAYS * 86400 + 3600 or not pods_retained(window):
-        raise GroupingRefused(
-            f"lost work is known where hours are kept by the pod, and at most {HOURLY_DAYS} days "
-            "at a time: choose a shorter or a later window"
-        )
     seen = _seen(filters, visibility)
     if seen is None:
         return GoodputLedger((), ())
+    zone = zone or report().zone
     held = usage_rows(
         UsageQuery(window, group_by=group_by, filters=seen), visibility=visibility, zone=zone
     )
-    lost, by_hour, reasons = _lost(window, group_by, seen, visibility)
-    unwatched = _unwatched(window, group_by, seen, visibility)
+    query = LossQuery(window, group_by, seen, visibility, interval)
+    is_short = window.seconds <= HOURLY_DAYS * 86400 + 3600
+    found = query.losses_by_hour() if is_short and pods_retained(window) else query.losses_by_day()
+    lost, unwatched = _named(group_by, found)
     rows = [_row(row.groups, row.amounts, lost, unwatched) for row in held]
-    found = GoodputLedger([row for row in rows if row.amounts.allocated], reasons)
+    ledger = GoodputLedger([row for row in rows if row.amounts.allocated], _reasons(lost, found))
     if interval is TimeStep.TOTAL:
-        return found
+        return ledger
     whole = usage_rows(UsageQuery(window, interval, filters=seen), visibility=visibility, zone=zone)
-    steps = Periods(interval, zone or report().zone)
+    steps = Periods(interval, zone)
+    unwatched_by_period: Counter[datetime] = Counter()
+    for at, amount in found.unwatched_by_time.items():
+        unwatched_by_period[steps.start_of(at).astimezone(UTC)] += amount
     return replace(
-        found,
-        periods=_by_period(whole, by_hour, steps),
-        unwatched_by_period=_unwatched_by_period(window, seen, visibility, steps),
+        ledger,
+        periods=_by_period(whole, found.by_time, steps),
+        unwatched_by_period=unwatched_by_period,
     )
 
 
@@ -273,80 +295,28 @@ def _row(
     return GoodputRow(groups, own, unwatched.get(names, 0))
 
 
-def _unwatched(
-    window: Window, group_by: Sequence[Grouping], filters: Filters, visibility: Visibility
-) -> Mapping[_Names, int]:
-    """Return what pods held whose restarts and ends no watch saw, by names of groups."""
-    columns = tuple(one.column for one in group_by)
-    held = held_by_pods(
-        _unseen(window), window, columns=columns, filters=filters, visibility=visibility
-    )
-    found: defaultdict[_Names, int] = defaultdict(int)
-    names_of = _names(group_by, held)
-    for ids, amount in held.items():
-        found[names_of(ids)] += amount
-    return found
-
-
-def _unseen(window: Window) -> QuerySet[Pod, Pod]:
-    # Of one that went in a gap of the watch the end is a guess, and its reason unknown.
-    unseen = Q(observed_until__isnull=False) | Q(lost=True)
-    return Pod.objects.filter(unseen, bound_at__lt=window.end)
-
-
-def _unwatched_by_period(
-    window: Window, filters: Filters, visibility: Visibility, periods: Periods
-) -> dict[datetime, int]:
-    """Return what pods that no watch saw held, by the start of the period in UTC. One query."""
-    held = held_by_pods(
-        _unseen(window), window, columns=("hour",), filters=filters, visibility=visibility
-    )
-    found: defaultdict[datetime, int] = defaultdict(int)
-    for (hour,), amount in held.items():
-        found[periods.start_of(hour).astimezone(UTC)] += amount
-    return dict(found)
-
-
-def _lost(
-    window: Window, group_by: Sequence[Grouping], filters: Filters, visibility: Visibility
-) -> tuple[_Lost, Mapping[datetime, RunAmounts], list[LostReasonRow]]:
-    """Return what was lost by names of groups and reason, by hour, and by reason alone."""
-    pods = _pods_with_losses(window)
-    runs = dict(_runs(pods, window))
-    columns = tuple(one.column for one in group_by)
-    found: defaultdict[tuple[Any, ...], dict[str, RunAmounts]] = defaultdict(dict)
-    by_hour: defaultdict[datetime, RunAmounts] = defaultdict(RunAmounts)
-    events: defaultdict[str, set[tuple[int, float]]] = defaultdict(set)
-    facts = running_hours(pods, window, columns=columns, filters=filters, visibility=visibility)
-    for pod, hour, amounts, *of in facts:
-        of_pod = runs.get(pod)
-        # A pod that ended between the two queries is lost with the next reading.
-        if of_pod is None or not (of_pod.lost or of_pod.waited):
-            continue
-        own = found[tuple(of)]
-        for span, part in lost_in_hour(RunAmounts(*amounts), of_pod, hour.timestamp()).items():
-            own[span.reason] = own.get(span.reason, RunAmounts()).plus(part)
-            events[span.reason].add((pod, span.failed))
-            by_hour[hour] = by_hour[hour].plus(part)
+def _named(group_by: Sequence[Grouping], found: Losses) -> tuple[_Lost, Mapping[_Names, int]]:
+    """Return what was lost by names of groups and reason, and what was not watched by names."""
     # Groups that are named alike are one, as those of the usage ledger are.
     named: defaultdict[_Names, dict[str, RunAmounts]] = defaultdict(dict)
-    names_of = _names(group_by, found)
-    for ids, by_reason in found.items():
+    names_of = _names(group_by, (*found.by_group, *found.unwatched))
+    for ids, by_reason in found.by_group.items():
         own = named[names_of(ids)]
         for reason, part in by_reason.items():
             own[reason] = own.get(reason, RunAmounts()).plus(part)
-    return named, by_hour, _reasons(named, events)
+    unwatched = Counter(found.unkept)
+    for ids, amount in found.unwatched.items():
+        unwatched[names_of(ids)] += amount
+    return named, unwatched
 
 
-def _names(group_by: Sequence[Grouping], found: Mapping[tuple[Any, ...], object]) -> Any:
+def _names(group_by: Sequence[Grouping], found: Sequence[tuple[Any, ...]]) -> Any:
     lookup = NameLookup(group_by)
     tables = [lookup.of(one, {ids[place] for ids in found}) for place, one in enumerate(group_by)]
     return lambda ids: tuple(table[pk] for table, pk in zip(tables, ids, strict=True))
 
 
-def _reasons(
-    lost: _Lost, events: Mapping[str, Collection[tuple[int, float]]]
-) -> list[LostReasonRow]:
+def _reasons(lost: _Lost, found: Losses) -> list[LostReasonRow]:
     sums: defaultdict[str, int] = defaultdict(int)
     for by_reason in lost.values():
         for reason, part in by_reason.items():
@@ -354,41 +324,24 @@ def _reasons(
     ordered = sorted(sums.items(), key=lambda one: (-one[1], one[0]))
     return [
         LostReasonRow(
-            *(
-                cause_of(reason),
-                reason,
-                len(events[reason]),
-                len({pod for pod, _ in events[reason]}),
-            ),
-            hours(amount),
+            *(cause_of(reason), reason, found.events[reason], found.pods[reason], hours(amount)),
+            **_context(found.contexts.get(reason)),
         )
         for reason, amount in ordered
     ]
 
 
-def _pods_with_losses(window: Window) -> QuerySet[Pod, Pod]:
-    """Return the pods of the window of which a run was lost, in it or after it."""
-    there = Q(ended_at__isnull=True) | Q(ended_at__gte=window.start)
-    # A second run: the first one ended in a restart.
-    lost = Q(runs__1__isnull=False) | Q(exits__0__isnull=False)
-    lost |= Q(ended_at__isnull=False) & ~Q(end_reason__in=NOTHING_LOST)
-    return Pod.objects.filter(there, lost, bound_at__lt=window.end)
-
-
-def _runs(pods: QuerySet[Pod, Pod], window: Window) -> Iterator[tuple[int, PodRuns]]:
-    """Yield each pod's runs. One query."""
-    columns = ("pk", "bound_at", "ended_at", "end_reason", "runs", "exits", "checkpoints")
-    for row in pods.order_by().values_list(*columns).iterator():
-        pk, bound, ended, reason, spans, exits, checkpoints = row
-        # What is known of a pod that lasts goes on after the window: its runs end where they do.
-        times = [at for span in spans for at in span if at is not None]
-        until = ended.timestamp() if ended else max(window.end_seconds, *times, 0.0)
-        history = PodHistory(
-            (bound.timestamp(), until),
-            ended=ended is not None,
-            reason=reason,
-            spans=spans,
-            exits=[(at, why) for at, why in exits or ()],
-            checkpoints=checkpoints or (),
-        )
-        yield pk, runs_of(history)
+def _context(found: LossContext | None) -> dict[str, Any]:
+    """Return the columns on GPUs and nodes; None where nothing could be checked, and not zero."""
+    own = found or LossContext()
+    known: dict[str, int | None] = {}
+    if own.xid_checked:
+        known |= {"xid_events": own.xid}
+    if own.node_checked:
+        known |= {"not_ready_events": own.not_ready, "cordoned_events": own.cordoned}
+    if found:
+        known |= {
+            "xid_checked_events": own.xid_checked,
+            "node_checked_events": own.node_checked,
+        }
+    return known

@@ -83,6 +83,7 @@ _OF_HOURS: Sequence[DerivingStep] = (
 _OF_HISTORY: Sequence[DerivingStep] = (
     DerivingStep("recommendations", lambda now: store_recommendations(now=now)),
     DerivingStep("capacity plan", lambda now: planning.plan_capacity(now=now)),
+    DerivingStep("losses", lambda now: goodput.keep_losses(now=now)),
     DerivingStep("reliability", lambda now: goodput.judge_nodes(now=now)),
     DerivingStep("budgets", lambda now: quotas.note_budget_alerts(now=now)),
     DerivingStep("budgets in money", lambda now: note_money_alerts(now=now)),

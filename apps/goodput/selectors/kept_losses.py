@@ -1,0 +1,242 @@
+"""Losses of a window, of days whose losses are kept and of hours for the rest of it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from django.db.models import Count, Q, Sum
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster, WholeSum
+from apps.goodput.domain.ledger import RunAmounts
+from apps.goodput.models import LossDay, StoredLossDay
+from apps.goodput.selectors.loss_context import LossContext, loss_contexts
+from apps.goodput.selectors.lost_work import lost_parts, pods_with_losses, unwatched_amounts
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery
+from apps.usage.models import Day
+from apps.usage.selectors import (
+    condition,
+    day_runs,
+    filtered,
+    in_days,
+    rest_of,
+    source_of,
+    usage_rows,
+)
+
+_Ids = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Losses:
+    """What was lost, by ids of groups and reason, by time, and how often and of how many pods.
+
+    `unwatched` is what pods had allocated of which no loss could be known, by ids of groups;
+    `unkept` the same by names, of days whose hours went before their losses were kept. `contexts`
+    of failures are known by reason where all is read by the hour.
+    """
+
+    by_group: defaultdict[_Ids, dict[str, RunAmounts]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    by_time: defaultdict[datetime, RunAmounts] = field(
+        default_factory=lambda: defaultdict(RunAmounts)
+    )
+    events: Counter[str] = field(default_factory=Counter)
+    pods: Counter[str] = field(default_factory=Counter)
+    unwatched: Counter[_Ids] = field(default_factory=Counter)
+    unwatched_by_time: Counter[datetime] = field(default_factory=Counter)
+    unkept: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    contexts: Mapping[str, LossContext] = field(default_factory=dict)
+
+    def add(self, ids: _Ids, reason: str, part: RunAmounts) -> None:
+        """Add what one reason cost a group."""
+        own = self.by_group[ids]
+        own[reason] = own.get(reason, RunAmounts()).plus(part)
+
+
+@dataclass(frozen=True, slots=True)
+class LossQuery:
+    """What is asked of losses, as of the usage ledger; `filters` name teams the reader sees."""
+
+    window: Window
+    group_by: Sequence[Grouping]
+    filters: Filters
+    visibility: Visibility
+    interval: TimeStep = TimeStep.TOTAL
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(one.column for one in self.group_by)
+
+    def losses_by_hour(self) -> Losses:
+        """Return the losses of hours that are kept by the pod. Eight queries."""
+        found = Losses()
+        self._add_hours(found, self.window, self.filters)
+        return found
+
+    def losses_by_day(self) -> Losses:
+        """Return the losses of kept days, and by the hour what is left of the window.
+
+        What is kept has no node: with one, or by the hour, only hours are read.
+
+        A day whose hours went before its losses were kept is `unkept`. Six queries, and four for
+        each span that is read by the hour.
+        """
+        found = Losses()
+        clusters = Cluster.objects.order_by("pk")
+        if self.filters.cluster:
+            clusters = clusters.filter(name__in=self.filters.cluster)
+        names = dict(clusters.values_list("pk", "name"))
+        is_finer = self.interval is TimeStep.HOUR or Grouping.NODE in {
+            *self.group_by,
+            *filtered(self.filters),
+        }
+        kept, gone, rest = self._spans(names, usable=not is_finer)
+        self._add_days(found, kept)
+        for span, within in gone.items():
+            self._add_unkept(found, span, replace(self.filters, cluster=tuple(within)))
+        for span, within in rest.items():
+            own = replace(self.filters, cluster=tuple(within))
+            self._add_hours(found, span, own, after=self._days_where(kept) if kept else None)
+        return found
+
+    def _spans(
+        self, names: Mapping[int, str], *, usable: bool
+    ) -> tuple[
+        Mapping[int, Mapping[date, datetime]],
+        Mapping[Window, list[str]],
+        Mapping[Window, list[str]],
+    ]:
+        """Return the kept days of each cluster, and spans without hours, and with hours."""
+        window = self.window
+        days = Day.objects.filter(
+            cluster_id__in=names, start__lt=window.end, end__gt=window.start
+        ).order_by("cluster_id", "start")
+        there = StoredLossDay.objects.filter(cluster_id__in=names).order_by()
+        whole = set(there.values_list("cluster_id", "day")) if usable else set()
+        kept: defaultdict[int, dict[date, datetime]] = defaultdict(dict)
+        gone: defaultdict[Window, list[str]] = defaultdict(list)
+        rest: defaultdict[Window, list[str]] = defaultdict(list)
+        covered: defaultdict[int, list[tuple[datetime, datetime]]] = defaultdict(list)
+        without: defaultdict[int, list[tuple[datetime, datetime]]] = defaultdict(list)
+        for cluster, day, start, end, pruned in days.values_list(
+            "cluster_id", "day", "start", "end", "pruned"
+        ):
+            if (cluster, day) in whole and window.start <= start and end <= window.end:
+                kept[cluster][day] = start
+                covered[cluster].append((start, end))
+            elif pruned:
+                span = max(start, window.start), min(end, window.end)
+                covered[cluster].append(span)
+                without[cluster].append(span)
+        for cluster, name in names.items():
+            for start, end in _joined(without[cluster]):
+                gone[Window(start, end)].append(name)
+            for start, end in rest_of(window, covered[cluster]):
+                rest[Window(start, end)].append(name)
+        return kept, gone, rest
+
+    def _days_where(self, kept: Mapping[int, Mapping[date, datetime]]) -> Q:
+        """Return the condition on rows of kept days."""
+        by_runs: defaultdict[Any, list[int]] = defaultdict(list)
+        for cluster, days in kept.items():
+            by_runs[day_runs(sorted(days))].append(cluster)
+        parts = [
+            Q(cluster_id__in=clusters) & reduce(or_, in_days(runs))
+            for runs, clusters in by_runs.items()
+        ]
+        # Losses are of pods: as with these, a reader sees the teams that are theirs.
+        source = source_of((*self.group_by, Grouping.WORKLOAD), self.filters, self.visibility)
+        return condition(source, self.filters, self.visibility) & reduce(or_, parts)
+
+    def _add_days(self, found: Losses, kept: Mapping[int, Mapping[date, datetime]]) -> None:
+        """Add what is kept by the day. Three queries."""
+        if not kept:
+            return
+        rows = LossDay.objects.filter(self._days_where(kept)).order_by()
+        sums = {f"sum_{name}": WholeSum(name) for name in (*RunAmounts._fields, "unwatched")}
+        columns = self.columns
+        grouped = rows.values(*columns, "reason").annotate(**sums)
+        for row in grouped.values_list(*columns, "reason", *sums):
+            ids, reason = row[: len(columns)], row[len(columns)]
+            *amounts, unwatched = row[len(columns) + 1 :]
+            if reason:
+                found.add(ids, reason, RunAmounts(*amounts))
+            else:
+                found.unwatched[ids] += unwatched
+        lost = rows.exclude(reason="")
+        for reason, events, pods in lost.values_list("reason").annotate(
+            Sum("events"), Count("pod_id", distinct=True)
+        ):
+            found.events[reason] += events
+            found.pods[reason] += pods
+        by_day = rows.values("cluster_id", "day").annotate(**sums)
+        for cluster, day, *amounts, unwatched in by_day.values_list("cluster_id", "day", *sums):
+            at = kept[cluster][day]
+            found.by_time[at] = found.by_time[at].plus(RunAmounts(*amounts))
+            found.unwatched_by_time[at] += unwatched
+
+    def _add_hours(
+        self, found: Losses, window: Window, filters: Filters, after: Q | None = None
+    ) -> None:
+        """Add what is read by the hour; `after` are the rows of the kept days, which it continues.
+
+        A failure then counts where it happens, as it does in the days: in one of both.
+        """
+        events: defaultdict[str, set[tuple[int, float]]] = defaultdict(set)
+        pods: defaultdict[str, set[int]] = defaultdict(set)
+        asked: dict[str, Any] = {
+            "columns": self.columns,
+            "filters": filters,
+            "visibility": self.visibility,
+        }
+        for part in lost_parts(window, **asked):
+            reason = part.span.reason
+            found.add(part.of, reason, part.amounts)
+            found.by_time[part.hour] = found.by_time[part.hour].plus(part.amounts)
+            pods[reason].add(part.pod)
+            if after is None or part.span.failed > window.start_seconds:
+                events[reason].add((part.pod, part.span.failed))
+        if after is not None and pods:
+            known = LossDay.objects.filter(after, pod_id__in=pods_with_losses(window).values("pk"))
+            for reason, pod in known.order_by().values_list("reason", "pod_id").distinct():
+                pods[reason].discard(pod)
+        found.events.update({reason: len(own) for reason, own in events.items()})
+        found.pods.update({reason: len(own) for reason, own in pods.items()})
+        found.unwatched.update(unwatched_amounts(window, **asked))
+        if self.interval is not TimeStep.TOTAL:
+            by_hour = unwatched_amounts(window, **{**asked, "columns": ("hour",)})
+            found.unwatched_by_time.update({hour: amount for (hour,), amount in by_hour.items()})
+        # Days keep no single failures: of a part of the window the counts would mislead.
+        if after is None and window == self.window:
+            found.contexts = loss_contexts(events, pods_with_losses(window))
+
+    def _add_unkept(self, found: Losses, window: Window, filters: Filters) -> None:
+        query = UsageQuery(window, group_by=self.group_by, filters=filters)
+        for row in usage_rows(query, visibility=self.visibility):
+            found.unkept[tuple(row.groups.values())] += row.amounts.allocated
+        if self.interval is TimeStep.TOTAL:
+            return
+        by_period = UsageQuery(window, self.interval, filters=filters)
+        for row in usage_rows(by_period, visibility=self.visibility):
+            if row.period:
+                found.unwatched_by_time[row.period] += row.amounts.allocated
+
+
+def _joined(
+    spans: Iterable[tuple[datetime, datetime]],
+) -> list[tuple[datetime, datetime]]:
+    """Join spans that touch, given in order."""
+    found: list[tuple[datetime, datetime]] = []
+    for start, end in spans:
+        if found and found[-1][1] >= start:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    return found

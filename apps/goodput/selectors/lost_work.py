@@ -1,0 +1,93 @@
+"""What pods lost hour by hour, from their runs, and what of them no watch saw."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db.models import Q, QuerySet
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Pod
+from apps.goodput.domain.ledger import (
+    NOTHING_LOST,
+    LostSpan,
+    PodHistory,
+    PodRuns,
+    RunAmounts,
+    lost_in_hour,
+    runs_of,
+)
+from apps.usage.domain.usage_query import Filters
+from apps.usage.selectors import held_by_pods, running_hours
+
+
+class LostPart(NamedTuple):
+    """What one failure cost of an hour of a pod; `of` are the values of the columns asked for."""
+
+    pod: int
+    hour: datetime
+    span: LostSpan
+    amounts: RunAmounts
+    of: tuple[Any, ...]
+
+
+def lost_parts(
+    window: Window, *, columns: Sequence[str], filters: Filters, visibility: Visibility
+) -> Iterator[LostPart]:
+    """Yield what was lost of the window, hour by hour. Two queries.
+
+    Only hours that are kept by the pod, of teams that the reader sees.
+    """
+    pods = pods_with_losses(window)
+    runs = dict(_runs(pods, window))
+    facts = running_hours(pods, window, columns=columns, filters=filters, visibility=visibility)
+    for pod, hour, amounts, *of in facts:
+        of_pod = runs.get(pod)
+        # A pod that ended between the two queries is lost with the next reading.
+        if of_pod is None or not (of_pod.lost or of_pod.waited):
+            continue
+        lost = lost_in_hour(RunAmounts(*amounts), of_pod, hour.timestamp())
+        for span, part in lost.items():
+            yield LostPart(pod, hour, span, part, tuple(of))
+
+
+def unwatched_amounts(
+    window: Window, *, columns: Sequence[str], filters: Filters, visibility: Visibility
+) -> Mapping[tuple[Any, ...], int]:
+    """Return what pods held whose restarts and ends no watch saw, by the values of `columns`.
+
+    Nano-GPU-hours. One query.
+    """
+    # Of one that went in a gap of the watch the end is a guess, and its reason unknown.
+    unseen = Q(observed_until__isnull=False) | Q(lost=True)
+    pods = Pod.objects.filter(unseen, bound_at__lt=window.end)
+    return held_by_pods(pods, window, columns=columns, filters=filters, visibility=visibility)
+
+
+def pods_with_losses(window: Window) -> QuerySet[Pod, Pod]:
+    """Return the pods of the window of which a run was lost, in it or after it."""
+    there = Q(ended_at__isnull=True) | Q(ended_at__gte=window.start)
+    # A second run: the first one ended in a restart.
+    lost = Q(runs__1__isnull=False) | Q(exits__0__isnull=False)
+    lost |= Q(ended_at__isnull=False) & ~Q(end_reason__in=NOTHING_LOST)
+    return Pod.objects.filter(there, lost, bound_at__lt=window.end)
+
+
+def _runs(pods: QuerySet[Pod, Pod], window: Window) -> Iterator[tuple[int, PodRuns]]:
+    """Yield each pod's runs. One query."""
+    columns = ("pk", "bound_at", "ended_at", "end_reason", "runs", "exits", "checkpoints")
+    for row in pods.order_by().values_list(*columns).iterator():
+        pk, bound, ended, reason, spans, exits, checkpoints = row
+        # What is known of a pod that lasts goes on after the window: its runs end where they do.
+        times = [at for span in spans for at in span if at is not None]
+        until = ended.timestamp() if ended else max(window.end_seconds, *times, 0.0)
+        history = PodHistory(
+            (bound.timestamp(), until),
+            ended=ended is not None,
+            reason=reason,
+            spans=spans,
+            exits=[(at, why) for at, why in exits or ()],
+            checkpoints=checkpoints or (),
+        )
+        yield pk, runs_of(history)

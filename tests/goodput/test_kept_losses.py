@@ -1,0 +1,186 @@
+"""Losses that are kept by the day say what the hours of pods did, and stay when these go."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from django.test import Client, override_settings
+from pytest_django import DjangoAssertNumQueries
+
+from apps.accounts.permissions import EVERYTHING, visibility_of
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Pod
+from apps.costs.services.pricing import fold_workloads
+from apps.goodput.models import LossDay, StoredLossDay
+from apps.goodput.selectors import GoodputLedger, goodput_ledger
+from apps.goodput.services import keep_losses
+from apps.usage.domain.amounts import NANO
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, whole_days
+from apps.usage.models import PodHour
+from apps.usage.services import prune, roll_days
+from tests.factories import Portal, make_portal
+
+pytestmark = pytest.mark.django_db
+
+HOUR = timedelta(hours=1)
+LAST = date(2026, 3, 10)
+SINCE = datetime(2026, 3, 1, tzinfo=UTC)
+CRASH = datetime(2026, 3, 9, 10, 30, tzinfo=UTC)
+LATER = datetime(2026, 3, 11, 9, tzinfo=UTC)
+BY_DAY = [
+    *((), (Grouping.TEAM,), (Grouping.TIER,), (Grouping.CLUSTER, Grouping.CAPACITY_TYPE)),
+    (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TEAM),
+]
+
+
+@pytest.fixture
+def portal() -> Portal:
+    """Three days: `train-0` crashed on the second and ran on, `notes-0` was preempted then."""
+    made = make_portal(since=SINCE)
+    restarted = [[SINCE.timestamp(), CRASH.timestamp()], [CRASH.timestamp(), None]]
+    _change(made, "train-0", runs=restarted)
+    _change(made, "notes-0", ended_at=CRASH, end_reason="PreemptionByScheduler")
+    _change(made, "bare", ended_at=CRASH, end_reason="", observed_until=CRASH)
+    made.collect(whole_days(LAST - timedelta(days=1), 2, made.zone))
+    made.collect(whole_days(LAST, 1, made.zone), rolled=False)
+    return made
+
+
+def _change(portal: Portal, name: str, **values: object) -> None:
+    Pod.objects.filter(name=name).update(**values)
+    pod = next(pod for pod in portal.pods if pod.name == name)
+    for key, value in values.items():
+        setattr(pod, key, value)
+
+
+def read(
+    portal: Portal,
+    *by: Grouping,
+    days: int,
+    interval: TimeStep = TimeStep.TOTAL,
+    of: tuple[str, ...] = (),
+) -> GoodputLedger:
+    window = whole_days(LAST, days, portal.zone)
+    return goodput_ledger(
+        *(window,),
+        group_by=by,
+        filters=Filters(team=of),
+        visibility=EVERYTHING,
+        interval=interval,
+    )
+
+
+def losses(found: GoodputLedger) -> list[tuple[object, ...]]:
+    """Return causes as days have them: GPUs and nodes at the time are known by the hour alone."""
+    return [
+        (one.cause, one.reason, one.events, one.pods, one.lost_gpu_hours) for one in found.reasons
+    ]
+
+
+def keep(state: str) -> None:
+    """Keep the losses of the days, unless they are in `hours` alone, and delete their hours."""
+    if state != "hours":
+        # The third day is not rolled yet: its hours are read beside the kept days.
+        assert keep_losses(now=LATER) == 4
+    if state == "pruned":
+        assert prune(now=LATER + timedelta(days=200)) == 4
+        assert PodHour.objects.filter(hour__lt=CRASH).count() == 0
+
+
+@pytest.mark.parametrize("state", ["hours", "days", "pruned"])
+@pytest.mark.parametrize("by", BY_DAY, ids=lambda by: "-".join(by) or "total")
+def test_a_long_window_has_what_its_hours_have(
+    portal: Portal, by: tuple[Grouping, ...], state: str
+) -> None:
+    short = read(portal, *by, days=3)
+    before = read(portal, days=3, interval=TimeStep.DAY)
+    keep(state)
+    long = read(portal, *by, days=120, interval=TimeStep.DAY)
+    assert long.total == short.total == before.total
+    assert {tuple(row.groups.values()): row for row in long.rows} == {
+        tuple(row.groups.values()): row for row in short.rows
+    }
+    assert losses(long) == losses(short)
+    assert [(one.reason, one.events, one.pods) for one in long.reasons] == [
+        ("Restarted", 1, 1),
+        ("PreemptionByScheduler", 1, 1),
+    ]
+    assert long.periods == before.periods
+    known = [at for at, amount in long.unwatched_by_period.items() if amount]
+    assert known == [at for at, amount in before.unwatched_by_period.items() if amount] != []
+    assert long.unwatched == short.unwatched > 0
+
+
+def test_a_reader_sees_the_kept_losses_of_their_teams_alone(portal: Portal) -> None:
+    keep("pruned")
+    window = whole_days(LAST, 120, portal.zone)
+    own = goodput_ledger(
+        window, group_by=(), filters=Filters(), visibility=visibility_of(portal.dan)
+    )
+    assert own.total == read(portal, days=120, of=("speech",)).total
+    assert [one.reason for one in own.reasons] == ["PreemptionByScheduler"]
+
+
+def test_what_went_before_its_losses_were_kept_is_not_known(portal: Portal) -> None:
+    whole = read(portal, Grouping.TEAM, days=3)
+    prune(now=LATER + timedelta(days=200))
+    for days in (3, 120):
+        found = read(portal, Grouping.TEAM, days=days)
+        assert found.total.allocated == whole.total.allocated
+        # The third day is there by the hour; nothing was lost in it.
+        assert found.total.lost == 0
+        gone = read(portal, days=3).total.allocated - read(portal, days=1).total.allocated
+        assert found.unwatched == gone > 0
+    first = Window(whole_days(LAST, 3, portal.zone).start, whole_days(LAST, 1, portal.zone).start)
+    none = goodput_ledger(first, group_by=(), filters=Filters(), visibility=EVERYTHING)
+    assert not none.is_watched
+    assert [row.lost_gpu_hours for row in none.rows] == [None]
+
+
+def test_what_is_lost_later_is_lost_of_the_days_before_a_day_later(portal: Portal) -> None:
+    keep_losses(now=LATER)
+    before = read(portal, days=120).total.lost
+    Pod.objects.filter(name="train-1").update(ended_at=LATER - HOUR, end_reason="OOMKilled")
+    assert keep_losses(now=LATER + HOUR) == 0
+    assert keep_losses(now=LATER + timedelta(days=1)) == 4
+    found = read(portal, days=120)
+    assert found.total.lost == read(portal, days=3).total.lost > before
+    assert losses(found) == losses(read(portal, days=3))
+    assert "OOMKilled" in {one.reason for one in found.reasons}
+
+
+def test_kept_losses_are_folded_with_their_workloads(portal: Portal) -> None:
+    roll_days(now=LATER)
+    keep_losses(now=LATER)
+    before = read(portal, days=120)
+    much_later = LATER + timedelta(days=500)
+    prune(now=much_later)
+    with override_settings(WORKLOAD_RETENTION_DAYS=100):
+        assert fold_workloads(now=much_later) > 0
+    by = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TEAM)
+    found = read(portal, *by, days=120)
+    assert found.total == before.total
+    assert losses(found) == losses(before)
+    lost = {row.groups["workload"]: row.amounts.lost for row in found.rows if row.amounts.lost}
+    assert not any("train" in name for name in lost)
+    assert sum(lost.values()) == before.total.lost
+
+
+def test_few_queries_however_long(
+    portal: Portal, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    keep_losses(now=LATER)
+    with django_assert_max_num_queries(35):
+        read(portal, Grouping.TEAM, days=400, interval=TimeStep.DAY)
+
+
+def test_page_and_api_show_a_long_window(portal: Portal) -> None:
+    keep_losses(now=LATER)
+    assert StoredLossDay.objects.count() == 4
+    assert LossDay.objects.filter(unwatched__gt=0).exists()
+    client = Client()
+    client.force_login(portal.cleo)
+    page = client.get("/capacity/goodput/", {"first": "2025-03-01", "last": "2026-03-10"})
+    assert "PreemptionByScheduler" in page.content.decode()
+    span = {"start": "2025-03-01", "end": "2026-03-11"}
+    (row,) = client.get("/api/v1/goodput", span).json()["results"]
+    assert row["lost_gpu_hours"] == pytest.approx(read(portal, days=3).total.lost / NANO)

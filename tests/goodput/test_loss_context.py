@@ -1,0 +1,132 @@
+"""What was with GPUs and nodes of runs that failed: told where it is known, and no zero else."""
+
+import csv
+from datetime import datetime, timedelta
+
+import pytest
+from django.test import Client
+
+from apps.accounts.permissions import EVERYTHING
+from apps.clusters.models import NodeInterval, Pod
+from apps.goodput.selectors import LostReasonRow, goodput_ledger
+from apps.usage.domain.usage_query import Filters
+from apps.usage.models import CollectionWindow, DeviceHealthHour, PodDevices
+from tests.factories import Portal
+from tests.goodput.test_goodput_rows import CRASH, portal, window_of
+
+pytestmark = pytest.mark.django_db
+__all__ = ["portal"]
+
+FELL_OFF = 79
+SPAN = {"start": "2026-03-08", "end": "2026-03-11"}
+
+
+def exported(portal: Portal, health: str) -> None:
+    pod = Pod.objects.get(name="train-0")
+    hour = CRASH.replace(minute=0)
+    CollectionWindow.objects.update_or_create(
+        cluster_id=pod.cluster_id, hour=hour, defaults={"health": health}
+    )
+
+
+def shown(portal: Portal, at: datetime) -> None:
+    """Let a GPU of `train-0` show an XID."""
+    pod = Pod.objects.get(name="train-0")
+    PodDevices.objects.update_or_create(pod=pod, defaults={"uuids": "GPU-1 GPU-2"})
+    DeviceHealthHour.objects.all().delete()
+    DeviceHealthHour.objects.create(
+        cluster_id=pod.cluster_id,
+        uuid="GPU-2",
+        node_name=pod.node_name,
+        hour=at.replace(minute=0, second=0),
+        xids=[[at.timestamp(), FELL_OFF]],
+    )
+
+
+def node_was(
+    portal: Portal, *, ready: bool, schedulable: bool, end: datetime | None = None
+) -> None:
+    pod = Pod.objects.get(name="train-0")
+    intervals = NodeInterval.objects.filter(
+        node__name=pod.node_name, node__cluster_id=pod.cluster_id
+    )
+    node = portal.cards[0].node
+    intervals.delete()
+    NodeInterval.objects.create(
+        node=type(node).objects.get(name=pod.node_name, cluster_id=pod.cluster_id),
+        start=CRASH - timedelta(minutes=2),
+        end=end,
+        ready=ready,
+        schedulable=schedulable,
+    )
+
+
+def restarted(portal: Portal) -> LostReasonRow:
+    found = goodput_ledger(window_of(portal), group_by=(), filters=Filters(), visibility=EVERYTHING)
+    return next(one for one in found.reasons if one.reason == "Restarted")
+
+
+def test_where_nothing_is_known_there_is_no_zero(portal: Portal) -> None:
+    NodeInterval.objects.all().delete()
+    row = restarted(portal)
+    assert (row.xid_events, row.not_ready_events, row.cordoned_events) == (None, None, None)
+    assert (row.xid_checked_events, row.node_checked_events) == (0, 0)
+    # GPUs are known, and nothing exports XIDs.
+    shown(portal, CRASH - timedelta(minutes=1))
+    exported(portal, "thermal")
+    assert restarted(portal).xid_events is None
+
+
+@pytest.mark.parametrize(
+    ("before", "count"),
+    [(timedelta(minutes=9), 1), (timedelta(seconds=-30), 1), (timedelta(minutes=11), 0)],
+)
+def test_an_xid_of_the_ten_minutes_before_is_told(
+    portal: Portal, before: timedelta, count: int
+) -> None:
+    exported(portal, "thermal xid")
+    shown(portal, CRASH - before)
+    row = restarted(portal)
+    assert (row.xid_events, row.xid_checked_events) == (count, 1)
+
+
+def test_the_node_is_told_as_it_was_at_the_failure(portal: Portal) -> None:
+    node_was(portal, ready=False, schedulable=True)
+    row = restarted(portal)
+    assert (row.not_ready_events, row.cordoned_events, row.node_checked_events) == (1, 0, 1)
+    node_was(portal, ready=True, schedulable=False)
+    row = restarted(portal)
+    assert (row.not_ready_events, row.cordoned_events) == (0, 1)
+    # It was back before the pod failed, and nobody watched it then.
+    node_was(portal, ready=False, schedulable=True, end=CRASH - timedelta(minutes=1))
+    assert restarted(portal).not_ready_events is None
+
+
+def test_page_api_and_file_say_the_same(portal: Portal) -> None:
+    exported(portal, "xid")
+    shown(portal, CRASH - timedelta(minutes=1))
+    node_was(portal, ready=False, schedulable=True)
+    client = Client()
+    client.force_login(portal.cleo)
+    rows = client.get("/api/v1/goodput/losses", SPAN).json()["results"]
+    assert [(row["reason"], row["events"]) for row in rows] == [
+        ("Restarted", 1),
+        ("PreemptionByScheduler", 1),
+    ]
+    assert (rows[0]["xid_events"], rows[0]["not_ready_events"]) == (1, 1)
+    assert rows[1]["xid_events"] is None
+    for address, given in (
+        ("/api/v1/goodput/losses", {"format": "csv"}),
+        ("/capacity/goodput/", {"format": "csv", "table": "reasons"}),
+    ):
+        answer = client.get(address, {**SPAN, **given})
+        text = b"".join(answer) if answer.streaming else answer.content
+        (row,) = [one for one in csv.reader(text.decode().splitlines()) if "Restarted" in one]
+        assert row[5:7] == ["1", "1"]
+    page = client.get("/capacity/goodput/", SPAN).content.decode()
+    assert "After XID" in page
+    assert "no data" in page
+    own = Client()
+    own.force_login(portal.dan)
+    (row,) = own.get("/api/v1/goodput/losses", SPAN).json()["results"]
+    assert row["reason"] == "PreemptionByScheduler"
