@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from collections import defaultdict
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -11,10 +12,11 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Pod
+from apps.clusters.models import Cluster, Pod
 from apps.goodput.domain.ledger import LossCause
 from apps.goodput.selectors import GoodputLedger, goodput_ledger
 from apps.usage.domain.amounts import NANO
+from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.usage_query import (
     Filters,
     Grouping,
@@ -23,6 +25,7 @@ from apps.usage.domain.usage_query import (
     UsageQuery,
     whole_days,
 )
+from apps.usage.models import CollectionWindow
 from apps.usage.selectors import usage_rows
 from tests.factories import Portal, make_portal
 from tests.web.pages import records_of
@@ -161,10 +164,9 @@ def test_a_period_that_a_watch_saw_in_part_has_what_it_saw(portal: Portal) -> No
         interval=TimeStep.HOUR,
     )
     assert found.is_watched
-    assert {at: found.lost_in(at) for at in found.periods} == {
-        at: 0 if at <= CRASH else None for at in found.periods
-    }
-    assert sum(found.unwatched_by_period.values()) == found.unwatched
+    lost = {at: row.lost_gpu_hours for at, row in found.periods.items()}
+    assert lost == {at: 0 if at <= CRASH else None for at in found.periods}
+    assert sum(row.unwatched for row in found.periods.values()) == found.unwatched
 
 
 def test_what_a_watch_saw_of_some_pods_is_told_beside_what_it_did_not(portal: Portal) -> None:
@@ -190,12 +192,78 @@ def test_periods_sum_to_the_window(portal: Portal, interval: TimeStep) -> None:
         window, group_by=(), filters=Filters(), visibility=EVERYTHING, interval=interval
     )
     assert len(found.periods) == (3 if interval is TimeStep.DAY else 72)
-    sums = [sum(column) for column in zip(*found.periods.values(), strict=True)]
+    amounts = [row.amounts for row in found.periods.values()]
+    sums = [sum(column) for column in zip(*amounts, strict=True)]
     assert sums == list(found.total)
     # Nothing is lost after the crash, and all that the two pods ran before it is.
-    assert [bool(part.lost) for part in found.periods.values()] == [
-        at <= CRASH for at in found.periods
-    ]
+    assert [bool(part.lost) for part in amounts] == [at <= CRASH for at in found.periods]
+
+
+@pytest.mark.parametrize("interval", ["hour", "day", "week", "month"])
+def test_the_api_has_what_the_chart_and_the_groups_have(portal: Portal, interval: str) -> None:
+    client = Client()
+    client.force_login(portal.cleo)
+    span = {"start": "2026-03-08", "end": "2026-03-11", "interval": interval}
+    whole = goodput_ledger(
+        *(window_of(portal),),
+        group_by=(Grouping.TEAM,),
+        filters=Filters(),
+        visibility=EVERYTHING,
+        interval=TimeStep(interval),
+    )
+    rows = client.get("/api/v1/goodput", {**span, "page_size": 500}).json()["results"]
+    assert {datetime.fromisoformat(row["period"]): row["lost_gpu_hours"] for row in rows} == {
+        at: row.lost_gpu_hours for at, row in whole.periods.items()
+    }
+    by_team = client.get("/api/v1/goodput", {**span, "group_by": "team", "page_size": 500}).json()
+    assert by_team["next"] is None
+    sums: defaultdict[str, float] = defaultdict(float)
+    for row in by_team["results"]:
+        sums[row["team"]] += row["lost_gpu_hours"]
+    assert sums == pytest.approx({row.groups["team"]: row.lost_gpu_hours for row in whole.rows})
+    assert [row["period"] for row in by_team["results"]] == sorted(
+        row["period"] for row in by_team["results"]
+    )
+    file = client.get("/api/v1/goodput", {**span, "format": "csv"})
+    head, *lines = csv.reader(file.getvalue().decode().splitlines())
+    assert head[0] == "period"
+    assert len(lines) == len(rows)
+
+
+def test_without_an_interval_the_api_has_the_total(portal: Portal) -> None:
+    client = Client()
+    client.force_login(portal.cleo)
+    span = {"start": "2026-03-08", "end": "2026-03-11"}
+    (row,) = client.get("/api/v1/goodput", span).json()["results"]
+    assert row["period"] is None
+    assert row["lost_gpu_hours"] == pytest.approx(read(window_of(portal)).total.lost / NANO)
+    refused = client.get("/api/v1/goodput", {**span, "interval": "minute"})
+    assert refused.status_code == 400
+
+
+def test_a_window_says_whether_anybody_looked(portal: Portal) -> None:
+    client = Client()
+    client.force_login(portal.cleo)
+
+    def shown(first: str, last: str, **more: str) -> str:
+        asked = {"first": first, "last": last, **more}
+        return client.get("/capacity/goodput/", asked).content.decode()
+
+    before = "No data: this window is before the first hour that was collected."
+    assert before in shown("2026-02-01", "2026-02-03")
+    none, unasked = "No GPU was allocated in this window.", "Not checked yet: no hour of this"
+    assert none in shown("2026-03-09", "2026-03-10", namespace="nowhere")
+    later = shown("2026-03-12", "2026-03-13")
+    assert unasked in later
+    assert none not in later
+    assert "No watch saw restarts" not in later
+    hour = datetime(2026, 3, 12, 9, tzinfo=UTC)
+    CollectionWindow.objects.create(
+        cluster=Cluster.objects.order_by("pk")[0], hour=hour, state=CollectionState.FAILED.value
+    )
+    assert "No data: no hour of this window could be collected." in shown(
+        "2026-03-12", "2026-03-13"
+    )
 
 
 def test_the_chart_has_its_table_as_a_file(portal: Portal) -> None:

@@ -11,10 +11,15 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod
 from apps.costs.services.pricing import fold_workloads
 from apps.goodput.models import LossDay, StoredLossDay
-from apps.goodput.selectors import GoodputLedger, goodput_ledger
+from apps.goodput.selectors import (
+    GoodputLedger,
+    GoodputRow,
+    goodput_by_period,
+    goodput_ledger,
+)
 from apps.goodput.services import keep_losses
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, whole_days
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery, whole_days
 from apps.usage.models import PodHour
 from apps.usage.services import prune, roll_days
 from tests.factories import Portal, make_portal
@@ -105,9 +110,38 @@ def test_a_long_window_has_what_its_hours_have(
         ("PreemptionByScheduler", 1, 1),
     ]
     assert long.periods == before.periods
-    known = [at for at, amount in long.unwatched_by_period.items() if amount]
-    assert known == [at for at, amount in before.unwatched_by_period.items() if amount] != []
+    assert any(row.unwatched for row in long.periods.values())
     assert long.unwatched == short.unwatched > 0
+
+
+@pytest.mark.parametrize("state", ["hours", "days", "pruned"])
+@pytest.mark.parametrize("step", [TimeStep.DAY, TimeStep.WEEK, TimeStep.MONTH])
+@pytest.mark.parametrize("by", BY_DAY, ids=lambda by: "-".join(by) or "total")
+def test_periods_by_group_are_the_same_from_hours_and_from_days(
+    portal: Portal, by: tuple[Grouping, ...], step: TimeStep, state: str
+) -> None:
+    def found(days: int) -> list[GoodputRow]:
+        asked = UsageQuery(whole_days(LAST, days, portal.zone), step, by)
+        return goodput_by_period(asked, visibility=EVERYTHING, zone=portal.zone)
+
+    short = found(3)
+    keep(state)
+    long = found(120)
+    # The first week or month of either window begins with it.
+    assert [(row.groups, row.amounts, row.unwatched) for row in long] == [
+        (row.groups, row.amounts, row.unwatched) for row in short
+    ]
+    assert sum(row.amounts.lost for row in long) == read(portal, days=120).total.lost > 0
+
+
+def test_periods_by_group_know_of_nothing_that_went_before_it_was_kept(portal: Portal) -> None:
+    prune(now=LATER + timedelta(days=200))
+    asked = UsageQuery(whole_days(LAST, 3, portal.zone), TimeStep.DAY, (Grouping.TEAM,))
+    rows = goodput_by_period(asked, visibility=EVERYTHING, zone=portal.zone)
+    gone = [row for row in rows if row.period and row.period.date() < LAST]
+    assert gone
+    assert {row.lost_gpu_hours for row in gone} == {None}
+    assert all(row.lost_gpu_hours == 0 for row in rows if row not in gone)
 
 
 def test_a_reader_sees_the_kept_losses_of_their_teams_alone(portal: Portal) -> None:

@@ -1,5 +1,7 @@
 """The goodput ledger: rows and the endpoint."""
 
+from functools import partial
+
 from django.http.response import HttpResponseBase
 from rest_framework.request import Request
 
@@ -19,7 +21,7 @@ from apps.clusters import selectors as clusters
 from apps.goodput import selectors as goodput
 from apps.goodput.selectors import GoodputRow, LostReasonRow
 from apps.usage import selectors as usage
-from apps.usage.domain.usage_query import Grouping
+from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
 
 
 class GoodputParams(parameters.FileParams):
@@ -28,6 +30,11 @@ class GoodputParams(parameters.FileParams):
     group_by = NamesField(
         child=choices([grouping.value for grouping in Grouping]),
         help_text="Columns to group by, in this order; without it, one row for all.",
+    )
+    interval = choices(
+        [step.value for step in TimeStep],
+        required=False,
+        help_text="Length of a period; total unless told.",
     )
 
 
@@ -51,27 +58,26 @@ class GoodputView(PortalView):
         window, filters = window_in(query, zone), filters_of(query)
         usage.check_names(filters)
         by = tuple(Grouping(name) for name in query.get("group_by", ()))
-        found = goodput.goodput_ledger(
-            window, group_by=by, filters=filters, visibility=visibility_in(request), zone=zone
-        )
+        asked = UsageQuery(window, TimeStep(query.get("interval", TimeStep.TOTAL)), by, filters)
+        found = goodput.goodput_by_period(asked, visibility=visibility_in(request), zone=zone)
         rows: ShortList[GoodputRow] = ShortList(
-            # A cursor of other groups would name a row that this list does not have.
-            "-".join(("goodput", *by)),
-            lambda row: "\n".join(row.groups.values()),
-            lambda rows: records(rows, groups=by),
+            # A cursor of other groups or periods would name a row that this list does not have.
+            "-".join(("goodput", asked.interval, *by)),
+            lambda row: "\n".join((str(row.period or ""), *row.groups.values())),
+            partial(records, groups=by),
         )
         file = CsvFile.of_window("goodput", cells_of(GoodputRow, by), window=window, zone=zone)
-        return rows.answer(request, query, found.rows, file, window=window)
+        return rows.answer(request, query, found, file, window=window)
 
 
-_LOSSES: ShortList[LostReasonRow] = ShortList("losses", lambda row: row.reason, records)
+_LOSSES: ShortList[LostReasonRow] = ShortList("goodput-losses", lambda row: row.reason, records)
 
 
 class LossesView(PortalView):
     """Why work was lost."""
 
     @documented(
-        "goodput/losses",
+        "goodput-losses",
         LossesParams,
         serializer_of(LostReasonRow),
         summary="Lost GPU-hours by reason, with XIDs and nodes at the time; of teams you see.",
@@ -85,5 +91,7 @@ class LossesView(PortalView):
         found = goodput.goodput_ledger(
             window, group_by=(), filters=filters, visibility=visibility_in(request), zone=zone
         )
-        file = CsvFile.of_window("losses", cells_of(LostReasonRow), window=window, zone=zone)
+        file = CsvFile.of_window(
+            "goodput-losses", cells_of(LostReasonRow), window=window, zone=zone
+        )
         return _LOSSES.answer(request, query, found.reasons, file, window=window)

@@ -5,6 +5,7 @@ from apps.goodput.selectors.ledger import (
     GoodputLedger,
     GoodputRow,
     LostReasonRow,
+    goodput_by_period,
     goodput_ledger,
 )
 from apps.goodput.selectors.reliability import (

@@ -8,7 +8,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, F, Q, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
@@ -30,6 +30,8 @@ from apps.usage.selectors import (
 )
 
 _Ids = tuple[Any, ...]
+_TimeKey = tuple[datetime, _Ids]
+"""The start of an hour or a day, and ids of groups, none where time is not by groups."""
 
 
 @dataclass(slots=True)
@@ -37,21 +39,23 @@ class Losses:
     """What was lost, by ids of groups and reason, by time, and how often and of how many pods.
 
     `unwatched` is what pods had allocated of which no loss could be known, by ids of groups;
-    `unkept` the same by names, of days whose hours went before their losses were kept. `contexts`
-    of failures are known by reason where all is read by the hour.
+    `unkept` the same by names, of days whose hours went before their losses were kept. What is by
+    time is by groups, too, where the query says so. `contexts` of failures are known by reason
+    where all is read by the hour.
     """
 
     by_group: defaultdict[_Ids, dict[str, RunAmounts]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    by_time: defaultdict[datetime, RunAmounts] = field(
+    by_time: defaultdict[_TimeKey, RunAmounts] = field(
         default_factory=lambda: defaultdict(RunAmounts)
     )
     events: Counter[str] = field(default_factory=Counter)
     pods: Counter[str] = field(default_factory=Counter)
     unwatched: Counter[_Ids] = field(default_factory=Counter)
-    unwatched_by_time: Counter[datetime] = field(default_factory=Counter)
+    unwatched_by_time: Counter[_TimeKey] = field(default_factory=Counter)
     unkept: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    unkept_by_time: Counter[_TimeKey] = field(default_factory=Counter)
     contexts: Mapping[str, LossContext] = field(default_factory=dict)
 
     def add(self, ids: _Ids, reason: str, part: RunAmounts) -> None:
@@ -62,17 +66,26 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class LossQuery:
-    """What is asked of losses, as of the usage ledger; `filters` name teams the reader sees."""
+    """What is asked of losses, as of the usage ledger; `filters` name teams the reader sees.
+
+    With `groups_by_time` what is by time is by groups, too: a chart does without, and of many
+    workloads has a thousandth of the rows.
+    """
 
     window: Window
     group_by: Sequence[Grouping]
     filters: Filters
     visibility: Visibility
     interval: TimeStep = TimeStep.TOTAL
+    groups_by_time: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
         return tuple(one.column for one in self.group_by)
+
+    @property
+    def _columns_by_time(self) -> tuple[str, ...]:
+        return self.columns if self.groups_by_time else ()
 
     def losses_by_hour(self) -> Losses:
         """Return the losses of hours that are kept by the pod. Eight queries."""
@@ -176,11 +189,17 @@ class LossQuery:
         ):
             found.events[reason] += events
             found.pods[reason] += pods
-        by_day = rows.values("cluster_id", "day").annotate(**sums)
-        for cluster, day, *amounts, unwatched in by_day.values_list("cluster_id", "day", *sums):
-            at = kept[cluster][day]
-            found.by_time[at] = found.by_time[at].plus(RunAmounts(*amounts))
-            found.unwatched_by_time[at] += unwatched
+        if self.interval is TimeStep.TOTAL:
+            return
+        # A grouping may name a column twice for the database: aliases tell the days apart.
+        of_day = {"of_cluster": F("cluster_id"), "of_day": F("day")}
+        by = self._columns_by_time
+        by_day = rows.annotate(**of_day).values(*of_day, *by).annotate(**sums)
+        for cluster, day, *values in by_day.values_list(*of_day, *by, *sums):
+            *amounts, unwatched = values[len(by) :]
+            key = kept[cluster][day], tuple(values[: len(by)])
+            found.by_time[key] = found.by_time[key].plus(RunAmounts(*amounts))
+            found.unwatched_by_time[key] += unwatched
 
     def _add_hours(
         self, found: Losses, window: Window, filters: Filters, after: Q | None = None
@@ -199,7 +218,8 @@ class LossQuery:
         for part in lost_parts(window, **asked):
             reason = part.span.reason
             found.add(part.of, reason, part.amounts)
-            found.by_time[part.hour] = found.by_time[part.hour].plus(part.amounts)
+            key = part.hour, part.of if self.groups_by_time else ()
+            found.by_time[key] = found.by_time[key].plus(part.amounts)
             pods[reason].add(part.pod)
             if after is None or part.span.failed > window.start_seconds:
                 events[reason].add((part.pod, part.span.failed))
@@ -211,8 +231,9 @@ class LossQuery:
         found.pods.update({reason: len(own) for reason, own in pods.items()})
         found.unwatched.update(unwatched_amounts(window, **asked))
         if self.interval is not TimeStep.TOTAL:
-            by_hour = unwatched_amounts(window, **{**asked, "columns": ("hour",)})
-            found.unwatched_by_time.update({hour: amount for (hour,), amount in by_hour.items()})
+            asked["columns"] = ("hour", *self._columns_by_time)
+            for (hour, *ids), amount in unwatched_amounts(window, **asked).items():
+                found.unwatched_by_time[hour, tuple(ids)] += amount
         # Days keep no single failures: of a part of the window the counts would mislead.
         if after is None and window == self.window:
             found.contexts = loss_contexts(events, pods_with_losses(window))
@@ -223,10 +244,12 @@ class LossQuery:
             found.unkept[tuple(row.groups.values())] += row.amounts.allocated
         if self.interval is TimeStep.TOTAL:
             return
-        by_period = UsageQuery(window, self.interval, filters=filters)
+        by = self.group_by if self.groups_by_time else ()
+        by_period = UsageQuery(window, self.interval, by, filters)
         for row in usage_rows(by_period, visibility=self.visibility):
             if row.period:
-                found.unwatched_by_time[row.period] += row.amounts.allocated
+                key = row.period, tuple(row.groups.values())
+                found.unkept_by_time[key] += row.amounts.allocated
 
 
 def _joined(

@@ -25,13 +25,13 @@ from apps.goodput.selectors.kept_losses import Losses, LossQuery
 from apps.goodput.selectors.loss_context import LossContext
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.usage_query import (
+    BEGINNING,
     GROUPS,
     Filters,
     Grouping,
     Periods,
     TimeStep,
     UsageQuery,
-    UsageRow,
 )
 from apps.usage.selectors import (
     HOURLY_DAYS,
@@ -53,17 +53,25 @@ class GoodputRow:
     """What became of the GPU-hours that a group had allocated; the six parts sum to them.
 
     Pods that no watch saw held `unwatched` nano-GPU-hours of them: what of these was lost is
-    unknown.
+    unknown. `period` carries the report zone's offset.
     """
 
+    period: Annotated[
+        datetime | None,
+        Column(
+            help="Start of the period with the report zone's offset.",
+            api_note="Null without an interval.",
+            keep_offset=True,
+        ),
+    ]
     groups: Annotated[Mapping[str, str], Column(groups=GROUPS)]
     amounts: GoodputAmounts
     unwatched: int = 0
 
     @property
     def is_watched(self) -> bool:
-        """Whether anything is known of what was lost."""
-        return is_loss_known(self.amounts, self.unwatched)
+        """Whether anything is known of what was lost; of nothing, nothing was."""
+        return not self.amounts.allocated or is_loss_known(self.amounts, self.unwatched)
 
     @property
     def allocated_gpu_hours(self) -> Annotated[float, _column("Allocated", "Held by pods.")]:
@@ -186,21 +194,13 @@ class LostReasonRow:
 class GoodputLedger:
     """The groups of a window in order, the reasons, most lost first, and the ledger by period.
 
-    `unwatched_by_period` is what pods that no watch saw held of a period, nano-GPU-hours.
+    `periods` are of all groups together, by their start in UTC. Each is judged by itself: a watch
+    that began in the window tells nothing of before.
     """
 
     rows: Sequence[GoodputRow]
     reasons: Sequence[LostReasonRow]
-    periods: Mapping[datetime, GoodputAmounts] = field(default_factory=dict)
-    unwatched_by_period: Mapping[datetime, int] = field(default_factory=dict)
-
-    def lost_in(self, period: datetime) -> int | None:
-        """Return what was lost of the period that starts so, nano-GPU-hours; None: not known."""
-        amounts = self.periods[period]
-        # A period is judged by itself: a watch that began in the window tells nothing of before.
-        if not is_loss_known(amounts, self.unwatched_by_period.get(period, 0)):
-            return None if amounts.allocated else 0
-        return amounts.lost
+    periods: Mapping[datetime, GoodputRow] = field(default_factory=dict)
 
     @property
     def total(self) -> GoodputAmounts:
@@ -243,38 +243,78 @@ def goodput_ledger(
     held = usage_rows(
         UsageQuery(window, group_by=group_by, filters=seen), visibility=visibility, zone=zone
     )
-    query = LossQuery(window, group_by, seen, visibility, interval)
-    is_short = window.seconds <= HOURLY_DAYS * 86400 + 3600
-    found = query.losses_by_hour() if is_short and pods_retained(window) else query.losses_by_day()
+    found = _losses(LossQuery(window, group_by, seen, visibility, interval))
     lost, unwatched = _named(group_by, found)
     rows = [_row(row.groups, row.amounts, lost, unwatched) for row in held]
     ledger = GoodputLedger([row for row in rows if row.amounts.allocated], _reasons(lost, found))
     if interval is TimeStep.TOTAL:
         return ledger
-    whole = usage_rows(UsageQuery(window, interval, filters=seen), visibility=visibility, zone=zone)
-    steps = Periods(interval, zone)
-    unwatched_by_period: Counter[datetime] = Counter()
-    for at, amount in found.unwatched_by_time.items():
-        unwatched_by_period[steps.start_of(at).astimezone(UTC)] += amount
+    asked = UsageQuery(window, interval, filters=seen)
+    periods = _by_period(asked, found, visibility, zone)
     return replace(
-        ledger,
-        periods=_by_period(whole, found.by_time, steps),
-        unwatched_by_period=unwatched_by_period,
+        ledger, periods={row.period.astimezone(UTC): row for row in periods if row.period}
     )
 
 
+def goodput_by_period(
+    asked: UsageQuery, *, visibility: Visibility, zone: ZoneInfo | None = None
+) -> list[GoodputRow]:
+    """Return the goodput ledger by period and group, in the order of `usage_rows`.
+
+    As `goodput_ledger`, of which a period has the part: its groups, over all periods, sum to those
+    there. A period that was collected and had nothing allocated has a row of zeros without groups,
+    and none with them. Queries as of `goodput_ledger` at most. Raises GroupingRefused.
+    """
+    by, filters = asked.group_by, asked.filters
+    if asked.interval is TimeStep.TOTAL:
+        found = goodput_ledger(
+            asked.window, group_by=by, filters=filters, visibility=visibility, zone=zone
+        )
+        return list(found.rows)
+    seen = _seen(filters, visibility)
+    if seen is None:
+        return []
+    asked = replace(asked, filters=seen)
+    query = LossQuery(asked.window, by, seen, visibility, asked.interval, groups_by_time=True)
+    rows = _by_period(asked, _losses(query), visibility, zone or report().zone)
+    return [row for row in rows if row.amounts.allocated or not by]
+
+
+def _losses(query: LossQuery) -> Losses:
+    is_short = query.window.seconds <= HOURLY_DAYS * 86400 + 3600
+    if is_short and pods_retained(query.window):
+        return query.losses_by_hour()
+    return query.losses_by_day()
+
+
 def _by_period(
-    whole: Sequence[UsageRow],
-    lost: Mapping[datetime, RunAmounts],
-    periods: Periods,
-) -> dict[datetime, GoodputAmounts]:
-    """Return the ledger of each period that has facts; `lost` is by hour."""
-    sums: defaultdict[datetime, RunAmounts] = defaultdict(RunAmounts)
-    for hour, part in lost.items():
-        at = periods.start_of(hour).astimezone(UTC)
-        sums[at] = sums[at].plus(part)
-    starts = ((row.period.astimezone(UTC), row.amounts) for row in whole if row.period)
-    return {at: goodput_of(amounts, sums.get(at, RunAmounts())) for at, amounts in starts}
+    asked: UsageQuery, found: Losses, visibility: Visibility, zone: ZoneInfo
+) -> list[GoodputRow]:
+    """Return the ledger of each period and group that has facts."""
+    steps = Periods(asked.interval, zone)
+    lost: defaultdict[tuple[datetime, _Names], RunAmounts] = defaultdict(RunAmounts)
+    unwatched: Counter[tuple[datetime, _Names]] = Counter()
+    names_of = _names(
+        asked.group_by, [ids for _, ids in (*found.by_time, *found.unwatched_by_time)]
+    )
+
+    def place(at: datetime, names: _Names) -> tuple[datetime, _Names]:
+        # In UTC: an hour of autumn has two local times, which equal no others.
+        return steps.start_of(at).astimezone(UTC), names
+
+    for (at, ids), part in found.by_time.items():
+        key = place(at, names_of(ids))
+        lost[key] = lost[key].plus(part)
+    for (at, ids), amount in found.unwatched_by_time.items():
+        unwatched[place(at, names_of(ids))] += amount
+    for (at, names), amount in found.unkept_by_time.items():
+        unwatched[place(at, names)] += amount
+    rows = []
+    for row in usage_rows(asked, visibility=visibility, zone=zone):
+        key = place(row.period or BEGINNING, tuple(row.groups.values()))
+        own = goodput_of(row.amounts, lost.get(key, RunAmounts()))
+        rows.append(GoodputRow(row.period, row.groups, own, unwatched[key]))
+    return rows
 
 
 def _seen(filters: Filters, visibility: Visibility) -> Filters | None:
@@ -292,7 +332,7 @@ def _row(
 ) -> GoodputRow:
     names = tuple(groups.values())
     own = goodput_of(amounts, total_of(lost.get(names, {}).values()))
-    return GoodputRow(groups, own, unwatched.get(names, 0))
+    return GoodputRow(None, groups, own, unwatched.get(names, 0))
 
 
 def _named(group_by: Sequence[Grouping], found: Losses) -> tuple[_Lost, Mapping[_Names, int]]:

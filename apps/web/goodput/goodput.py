@@ -13,6 +13,7 @@ from apps.goodput.selectors import (
     LostReasonRow,
     goodput_ledger,
 )
+from apps.usage import selectors as usage
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.usage_query import Grouping, GroupingRefused
 from apps.usage.selectors import Freshness
@@ -104,20 +105,34 @@ def goodput(request: PageRequest) -> HttpResponseBase:
     # Too long a window for nodes or workloads is told in place of the table: the tabs stay.
     except GroupingRefused as refusal:
         refused = f"Over this window: {refusal}."
+    empty = "" if found.rows else refused or _why_empty(reading, fresh)
     return respond(
         request,
         reading,
         "goodput",
         charts=[_chart(found, reading, fresh)] if found.rows else [],
         tables=[
-            _groups(found, by, reading, title=_TITLES[tabs.chosen], empty=refused or _NONE),
-            _reasons(found, reading, empty=refused or _nothing_lost(found)),
+            _groups(found, by, reading, title=_TITLES[tabs.chosen], empty=empty),
+            _reasons(found, reading, empty=empty or _nothing_lost(found)),
         ],
         tabs=tabs,
         classes=CLASSES,
         figures=_figures(found) if found.rows else None,
         quality=quality_of(reading, fresh, None),
     )
+
+
+def _why_empty(reading: QuerySession, fresh: Freshness) -> str:
+    """Return why nothing was allocated: nobody looked, what was there is not known, or nothing."""
+    window, filters = reading.window, reading.filters
+    collected, _ = usage.collected_hours(window, filters=filters, visibility=reading.visibility)
+    if collected:
+        return _NONE
+    if fresh.failed:
+        return "No data: no hour of this window could be collected. Data quality says why."
+    if fresh.first_hour and window.end <= fresh.first_hour:
+        return "No data: this window is before the first hour that was collected."
+    return "Not checked yet: no hour of this window is collected."
 
 
 def _nothing_lost(found: GoodputLedger) -> str:
@@ -133,10 +148,14 @@ def _chart(found: GoodputLedger, reading: QuerySession, fresh: Freshness) -> Cha
     Where no watch saw the pods of a period it has no bar of what was lost, and no data of it.
     """
     axis = axis_of(reading, fresh)
-    lost = {start: found.lost_in(start) for start in found.periods}
+    lost = {
+        start: row.amounts.lost if row.is_watched else None for start, row in found.periods.items()
+    }
     drawn = {
-        start: SimpleNamespace(**{**amounts._asdict(), "lost": lost[start]})
-        for start, amounts in found.periods.items()
+        start: SimpleNamespace(
+            **{**row.amounts._asdict(), "lost": lost[start], "unwatched": row.unwatched}
+        )
+        for start, row in found.periods.items()
     }
     table = Table(
         id="goodput-over-time",
@@ -146,7 +165,7 @@ def _chart(found: GoodputLedger, reading: QuerySession, fresh: Freshness) -> Cha
             *(Column(one.key, one.label, Format.GPU_HOURS) for one in CLASSES),
             Column("unwatched", "Not watched", Format.GPU_HOURS),
         ],
-        rows=[_period_row(start, amounts, found) for start, amounts in sorted(drawn.items())],
+        rows=[_period_row(start, amounts) for start, amounts in sorted(drawn.items())],
         zone=axis.zone,
         empty=_NONE,
         on_phone=("period", "lost", "productive"),
@@ -160,9 +179,8 @@ def _chart(found: GoodputLedger, reading: QuerySession, fresh: Freshness) -> Cha
     return replace(chart, caption=f"{chart.caption} {told}")
 
 
-def _period_row(start: datetime, amounts: object, found: GoodputLedger) -> TableRow:
-    values = {one.key: getattr(amounts, one.key) for one in CLASSES}
-    values["unwatched"] = found.unwatched_by_period.get(start, 0)
+def _period_row(start: datetime, amounts: SimpleNamespace) -> TableRow:
+    values = {key: getattr(amounts, key) for key in (*(one.key for one in CLASSES), "unwatched")}
     told = {key: None if amount is None else hours(amount) for key, amount in values.items()}
     short = {"lost": "no data"} if told["lost"] is None else {}
     return TableRow({"period": start, **told}, short=short)
