@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
+from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod
@@ -245,14 +246,16 @@ def test_a_window_says_whether_anybody_looked(portal: Portal) -> None:
     client = Client()
     client.force_login(portal.cleo)
 
-    def shown(first: str, last: str, **more: str) -> str:
-        asked = {"first": first, "last": last, **more}
-        return client.get("/capacity/goodput/", asked).content.decode()
+    def shown(first: str, last: str) -> str:
+        return client.get("/capacity/goodput/", {"first": first, "last": last}).content.decode()
 
     before = "No data: this window is before the first hour that was collected."
     assert before in shown("2026-02-01", "2026-02-03")
     none, unasked = "No GPU was allocated in this window.", "Not checked yet: no hour of this"
-    assert none in shown("2026-03-09", "2026-03-10", namespace="nowhere")
+    assert none not in shown("2026-03-10", "2026-03-10")
+    # That day was collected, and nothing of it is of who is on no team.
+    client.force_login(User.objects.create_user("nora"))
+    assert none in shown("2026-03-10", "2026-03-10")
     later = shown("2026-03-12", "2026-03-13")
     assert unasked in later
     assert none not in later

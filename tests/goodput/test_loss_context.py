@@ -1,7 +1,7 @@
 """What was with GPUs and nodes of runs that failed: told where it is known, and no zero else."""
 
-import csv
 from datetime import datetime, timedelta
+from urllib.parse import urlencode
 
 import pytest
 from django.test import Client
@@ -13,6 +13,7 @@ from apps.usage.domain.usage_query import Filters
 from apps.usage.models import CollectionWindow, DeviceHealthHour, PodDevices
 from tests.factories import Portal
 from tests.goodput.test_goodput_rows import CRASH, portal, window_of
+from tests.web.pages import records_of
 
 pytestmark = pytest.mark.django_db
 __all__ = ["portal"]
@@ -115,14 +116,13 @@ def test_page_api_and_file_say_the_same(portal: Portal) -> None:
     ]
     assert (rows[0]["xid_events"], rows[0]["not_ready_events"]) == (1, 1)
     assert rows[1]["xid_events"] is None
-    for address, given in (
-        ("/api/v1/goodput/losses", {"format": "csv"}),
-        ("/capacity/goodput/", {"format": "csv", "table": "reasons"}),
+    for address in (
+        "/api/v1/goodput/losses?format=csv&",
+        "/capacity/goodput/?format=csv&table=reasons&",
     ):
-        answer = client.get(address, {**SPAN, **given})
-        text = b"".join(answer) if answer.streaming else answer.content
-        (row,) = [one for one in csv.reader(text.decode().splitlines()) if "Restarted" in one]
-        assert row[5:7] == ["1", "1"]
+        lines = records_of(client, address + urlencode(SPAN))
+        (row,) = [one for one in lines if one["reason"] == "Restarted"]
+        assert (row["xid_events"], row["not_ready_events"]) == ("1", "1")
     page = client.get("/capacity/goodput/", SPAN).content.decode()
     assert "After XID" in page
     assert "no data" in page

@@ -18,8 +18,10 @@ from apps.api.endpoints import (
 from apps.api.parameters import NamesField, choices, filters_of
 from apps.api.row_serializers import cells_of, records, serializer_of
 from apps.clusters import selectors as clusters
+from apps.costs import selectors as costs
+from apps.costs.selectors import LossCostRow
 from apps.goodput import selectors as goodput
-from apps.goodput.selectors import GoodputRow, LostReasonRow
+from apps.goodput.selectors import GoodputRow
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
 
@@ -70,7 +72,7 @@ class GoodputView(PortalView):
         return rows.answer(request, query, found, file, window=window)
 
 
-_LOSSES: ShortList[LostReasonRow] = ShortList("goodput-losses", lambda row: row.reason, records)
+_LOSSES: ShortList[LossCostRow] = ShortList("goodput-losses", lambda row: row.reason, records)
 
 
 class LossesView(PortalView):
@@ -79,8 +81,8 @@ class LossesView(PortalView):
     @documented(
         "goodput-losses",
         LossesParams,
-        serializer_of(LostReasonRow),
-        summary="Lost GPU-hours by reason, with XIDs and nodes at the time; of teams you see.",
+        serializer_of(LossCostRow),
+        summary="Lost GPU-hours and their cost by reason, with XIDs and nodes; of teams you see.",
         files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
@@ -91,7 +93,6 @@ class LossesView(PortalView):
         found = goodput.goodput_ledger(
             window, group_by=(), filters=filters, visibility=visibility_in(request), zone=zone
         )
-        file = CsvFile.of_window(
-            "goodput-losses", cells_of(LostReasonRow), window=window, zone=zone
-        )
-        return _LOSSES.answer(request, query, found.reasons, file, window=window)
+        file = CsvFile.of_window("goodput-losses", cells_of(LossCostRow), window=window, zone=zone)
+        rows = costs.loss_cost_rows(found)
+        return _LOSSES.answer(request, query, rows, file, window=window)

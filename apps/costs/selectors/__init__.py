@@ -100,7 +100,9 @@ from apps.costs.selectors.people import (
 )
 from apps.costs.selectors.prices import (
     CapacityValue,
+    LossCostRow,
     capacity_values,
+    loss_cost_rows,
     price_book,
 )
 from apps.costs.selectors.recommendations import (

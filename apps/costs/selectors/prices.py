@@ -1,24 +1,28 @@
-"""Reads of prices: the book of all times, and what capacity was worth."""
+"""Reads of prices: the book of all times, and what capacity and lost work were worth."""
 
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from functools import reduce
+from functools import cache, reduce
 from operator import add
+from typing import Annotated
 
 from django.db.models import F, Q, Sum
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import day_of, day_window
 from apps.clusters.models import holds_at
 from apps.clusters.selectors import report
 from apps.costs.domain.carbon import SiteFactor
-from apps.costs.domain.costing import FREE, HELD, money
+from apps.costs.domain.costing import FREE, HELD, SCALE_DIGITS, money, rounded_ratio
 from apps.costs.domain.prices import PriceBook, PriceEntry, PriceKind
 from apps.costs.models import EnergyFactor, PoolCostDay, Price
-from apps.usage.domain.amounts import NANO
+from apps.goodput.selectors import GoodputLedger, LostReasonRow, PoolLoss
+from apps.usage.domain.amounts import NANO, hours
 from gpuportal.queries import read_once
 
 
@@ -114,3 +118,87 @@ def capacity_values(
         for key, (of_hours, of_cost) in sums.items()
         if of_hours
     }
+
+
+# ---------------------------------------------------------------- lost work
+
+_Price = tuple[int, str]
+"""Units of 1e-8 per GPU-hour, and the currency."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossCostRow(LostReasonRow):
+    """What failures of one reason cost: the sum of all is what was lost.
+
+    A failure of before the window, or after it, counts where it cost some of the window. `cost` is
+    in units of 1e-8: what was lost, at the price of each pool when it was lost.
+    """
+
+    cost: Annotated[
+        int | None,
+        Column(
+            "Cost",
+            help="Lost GPU-hours at the prices of costs.",
+            api_note="Null where none has a price, and where prices are of several currencies.",
+            after="lost_gpu_hours",
+            digits=SCALE_DIGITS,
+        ),
+    ] = None
+    currency: Annotated[
+        str | None,
+        Column("Currency", api_note="Null without a cost.", off_page=True, after="cost"),
+    ] = None
+    unpriced_gpu_hours: Annotated[
+        float,
+        Column(
+            *("Unpriced", "GPU-h", "Lost GPU-hours without a price: the cost excludes them."),
+            after="currency",
+        ),
+    ] = 0.0
+
+
+def loss_cost_rows(found: GoodputLedger) -> list[LossCostRow]:
+    """Return the causes of loss of a goodput ledger with their cost, most lost first.
+
+    Who sees a team's goodput sees its costs: the rows are of the teams of the ledger. Hours that
+    wait to be priced have their price here already. One query, none where nothing was lost.
+    """
+    if not found.reasons:
+        return []
+    prices: defaultdict[str, Counter[_Price | None]] = defaultdict(Counter)
+    for loss, price in _priced(found.pools):
+        prices[loss.reason][price] += loss.amount
+    return [_row(row, prices[row.reason]) for row in found.reasons]
+
+
+def _priced(losses: Iterable[PoolLoss]) -> Iterable[tuple[PoolLoss, _Price | None]]:
+    book = price_book()
+
+    # A pool has many losses at one time, of other reasons, and a long window many days.
+    @cache
+    def price(
+        cluster: str, tier: str, gpu_model: str, capacity_type: str, at: datetime
+    ) -> _Price | None:
+        entry = book.price(
+            cluster=cluster, tier=tier, gpu_model=gpu_model, capacity_type=capacity_type, at=at
+        )
+        return None if entry is None else (entry.contracted_units, entry.currency)
+
+    for one in losses:
+        yield one, price(one.cluster, one.tier, one.gpu_model, one.capacity_type, one.at)
+
+
+def _row(row: LostReasonRow, prices: Counter[_Price | None]) -> LossCostRow:
+    unpriced = prices.pop(None, 0)
+    costs: Counter[str] = Counter()
+    for price, amount in prices.items():
+        if price is not None:
+            costs[price[1]] += rounded_ratio(amount * price[0], NANO)
+    # Amounts of two currencies have no sum, and one of them alone would look like all.
+    (currency, cost) = next(iter(costs.items())) if len(costs) == 1 else (None, None)
+    return LossCostRow(
+        **{one.name: getattr(row, one.name) for one in fields(row)},
+        cost=cost,
+        currency=currency,
+        unpriced_gpu_hours=hours(unpriced),
+    )

@@ -5,6 +5,7 @@ from apps.goodput.selectors.ledger import (
     GoodputLedger,
     GoodputRow,
     LostReasonRow,
+    PoolLoss,
     goodput_by_period,
     goodput_ledger,
 )

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import reduce
-from operator import or_
+from operator import add, or_
 from typing import Any
 
-from django.db.models import Count, F, Q, Sum
+from django.db.models import Count, F, Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
@@ -32,6 +32,9 @@ from apps.usage.selectors import (
 _Ids = tuple[Any, ...]
 _TimeKey = tuple[datetime, _Ids]
 """The start of an hour or a day, and ids of groups, none where time is not by groups."""
+POOL = (Grouping.CLUSTER, Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
+"""What tells pools apart, of which each has its prices."""
+_POOL_COLUMNS = tuple(one.column for one in POOL)
 
 
 @dataclass(slots=True)
@@ -56,6 +59,7 @@ class Losses:
     unwatched_by_time: Counter[_TimeKey] = field(default_factory=Counter)
     unkept: Counter[tuple[str, ...]] = field(default_factory=Counter)
     unkept_by_time: Counter[_TimeKey] = field(default_factory=Counter)
+    by_pool: Counter[tuple[str, datetime, _Ids]] = field(default_factory=Counter)
     contexts: Mapping[str, LossContext] = field(default_factory=dict)
 
     def add(self, ids: _Ids, reason: str, part: RunAmounts) -> None:
@@ -69,7 +73,7 @@ class LossQuery:
     """What is asked of losses, as of the usage ledger; `filters` name teams the reader sees.
 
     With `groups_by_time` what is by time is by groups, too: a chart does without, and of many
-    workloads has a thousandth of the rows.
+    workloads has a thousandth of the rows. What is by pool is read `by_pool` alone.
     """
 
     window: Window
@@ -78,6 +82,7 @@ class LossQuery:
     visibility: Visibility
     interval: TimeStep = TimeStep.TOTAL
     groups_by_time: bool = False
+    by_pool: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -110,6 +115,7 @@ class LossQuery:
             *self.group_by,
             *filtered(self.filters),
         }
+        # Days keep neither hours nor nodes, and would tell of these that nothing was lost.
         kept, gone, rest = self._spans(names, usable=not is_finer)
         self._add_days(found, kept)
         for span, within in gone.items():
@@ -189,6 +195,8 @@ class LossQuery:
         ):
             found.events[reason] += events
             found.pods[reason] += pods
+        if self.by_pool:
+            self._add_days_of_pools(found, kept, lost)
         if self.interval is TimeStep.TOTAL:
             return
         # A grouping may name a column twice for the database: aliases tell the days apart.
@@ -200,6 +208,20 @@ class LossQuery:
             key = kept[cluster][day], tuple(values[: len(by)])
             found.by_time[key] = found.by_time[key].plus(RunAmounts(*amounts))
             found.unwatched_by_time[key] += unwatched
+
+    def _add_days_of_pools(
+        self,
+        found: Losses,
+        kept: Mapping[int, Mapping[date, datetime]],
+        lost: QuerySet[LossDay, LossDay],
+    ) -> None:
+        # One sum in the database: a long window has a row for each day, pool and reason.
+        total = WholeSum(reduce(add, map(F, RunAmounts._fields)))
+        rows = lost.values("reason", "day", *_POOL_COLUMNS).annotate(total=total)
+        for reason, day, *pool, amount in rows.values_list(
+            "reason", "day", *_POOL_COLUMNS, "total"
+        ):
+            found.by_pool[reason, kept[pool[0]][day], tuple(pool)] += amount
 
     def _add_hours(
         self, found: Losses, window: Window, filters: Filters, after: Q | None = None
@@ -215,10 +237,15 @@ class LossQuery:
             "filters": filters,
             "visibility": self.visibility,
         }
-        for part in lost_parts(window, **asked):
-            reason = part.span.reason
-            found.add(part.of, reason, part.amounts)
-            key = part.hour, part.of if self.groups_by_time else ()
+        pool = _POOL_COLUMNS if self.by_pool else ()
+        for part in lost_parts(window, **{**asked, "columns": (*self.columns, *pool)}):
+            reason, of = part.span.reason, part.of[: len(self.columns)]
+            found.add(of, reason, part.amounts)
+            # Prices are of pools and times: groups may have several of both.
+            if pool:
+                place = reason, part.hour, part.of[len(self.columns) :]
+                found.by_pool[place] += part.amounts.total
+            key = part.hour, of if self.groups_by_time else ()
             found.by_time[key] = found.by_time[key].plus(part.amounts)
             pods[reason].add(part.pod)
             if after is None or part.span.failed > window.start_seconds:

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from apps.accounts.models import Team
@@ -21,7 +21,7 @@ from apps.goodput.domain.ledger import (
     is_loss_known,
     total_of,
 )
-from apps.goodput.selectors.kept_losses import Losses, LossQuery
+from apps.goodput.selectors.kept_losses import POOL, Losses, LossQuery
 from apps.goodput.selectors.loss_context import LossContext
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.usage_query import (
@@ -190,17 +190,31 @@ class LostReasonRow:
     ] = None
 
 
+class PoolLoss(NamedTuple):
+    """What one reason cost a pool in the hour or the day that begins at `at`, nano-GPU-hours."""
+
+    reason: str
+    at: datetime
+    cluster: str
+    tier: str
+    gpu_model: str
+    capacity_type: str
+    amount: int
+
+
 @dataclass(frozen=True, slots=True)
 class GoodputLedger:
     """The groups of a window in order, the reasons, most lost first, and the ledger by period.
 
     `periods` are of all groups together, by their start in UTC. Each is judged by itself: a watch
-    that began in the window tells nothing of before.
+    that began in the window tells nothing of before. `pools` are the reasons once more, by pool
+    and time.
     """
 
     rows: Sequence[GoodputRow]
     reasons: Sequence[LostReasonRow]
     periods: Mapping[datetime, GoodputRow] = field(default_factory=dict)
+    pools: Sequence[PoolLoss] = ()
 
     @property
     def total(self) -> GoodputAmounts:
@@ -243,10 +257,14 @@ def goodput_ledger(
     held = usage_rows(
         UsageQuery(window, group_by=group_by, filters=seen), visibility=visibility, zone=zone
     )
-    found = _losses(LossQuery(window, group_by, seen, visibility, interval))
+    found = _losses(LossQuery(window, group_by, seen, visibility, interval, by_pool=True))
     lost, unwatched = _named(group_by, found)
     rows = [_row(row.groups, row.amounts, lost, unwatched) for row in held]
-    ledger = GoodputLedger([row for row in rows if row.amounts.allocated], _reasons(lost, found))
+    ledger = GoodputLedger(
+        [row for row in rows if row.amounts.allocated],
+        _reasons(lost, found),
+        pools=_pools(found),
+    )
     if interval is TimeStep.TOTAL:
         return ledger
     asked = UsageQuery(window, interval, filters=seen)
@@ -281,6 +299,7 @@ def goodput_by_period(
 
 
 def _losses(query: LossQuery) -> Losses:
+    # A day with 25 hours is still one of the days.
     is_short = query.window.seconds <= HOURLY_DAYS * 86400 + 3600
     if is_short and pods_retained(query.window):
         return query.losses_by_hour()
@@ -310,6 +329,7 @@ def _by_period(
     for (at, names), amount in found.unkept_by_time.items():
         unwatched[place(at, names)] += amount
     rows = []
+    # From what was collected: a period in which nothing was lost has a row as well.
     for row in usage_rows(asked, visibility=visibility, zone=zone):
         key = place(row.period or BEGINNING, tuple(row.groups.values()))
         own = goodput_of(row.amounts, lost.get(key, RunAmounts()))
@@ -368,6 +388,15 @@ def _reasons(lost: _Lost, found: Losses) -> list[LostReasonRow]:
             **_context(found.contexts.get(reason)),
         )
         for reason, amount in ordered
+    ]
+
+
+def _pools(found: Losses) -> list[PoolLoss]:
+    names_of = _names(POOL, [ids for _, _, ids in found.by_pool])
+    # By name, as the price book has them: prices outlive the rows of models and tiers.
+    return [
+        PoolLoss(reason, at, *names_of(ids), amount)
+        for (reason, at, ids), amount in found.by_pool.items()
     ]
 
 

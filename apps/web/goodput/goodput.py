@@ -7,12 +7,9 @@ from types import SimpleNamespace
 
 from django.http import HttpResponseBase
 
-from apps.goodput.selectors import (
-    GoodputLedger,
-    GoodputRow,
-    LostReasonRow,
-    goodput_ledger,
-)
+from apps.costs import selectors as costs
+from apps.costs.selectors import LossCostRow
+from apps.goodput.selectors import GoodputLedger, GoodputRow, goodput_ledger
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.usage_query import Grouping, GroupingRefused
@@ -30,6 +27,7 @@ from apps.web.components.tables import (
     declared_values,
 )
 from apps.web.components.tabs import Tab, tab_bar
+from apps.web.costs.money_format import MoneyTable, money_row
 from apps.web.pages import page, respond
 from apps.web.query_session import (
     PageRequest,
@@ -123,7 +121,7 @@ def goodput(request: PageRequest) -> HttpResponseBase:
 
 
 def _why_empty(reading: QuerySession, fresh: Freshness) -> str:
-    """Return why nothing was allocated: nobody looked, what was there is not known, or nothing."""
+    """Return why nothing is shown: not collected, not known, or nothing was allocated."""
     window, filters = reading.window, reading.filters
     collected, _ = usage.collected_hours(window, filters=filters, visibility=reading.visibility)
     if collected:
@@ -263,11 +261,12 @@ def _links(row: GoodputRow, reading: QuerySession) -> dict[str, str]:
 
 
 def _reasons(found: GoodputLedger, reading: QuerySession, *, empty: str) -> Table:
-    return Table(
+    rows = costs.loss_cost_rows(found)
+    return MoneyTable(
         id="reasons",
         title="Causes of loss",
-        columns=list(declared_columns(LostReasonRow)),
-        rows=[TableRow(declared_values(row)) for row in found.reasons],
+        columns=list(declared_columns(LossCostRow)),
+        rows=[money_row(row, values={}, links={}, explains={}) for row in rows],
         zone=reading.choice.zone,
         empty=empty,
         on_phone=("cause", "reason", "lost_gpu_hours"),
