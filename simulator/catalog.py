@@ -58,6 +58,8 @@ def _clusters(scenario: Scenario, url: str) -> Iterator[str]:
     yield "clusters:"
     for name in (scenario.cluster, *(other.cluster for other in scenario.others)):
         yield from _cluster(name, url)
+        if scenario.checkpoint_metric:
+            yield f"      checkpoint_metrics: [{scenario.checkpoint_metric}]"
         if scenario.site is not None:
             yield _energy(scenario.site)
         if name == scenario.cluster:

@@ -370,8 +370,8 @@ class Pod:
     `attempts` are (time, what the scheduler said) while it waited, instead of `pending_message`
     alone; before its `admission` no scheduler looks at it. One that did not end as it should has
     the `end_reason` that a kubelet or a scheduler gives. `crashes` of its container are in the
-    order of time, as its `checkpoints` are, of which an annotation tells the last. Its
-    template may carry `annotations`.
+    order of time, as its `checkpoints` are, of which an annotation tells the last, or
+    a series where it is not `annotating` them. Its template may carry `annotations`.
     """
 
     uid: str
@@ -410,6 +410,7 @@ class Pod:
     end_reason: str = ""
     crashes: tuple[Crash, ...] = ()
     checkpoints: tuple[int, ...] = ()
+    annotating: bool = True
 
     @property
     def runs(self) -> tuple[tuple[int, int], ...]:

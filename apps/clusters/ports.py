@@ -78,6 +78,14 @@ class QueuePendingSlot(NamedTuple):
     workloads: float | None = None
 
 
+class PodCheckpoints(NamedTuple):
+    """When the work of a pod saved its state, as series tell; Unix seconds, in order."""
+
+    namespace: str
+    pod: str
+    times: tuple[float, ...]
+
+
 class ServingPodHour(NamedTuple):
     """What an inference server in a pod did for one model in one hour, as its own series tell.
 
@@ -233,6 +241,12 @@ class MetricsSource(Protocol):
         """Return what inference servers did in each whole hour of the window; empty without any.
 
         `objectives` tell the time to first token that each pod is held against.
+        """
+
+    def checkpoints(self, window: Window) -> Answered[PodCheckpoints]:
+        """Return when workloads saved their state, by pod, as far as series of the window tell.
+
+        Empty, and no query, where the catalog names no metric of it.
         """
 
     def device_health(self, window: Window) -> HealthAnswer:

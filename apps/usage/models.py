@@ -266,6 +266,29 @@ class PodDevices(models.Model):
         return f"{self.pod_id}: {self.uuids}"
 
 
+class SavedStates(models.Model):
+    """When the work of a pod saved its state by series: the last checkpoint of each run.
+
+    A table of its own for the reason that devices have one. `times` are Unix seconds, in order.
+    """
+
+    # Without a constraint, as with devices.
+    pod = models.OneToOneField(
+        "clusters.Pod",
+        primary_key=True,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        related_name="saved_states",
+    )
+    times = models.JSONField()
+
+    class Meta:
+        ordering = ["pod"]
+
+    def __str__(self) -> str:
+        return f"{self.pod_id}: {self.times}"
+
+
 class TeamHour(Hourly, TeamDimensions, HeldAmounts):
     """The sum of a team's pods on a tier in one hour; kept for good.
 

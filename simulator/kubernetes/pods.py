@@ -68,7 +68,7 @@ def _pod_metadata(pod: Pod, at: int) -> Object:
         }
         metadata["annotations"] = {POD_GROUP_SIZE: "1"}
     saved = pod.checkpoint(at)
-    if saved is not None:
+    if saved is not None and pod.annotating:
         metadata["annotations"] = {**metadata.get("annotations", {}), CHECKPOINT: rfc3339(saved)}
     person = person_marks(pod)
     metadata["labels"] |= person.labels

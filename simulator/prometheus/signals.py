@@ -3,7 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from simulator.prometheus.exporters import amd, dcgm, kube_state_metrics, kueue, serving
+from simulator.prometheus.exporters import (
+    amd,
+    checkpoints,
+    dcgm,
+    kube_state_metrics,
+    kueue,
+    serving,
+)
 from simulator.prometheus.exporters.device_values import METRICS, Metric
 from simulator.prometheus.series import Series
 from simulator.scenarios.base import Scenario
@@ -25,7 +32,7 @@ class Signals:
         return {
             name: metric
             for scenario in (self.scenario, *self.scenario.others)
-            for of in (amd, dcgm, kube_state_metrics, kueue, serving)
+            for of in (amd, dcgm, kube_state_metrics, kueue, serving, checkpoints)
             for name, metric in of.exported(scenario).items()
         }
 
@@ -82,5 +89,7 @@ def _series(
         yield from kueue.queue_series(scenario, metric, low_ms, high_ms)
     elif metric in serving.METRICS:
         yield from serving.serving_series(scenario, metric, low_ms, high_ms)
+    elif metric == scenario.checkpoint_metric:
+        yield from checkpoints.checkpoint_series(scenario, low_ms, high_ms)
     else:
         yield from kube_state_metrics.kube_series(scenario, metric, low_ms, high_ms)

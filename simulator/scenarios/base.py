@@ -182,7 +182,8 @@ class Scenario(ABC):
     other ways to pay; of scenarios without tiers the catalog has the one tier of the worked
     example. `queues` are those that its pods go through, `flavors`
     the node labels of what these give out by name; `queue_resources` whether Kueue shows their
-    resources and LocalQueues, which is to be switched on. `services` export what they serve.
+    resources and LocalQueues, which is to be switched on. `services` export what they serve. The
+    `checkpoint_metric` is that of pods that do not annotate their checkpoints.
     `others` are clusters of which the same
     server has metrics, each by the name of its `cluster`, and no API answers.
     """
@@ -206,6 +207,7 @@ class Scenario(ABC):
     flavors: Mapping[str, Mapping[str, str]] = {}
     queue_resources: bool = True
     services: Sequence[Service] = ()
+    checkpoint_metric: str = ""
     others: Sequence["Scenario"] = ()
 
     def made_namespaces(self, spaces: Iterable[str]) -> list[Namespace]:

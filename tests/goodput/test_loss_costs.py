@@ -31,7 +31,7 @@ BEFORE, AFTER = 4 * 24.0, 4 * 11.5
 
 
 def priced(
-    amount: str, since: datetime = SINCE, *, currency: str = "USD", model: str = A100
+    amount: str, since: datetime = SINCE, *, currency: str = "USD", model: str = H100
 ) -> None:
     Price.objects.create(
         gpu_model=model,

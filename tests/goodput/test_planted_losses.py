@@ -1,8 +1,9 @@
 """What the portal says was lost is what the simulator threw away, collected as in production."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -13,6 +14,7 @@ from apps.goodput.selectors import goodput_ledger
 from apps.operations.services import load_catalog
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Filters, Grouping
+from apps.usage.models import SavedStates
 from apps.usage.services import collect_window, roll_days
 from simulator.catalog import catalog_yaml
 from simulator.fleet import Crash, Pod
@@ -64,6 +66,77 @@ def lost_gpu_hours(pods: Sequence[Pod]) -> float:
         if one.end_reason:
             lost += (one.finished - one.started) * one.units
     return lost / HOUR
+
+
+def saving() -> list[Pod]:
+    """Return pods that tell their checkpoints by a series, and one without any.
+
+    The second one crashes, and what it saved before is not of the run that fails at last.
+    """
+    begin, every = ORIGIN + 600, 1500
+    evicted = pod("evicted", bound=300, started=600, finished=5 * HOUR, deleted=100 * HOUR)
+    crashed = pod("crashed", bound=300, started=600, finished=5 * HOUR, deleted=100 * HOUR)
+    quiet = pod("quiet", bound=300, started=600, finished=5 * HOUR, deleted=100 * HOUR)
+    saved = tuple(range(begin + every, ORIGIN + 5 * HOUR, every))
+    first = ORIGIN + 2 * HOUR + 1000
+    return [
+        replace(
+            *(evicted,),
+            devices=(0,),
+            end_reason="Evicted",
+            checkpoints=saved,
+            annotating=False,
+        ),
+        replace(
+            *(crashed,),
+            devices=(1,),
+            end_reason="OOMKilled",
+            crashes=(Crash(first),),
+            checkpoints=tuple(at for at in saved if at < first),
+            annotating=False,
+        ),
+        replace(quiet, devices=(2,), end_reason="Error"),
+    ]
+
+
+def lost_since_saved(pods: Sequence[Pod]) -> dict[str, float]:
+    """Return what the simulator knows to be lost since the checkpoints of each run, by reason."""
+    lost: defaultdict[str, float] = defaultdict(float)
+    for one in pods:
+        ends = [(crash.at, crash.reason, crash.restarted) for crash in one.crashes]
+        ends.append((one.finished, one.end_reason, one.finished))
+        for (start, end), (at, reason, again) in zip(one.runs, ends, strict=True):
+            kept = max((saved for saved in one.checkpoints if start < saved <= at), default=start)
+            lost[reason] += (end - kept + again - at) * one.units / HOUR
+    return dict(lost)
+
+
+@pytest.mark.parametrize("metric", ["training_last_checkpoint_timestamp_seconds", ""])
+def test_lost_work_counts_from_checkpoints_that_series_tell(metric: str) -> None:
+    pods = saving()
+    scenario = Small(pods)
+    scenario.teams = [Team("vision", ("vision",), 4, "CC-1")]
+    scenario.checkpoint_metric = metric
+    now = datetime.fromtimestamp(NOW, UTC)
+    start, end = (datetime.fromtimestamp(at, UTC) for at in (ORIGIN, ORIGIN + HOURS * HOUR))
+    with served_lab(scenario, NOW) as url:
+        load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=now, dry_run=False)
+        snapshot_cluster("lab", now=now)
+        # In the order of nothing: an hour that comes late is not the newest knowledge.
+        for hour in (7, 2, 5, 3, 0, 1, 4, 2, 6):
+            begin = start + hour * timedelta(hours=1)
+            collect_window("lab", Window.hour(begin), now=now)
+    found = goodput_ledger(
+        Window(start, end), group_by=(), filters=Filters(), visibility=EVERYTHING
+    )
+    # Without the metric none is known: each run counts from its start.
+    known = pods if metric else [replace(one, checkpoints=()) for one in pods]
+    expected = lost_since_saved(known)
+    assert {one.reason: one.lost_gpu_hours for one in found.reasons} == pytest.approx(
+        expected, rel=TOLERANCE
+    )
+    assert SavedStates.objects.count() == (2 if metric else 0)
+    assert all(len(one.times) == 1 for one in SavedStates.objects.all())
 
 
 def test_lost_gpu_hours_are_those_that_were_planted() -> None:

@@ -76,9 +76,12 @@ def pods_with_losses(window: Window) -> QuerySet[Pod, Pod]:
 
 def _runs(pods: QuerySet[Pod, Pod], window: Window) -> Iterator[tuple[int, PodRuns]]:
     """Yield each pod's runs. One query."""
-    columns = ("pk", "bound_at", "ended_at", "end_reason", "runs", "exits", "checkpoints")
+    columns = (
+        *("pk", "bound_at", "ended_at", "end_reason", "runs", "exits", "checkpoints"),
+        "saved_states__times",
+    )
     for row in pods.order_by().values_list(*columns).iterator():
-        pk, bound, ended, reason, spans, exits, checkpoints = row
+        pk, bound, ended, reason, spans, exits, annotated, shown = row
         # What is known of a pod that lasts goes on after the window: its runs end where they do.
         times = [at for span in spans for at in span if at is not None]
         until = ended.timestamp() if ended else max(window.end_seconds, *times, 0.0)
@@ -88,6 +91,6 @@ def _runs(pods: QuerySet[Pod, Pod], window: Window) -> Iterator[tuple[int, PodRu
             reason=reason,
             spans=spans,
             exits=[(at, why) for at, why in exits or ()],
-            checkpoints=checkpoints or (),
+            checkpoints=(*(annotated or ()), *(shown or ())),
         )
         yield pk, runs_of(history)

@@ -22,7 +22,7 @@ RELIABILITY_DAYS = 30
 _COLUMNS = (
     *("node_name", "workload_id", "bound_at", "ended_at", "gpu_equivalents", "end_reason", "pk"),
     *("workload__namespace_id", "workload__kind", "workload__name", "on_devices__uuids"),
-    *("claims", "runs", "exits", "checkpoints"),
+    *("claims", "runs", "exits", "checkpoints", "saved_states__times"),
 )
 
 
@@ -80,7 +80,7 @@ def _runs(cluster_id: int, window: Window) -> Iterator[PodRun]:
         # Series may tell that a pod was bound, and not where.
         if not node:
             continue
-        namespace, kind, name, uuids, claims, spans, exits, checkpoints = rest
+        namespace, kind, name, uuids, claims, spans, exits, annotated, shown = rest
         gpus = set((uuids or "").split()).union(*(claimed.get(uid, ()) for uid in claims))
         family = f"{namespace}/{kind}/{family_of(kind, name)}"
         # What is known of a pod that lasts goes on after the window: its runs end where they do.
@@ -96,7 +96,7 @@ def _runs(cluster_id: int, window: Window) -> Iterator[PodRun]:
             reason=reason,
             spans=spans,
             exits=[(at, why) for at, why in exits or ()],
-            checkpoints=checkpoints or (),
+            checkpoints=(*(annotated or ()), *(shown or ())),
         )
         yield from pod_runs(life, history, start=start, end=end)
 

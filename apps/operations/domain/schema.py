@@ -100,6 +100,9 @@ EnvName = Annotated[
 MatcherName = Annotated[
     str, _text(r"[a-zA-Z_][a-zA-Z0-9_]*", "a Prometheus label name", longest=200)
 ]
+MetricName = Annotated[
+    str, _text(r"[a-zA-Z_:][a-zA-Z0-9_:]*", "the name of a Prometheus metric", longest=200)
+]
 MatcherValue = Annotated[str, _text(r"[^\n]*", "the text that the label must have", longest=200)]
 HeaderName = Annotated[
     str, _text(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", "the name of an HTTP header", longest=120)
@@ -300,6 +303,7 @@ class Prometheus(Struct, frozen=True, kw_only=True):
     cert_file: FilePath | None = None
     key_file: FilePath | None = None
     node_dashboard: NodeDashboard | None = None
+    checkpoint_metrics: tuple[MetricName, ...] = ()
 
 
 class Account(Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.ports import (
     DeviceAnswer,
     MetricsSource,
+    PodCheckpoints,
     QueuePendingSlot,
     ServingPodHour,
     SourceRejected,
@@ -49,6 +50,7 @@ from apps.usage.domain.collection import (
 )
 from apps.usage.domain.serving import ServingState
 from apps.usage.models import CollectionWindow, NodeHour, PodHour
+from apps.usage.services.checkpoints import write_checkpoints
 from apps.usage.services.facts import (
     Dimensions,
     HourPruned,
@@ -114,7 +116,7 @@ class _Answers:
     `reference` is the complete hour that the next one is compared with. `queues` is what Kueue's
     series show where nothing was watched, `lacking` the server's words for what these lack.
     `serving` is what inference servers did, `serving_state` whether that could be read. `health` is
-    what went wrong on GPUs.
+    what went wrong on GPUs, `checkpoints` when work was saved.
     """
 
     cluster: Cluster
@@ -130,6 +132,8 @@ class _Answers:
     serving_state: ServingState = ServingState.ABSENT
     serving_warnings: Sequence[str] = ()
     health: HealthAnswer = field(default_factory=HealthAnswer)
+    checkpoints: Sequence[PodCheckpoints] = ()
+    checkpoint_warnings: Sequence[str] = ()
 
     @property
     def devices(self) -> DeviceAnswer:
@@ -264,6 +268,7 @@ def _read(
     answers = _Answers(cluster, now, ledger, coming, int(window.start_seconds), source)
     _read_serving(answers, window)
     _read_health(answers, window)
+    _read_checkpoints(answers, window)
     # Only series can lack something unseen: what was watched needs no comparison.
     if ledger.unwatched:
         answers.reference = nearest_reference(cluster, window.start, window.end)
@@ -292,6 +297,14 @@ def _read_health(answers: _Answers, window: Window) -> None:
     except SourceRejected as error:
         # As with serving: no GPU-hour depends on it.
         answers.health = HealthAnswer(warnings=(str(error),))
+
+
+def _read_checkpoints(answers: _Answers, window: Window) -> None:
+    try:
+        answers.checkpoints, answers.checkpoint_warnings = answers.source.checkpoints(window)
+    except SourceRejected as error:
+        # As with serving: without checkpoints a failure costs its whole run, an upper bound.
+        answers.checkpoint_warnings = [str(error)]
 
 
 def _collect_hour(
@@ -420,7 +433,7 @@ def _noted(hour: Window, answers: _Answers, found: _Computed) -> dict[str, Any]:
         "findings": {name: count for name, count in counts if count},
         "warnings": [
             *(*answers.devices.warnings, *answers.ledger.warnings, *answers.serving_warnings),
-            *answers.health.warnings,
+            *(*answers.health.warnings, *answers.checkpoint_warnings),
         ],
         "ledger_source": answers.ledger.source_of(hour),
         "duration_seconds": round(time.monotonic() - found.started, 3),
@@ -441,6 +454,7 @@ def _store(hour: Window, answers: _Answers, found: _Computed) -> None:
         write_serving(hour, answers.served(hour), answers.ledger.pods, found.facts, dimensions)
         write_health(cluster, hour, answers.health, answers.rows(hour))
         write_pod_devices(found.facts.devices, dimensions)
+        write_checkpoints(hour, answers.checkpoints, answers.ledger.pods, dimensions)
         write_queue_hour(cluster, hour, answers.queues, answers.ledger.intervals)
         CollectionWindow.objects.filter(cluster=cluster, hour=hour.start).update(
             **_noted(hour, answers, found),

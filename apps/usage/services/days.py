@@ -25,6 +25,7 @@ from apps.usage.models import (
     PodHour,
     QueueHour,
     QueuePending,
+    SavedStates,
     ServingHour,
     WorkloadActivityDay,
     WorkloadDay,
@@ -344,4 +345,6 @@ def forget(*, now: datetime) -> int:
     deleted += forget_ledger(before=horizon)
     # The database does not tie them to their pods, of which the ledger forgot some just now.
     pods = Pod.objects.filter(pk=OuterRef("pod_id"))
-    return deleted + PodDevices.objects.filter(~Exists(pods)).delete()[0]
+    for beside in (PodDevices, SavedStates):
+        deleted += beside._default_manager.filter(~Exists(pods)).delete()[0]
+    return deleted

@@ -16,6 +16,7 @@ from apps.clusters.ports import (
     DeviceAnswer,
     Item,
     LedgerAnswer,
+    PodCheckpoints,
     QueuePendingSlot,
     QueueSlot,
     QuotaSlot,
@@ -43,6 +44,7 @@ class FakeMetrics:
     queue_slots: Sequence[QueueSlot] = ()
     pending_slots: Sequence[QueuePendingSlot] = ()
     serving_hours: Sequence[ServingPodHour] = ()
+    saved: Sequence[PodCheckpoints] = ()
     health_hours: HealthAnswer = field(default_factory=HealthAnswer)
     away: Collection[int] = ()
     states: Sequence[DeviceState] = ()
@@ -141,6 +143,14 @@ class FakeMetrics:
         self._called("serving")
         start, end = window.start_seconds, window.end_seconds
         return self._answered(row for row in self.serving_hours if start <= row.hour < end)
+
+    def checkpoints(self, window: Window) -> Answered[PodCheckpoints]:
+        self._called("checkpoints")
+        start, end = window.start_seconds, window.end_seconds
+        return self._answered(
+            replace(row, times=tuple(at for at in row.times if start <= at < end))
+            for row in self.saved
+        )
 
     def device_health(self, window: Window) -> HealthAnswer:
         self._called("device_health")

@@ -47,7 +47,8 @@ class PrometheusConfig:
     """One server and what of its series belongs to the cluster.
 
     `matchers` go into every query; `headers` and URL `parameters` into every request, with headers
-    whose values variables hold (`headers_env`). `sign_in` has the keys of `sign_in_of`; secrets
+    whose values variables hold (`headers_env`). `checkpoint_metrics` are gauges whose value is the
+    Unix time at which a workload saved its state. `sign_in` has the keys of `sign_in_of`; secrets
     themselves are never part of the catalog.
     """
 
@@ -58,6 +59,7 @@ class PrometheusConfig:
     headers_env: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     sign_in: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint_metrics: Sequence[str] = ()
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
@@ -80,6 +82,7 @@ class PrometheusConfig:
             headers=_texts(entry, "headers"),
             headers_env=_texts(entry, "headers_env"),
             parameters=_texts(entry, "parameters"),
+            checkpoint_metrics=tuple(entry.get("checkpoint_metrics") or ()),
             sign_in={key: entry[key] for key in _SIGN_INS if entry.get(key)},
             ca_file=str(entry.get("ca_file") or ""),
             cert_file=str(entry.get("cert_file") or ""),

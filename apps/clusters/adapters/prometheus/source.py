@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from apps.clusters.adapters.prometheus.checkpoints import read_checkpoints
 from apps.clusters.adapters.prometheus.client import PrometheusApi, Request
 from apps.clusters.adapters.prometheus.dcgm.device_states import read_states
 from apps.clusters.adapters.prometheus.dcgm.devices import (
@@ -58,6 +59,7 @@ from apps.clusters.ports import (
     DeviceAnswer,
     Item,
     LedgerAnswer,
+    PodCheckpoints,
     QueuePendingSlot,
     QueueSlot,
     QuotaSlot,
@@ -234,6 +236,12 @@ class PrometheusSource:
         # Hours do without it where a server refuses raw samples: a page is no such refusal.
         reading = WindowReader(self._api, foreign=SourceUnavailable)
         return _answered(reading, read_serving(reading, window, objectives))
+
+    def checkpoints(self, window: Window) -> Answered[PodCheckpoints]:
+        # As with serving: a page is no refusal of raw samples.
+        reading = WindowReader(self._api, foreign=SourceUnavailable)
+        metrics = tuple(self._api.config.checkpoint_metrics)
+        return _answered(reading, read_checkpoints(reading, window, metrics))
 
     def device_health(self, window: Window) -> HealthAnswer:
         # Hours do without it where a server refuses raw samples: a page is no such refusal.

@@ -27,6 +27,7 @@ from apps.clusters.ports import (
     Answered,
     DeviceAnswer,
     LedgerAnswer,
+    PodCheckpoints,
     QueuePendingSlot,
     QueueSlot,
     QuotaSlot,
@@ -267,6 +268,11 @@ class SlurmSource:
     def serving(self, window: Window, *, objectives: TtftObjectives) -> Answered[ServingPodHour]:
         """Return no server."""
         del window, objectives
+        return Answered(())
+
+    def checkpoints(self, window: Window) -> Answered[PodCheckpoints]:
+        """Return no checkpoint: the log tells of none."""
+        del window
         return Answered(())
 
     def device_health(self, window: Window) -> HealthAnswer:

@@ -1,12 +1,12 @@
 """What is known of a pod, joined over time, and for which time it changed."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from apps.clusters.domain.pods.kube_objects import Run, tidy_runs
-from apps.clusters.domain.pods.ledger import LastSeen, Owner, PodRecord
+from apps.clusters.domain.pods.ledger import ContainerExit, LastSeen, Owner, PodRecord
 from apps.clusters.domain.window import TimeSpan
 
 # How near to the top an owner is. Deployments, CronJobs and custom kinds own these.
@@ -55,12 +55,17 @@ def _exits_and_checkpoints(
 ) -> dict[str, Any]:
     """Return the exits of all looks before the end, and of checkpoints the last of each run."""
     exits = tuple(sorted({one for look in looks for one in look.exits if one.at != finished}))
-    saved = sorted({at for look in looks for at in look.checkpoints})
-    if len(saved) > 1:
-        # A run may be restarted within a second, which the runs do not show.
-        edges = sorted({*(start for start, _ in runs), *(one.at for one in exits)})
-        saved = sorted({bisect_left(edges, at): at for at in saved}.values())
-    return {"exits": exits, "checkpoints": tuple(saved)}
+    saved = {at for look in looks for at in look.checkpoints}
+    return {"exits": exits, "checkpoints": last_of_runs(saved, runs, exits)}
+
+
+def last_of_runs(
+    saved: Iterable[float], runs: Sequence[Run], exits: Sequence[ContainerExit]
+) -> tuple[float, ...]:
+    """Return of checkpoints the last one of each run, in order."""
+    # A run may be restarted within a second, which the runs do not show.
+    edges = sorted({*(start for start, _ in runs), *(one.at for one in exits)})
+    return tuple(sorted({bisect_left(edges, at): at for at in sorted(saved)}.values()))
 
 
 def _requested(known: PodRecord, seen: PodRecord) -> tuple[Mapping[str, float], tuple[str, ...]]:
