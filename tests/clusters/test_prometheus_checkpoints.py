@@ -50,7 +50,7 @@ def given() -> list[Series]:
         # A clock that is an hour ahead, milliseconds, and a gauge that was never set.
         gauge(OWN, {**POD, "pod": "ahead"}, (0, 50, 60)),
         Series({"__name__": OWN, **POD, "pod": "milliseconds"}, 7_000, [milliseconds]),
-        Series({"__name__": OWN, **POD, "pod": "unset"}, 7_000, [Segment(LOW, LOW + HOUR_MS, 0)]),
+        Series({"__name__": OWN, **POD, "pod": "unset"}, 7_000, [Segment(LOW, LOW + HOUR_MS, 0.0)]),
         gauge(OWN, {"job": "training"}, (0, 60, 5)),
         gauge("last_checkpoint_bytes", POD, (0, 60, 7)),
     ]

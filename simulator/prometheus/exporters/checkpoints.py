@@ -34,7 +34,7 @@ def _segments(pod: Pod) -> Iterator[Segment]:
     for start, end in () if pod.annotating else pod.runs:
         own = [at for at in pod.checkpoints if start < at < end]
         # A process that starts again shows nothing until it saves its state itself.
-        for at, until in zip(own, [*own[1:], end], strict=True):
+        for at, until in zip(own, (*own[1:], end), strict=False):
             yield Segment(at * 1000, until * 1000, float(at))
 
 
