@@ -212,11 +212,11 @@ def test_the_api_has_what_the_chart_and_the_groups_have(portal: Portal, interval
         visibility=EVERYTHING,
         interval=TimeStep(interval),
     )
-    rows = client.get("/api/v1/goodput", {**span, "page_size": 500}).json()["results"]
+    rows = client.get("/api/v1/goodput", {**span, "page_size": "500"}).json()["results"]
     assert {datetime.fromisoformat(row["period"]): row["lost_gpu_hours"] for row in rows} == {
         at: row.lost_gpu_hours for at, row in whole.periods.items()
     }
-    by_team = client.get("/api/v1/goodput", {**span, "group_by": "team", "page_size": 500}).json()
+    by_team = client.get("/api/v1/goodput", {**span, "group_by": "team", "page_size": "500"}).json()
     assert by_team["next"] is None
     sums: defaultdict[str, float] = defaultdict(float)
     for row in by_team["results"]:

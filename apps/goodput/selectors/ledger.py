@@ -395,7 +395,7 @@ def _pools(found: Losses) -> list[PoolLoss]:
     names_of = _names(POOL, [ids for _, _, ids in found.by_pool])
     # By name, as the price book has them: prices outlive the rows of models and tiers.
     return [
-        PoolLoss(reason, at, *names_of(ids), amount)
+        PoolLoss._make((reason, at, *names_of(ids), amount))
         for (reason, at, ids), amount in found.by_pool.items()
     ]
 

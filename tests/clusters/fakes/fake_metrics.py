@@ -148,7 +148,7 @@ class FakeMetrics:
         self._called("checkpoints")
         start, end = window.start_seconds, window.end_seconds
         return self._answered(
-            replace(row, times=tuple(at for at in row.times if start <= at < end))
+            row._replace(times=tuple(at for at in row.times if start <= at < end))
             for row in self.saved
         )
 
