@@ -70,6 +70,7 @@ def replies(nodes: Sequence[str]) -> dict[str, Series]:
     found: dict[str, Series] = {
         metric_queries.TWICE: [],
         metric_queries.KUBE_STATE_COPIES: [({}, 1.0)],
+        metric_queries.CLUSTERS: [({}, 1.0)],
         metric_queries.TAINTED: by_node,
     }
     for resource, amount in room.items():

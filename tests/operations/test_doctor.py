@@ -170,6 +170,11 @@ FAULTS = [
         id="three-ksm",
     ),
     pytest.param(
+        lambda w: answer(w, metric_queries.CLUSTERS, [({}, 2.0)]),
+        "series-of-several-clusters",
+        id="two-clusters",
+    ),
+    pytest.param(
         lambda w: answer(w, metric_queries.TWICE, [({}, 8.0)]), "scraped-twice", id="two-exporters"
     ),
     pytest.param(_skewed, "clock-skew", id="clock-of-the-future"),

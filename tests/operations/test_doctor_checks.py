@@ -290,6 +290,7 @@ FAULTS = [
     pytest.param(
         lambda: with_answers(kube_state_copies=2), "kube-state-duplicated", id="two-kube-states"
     ),
+    pytest.param(lambda: with_answers(clusters=2), "series-of-several-clusters", id="two-clusters"),
     pytest.param(
         lambda: replace(
             healthy(), rules=(*RULES, TierRule("b200", GpuSharing.EXCLUSIVE, ("x/gpu",)))

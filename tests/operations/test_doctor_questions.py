@@ -65,6 +65,7 @@ SERIES = {
 ANSWERS = [
     pytest.param(metric_queries.TWICE, [("{}", 1)], id="one-gpu-by-two-targets"),
     pytest.param(metric_queries.KUBE_STATE_COPIES, [("{}", 2)], id="two-copies-of-a-node"),
+    pytest.param(metric_queries.CLUSTERS, [("{}", 1)], id="one-cluster"),
     pytest.param(
         metric_queries.TAINTED, [('{node="n1"}', 1)], id="taints-of-kubernetes-do-not-count"
     ),
@@ -111,7 +112,7 @@ def every_question() -> list[str]:
 
 def test_no_question_is_asked_twice() -> None:
     asked = every_question()
-    assert len(set(asked)) == len(asked) == 8
+    assert len(set(asked)) == len(asked) == 9
 
 
 def test_answers_are_read() -> None:

@@ -16,6 +16,8 @@ TIME = "vector(time())"
 TWICE = "count(count by (UUID) (count by (UUID,instance) (DCGM_FI_DEV_FB_USED{$matchers})) > 1)"
 # How often kube-state-metrics shows the node that it shows most often: a count.
 KUBE_STATE_COPIES = "max(count by (node) (kube_node_info{$matchers}))"
+# Clusters by the usual external label, of which a node without it is one: a count.
+CLUSTERS = "count(count by (cluster) (kube_node_info{$matchers}))"
 # Nodes with a taint that is not one of those Kubernetes sets by itself: by node.
 TAINTED = 'count by (node) (kube_node_spec_taint{$matchers key!~"node[.]kubernetes[.]io/.*"})'
 # What pods may request of a node: CPUs, bytes; by node.
@@ -55,6 +57,7 @@ def answers(
             "copies of kube-state-metrics", lambda: _count(source, KUBE_STATE_COPIES)
         )
         or 1,
+        clusters=answered("clusters of the series", lambda: _count(source, CLUSTERS)) or 1,
         tainted=answered("taints of nodes", lambda: frozenset(_by_node(source, TAINTED))),
         room=answered("CPU and memory left on nodes", lambda: _room(source)),
     )

@@ -101,6 +101,7 @@ KINDS: dict[str, FindingKind] = {
     "kube-state-duplicated": FindingKind(
         "kube-state-metrics is scraped more than once", _N, public=True
     ),
+    "series-of-several-clusters": FindingKind("Series are of several clusters", _E, public=True),
     # The catalog against the cluster.
     "tier-matches-nothing": FindingKind("A tier matches nothing", _W, public=True),
     "gpus-unmatched": FindingKind("GPUs belong to no tier", _W, public=True),

@@ -60,13 +60,15 @@ class MetricsAnswers:
     """What the metrics server answered to the doctor's own questions.
 
     `skew_seconds` is its clock minus ours. `scraped_twice` counts the devices that more than one
-    target shows. `kube_state_copies` is how often a node is shown. `tainted` are the nodes with
-    any taint, `room` is what nodes have left. None: not answered.
+    target shows. `kube_state_copies` is how often a node is shown, `clusters` of how many clusters
+    nodes are. `tainted` are the nodes with any taint, `room` is what nodes have left. None: not
+    answered.
     """
 
     skew_seconds: float | None = None
     scraped_twice: int = 0
     kube_state_copies: int = 1
+    clusters: int = 1
     tainted: frozenset[str] | None = None
     room: Mapping[str, NodeHeadroom] | None = None
 

@@ -365,6 +365,7 @@ def check_kube_state(observed: ClusterObservations) -> Iterator[Finding]:
         )
     yield from _node_labels(observed, stands_in)
     yield from _copies(observed)
+    yield from _clusters(observed)
 
 
 def _node_labels(observed: ClusterObservations, stands_in: str) -> Iterator[Finding]:
@@ -400,4 +401,19 @@ def _copies(observed: ClusterObservations) -> Iterator[Finding]:
         "kubectl get pods --all-namespaces --selector app.kubernetes.io/name=kube-state-metrics\n"
         "# one replica, or sharding on: a StatefulSet with\n--pod=$(POD_NAME)\n"
         "--pod-namespace=$(POD_NAMESPACE)",
+    )
+
+
+def _clusters(observed: ClusterObservations) -> Iterator[Finding]:
+    answers = observed.metrics.answers
+    if answers is None or answers.clusters <= 1:
+        return
+    # Nothing but matchers tells them apart: namesakes of both would be one pod, quota or node.
+    yield observed.finding(
+        "series-of-several-clusters",
+        "",
+        f"The series that the catalog chooses for this cluster are of {answers.clusters} clusters, "
+        "by their label cluster: GPUs, pods and quotas of the others count as its own.",
+        f"clusters:\n  - name: {observed.cluster}\n    prometheus:\n"
+        f"      matchers: {{cluster: {observed.cluster}}}",
     )
