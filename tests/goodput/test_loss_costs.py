@@ -16,6 +16,7 @@ from apps.goodput.selectors import goodput_ledger
 from apps.goodput.services import keep_losses
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, whole_days
 from apps.usage.services import prune, roll_days
+from apps.web.components.formats import money
 from tests.factories import A100, H100, Portal
 from tests.goodput.test_goodput_rows import LAST, SINCE, portal
 from tests.web.pages import records_of
@@ -106,6 +107,10 @@ def test_a_price_for_a_part_is_the_cost_of_that_part(portal: Portal) -> None:
     priced("3.00", CHANGED)
     row = restarted(portal)
     assert row.cost == 3 * AFTER * SCALE
+    client = Client()
+    client.force_login(portal.cleo)
+    page = client.get("/capacity/goodput/?start=2026-03-08&end=2026-03-11").content.decode()
+    assert money(Decimal("138"), "USD", cents=True) in page
     assert row.unpriced_gpu_hours == pytest.approx(BEFORE)
 
 

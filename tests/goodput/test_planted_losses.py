@@ -1,21 +1,28 @@
 """What the portal says was lost is what the simulator threw away, collected as in production."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from apps.accounts.permissions import EVERYTHING
+from apps.clusters.adapters.prometheus.client import PrometheusApi
+from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
+from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster
+from apps.clusters.models import Pod as PodRow
+from apps.clusters.ports import Answered, PodCheckpoints, SourceRejected
 from apps.clusters.services import snapshot_cluster
 from apps.goodput.selectors import goodput_ledger
 from apps.operations.services import load_catalog
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Filters, Grouping
-from apps.usage.models import SavedStates
-from apps.usage.services import collect_window, roll_days
+from apps.usage.models import CollectionWindow, SavedStates
+from apps.usage.services import collect_window, forget, roll_days
 from simulator.catalog import catalog_yaml
 from simulator.fleet import Crash, Pod
 from simulator.scenarios.base import Team
@@ -111,32 +118,65 @@ def lost_since_saved(pods: Sequence[Pod]) -> dict[str, float]:
     return dict(lost)
 
 
-@pytest.mark.parametrize("metric", ["training_last_checkpoint_timestamp_seconds", ""])
-def test_lost_work_counts_from_checkpoints_that_series_tell(metric: str) -> None:
+METRIC = "training_last_checkpoint_timestamp_seconds"
+START, END = (datetime.fromtimestamp(at, UTC) for at in (ORIGIN, ORIGIN + HOURS * HOUR))
+
+
+@contextmanager
+def saving_lab(metric: str) -> Iterator[list[Pod]]:
+    """Serve pods with checkpoints, collected as in production, and yield them."""
     pods = saving()
     scenario = Small(pods)
     scenario.teams = [Team("vision", ("vision",), 4, "CC-1")]
     scenario.checkpoint_metric = metric
     now = datetime.fromtimestamp(NOW, UTC)
-    start, end = (datetime.fromtimestamp(at, UTC) for at in (ORIGIN, ORIGIN + HOURS * HOUR))
     with served_lab(scenario, NOW) as url:
         load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=now, dry_run=False)
         snapshot_cluster("lab", now=now)
         # In the order of nothing: an hour that comes late is not the newest knowledge.
         for hour in (7, 2, 5, 3, 0, 1, 4, 2, 6):
-            begin = start + hour * timedelta(hours=1)
-            collect_window("lab", Window.hour(begin), now=now)
+            collect_window("lab", Window.hour(START + hour * timedelta(hours=1)), now=now)
+        yield pods
+
+
+def lost_by_reason() -> dict[str, float]:
     found = goodput_ledger(
-        Window(start, end), group_by=(), filters=Filters(), visibility=EVERYTHING
+        Window(START, END), group_by=(), filters=Filters(), visibility=EVERYTHING
     )
-    # Without the metric none is known: each run counts from its start.
-    known = pods if metric else [replace(one, checkpoints=()) for one in pods]
-    expected = lost_since_saved(known)
-    assert {one.reason: one.lost_gpu_hours for one in found.reasons} == pytest.approx(
-        expected, rel=TOLERANCE
-    )
-    assert SavedStates.objects.count() == (2 if metric else 0)
-    assert all(len(one.times) == 1 for one in SavedStates.objects.all())
+    return {one.reason: one.lost_gpu_hours for one in found.reasons}
+
+
+@pytest.mark.parametrize("metric", [METRIC, ""])
+def test_lost_work_counts_from_checkpoints_that_series_tell(metric: str) -> None:
+    with saving_lab(metric) as pods:
+        # Without the metric none is known: each run counts from its start.
+        known = pods if metric else [replace(one, checkpoints=()) for one in pods]
+        assert lost_by_reason() == pytest.approx(lost_since_saved(known), rel=TOLERANCE)
+        assert SavedStates.objects.count() == (2 if metric else 0)
+        assert all(len(one.times) == 1 for one in SavedStates.objects.all())
+
+
+class Refusing(PrometheusSource):
+    """A server that gives no raw samples."""
+
+    def checkpoints(self, window: Window) -> Answered[PodCheckpoints]:
+        raise SourceRejected(f"too many samples in {window}")
+
+
+def test_a_refusal_takes_no_checkpoint_away_and_they_go_with_their_pods() -> None:
+    with saving_lab(METRIC):
+        before = lost_by_reason()
+        config = PrometheusConfig.from_catalog(Cluster.objects.get().prometheus)
+        source = Refusing(PrometheusApi(config))
+        collect_window("lab", Window.hour(START + timedelta(hours=4)), now=END, source=source)
+        source.close()
+    row = CollectionWindow.objects.get(hour=START + timedelta(hours=4))
+    assert row.state == "complete"
+    assert any("too many samples" in text for text in row.warnings)
+    assert lost_by_reason() == before
+    PodRow.objects.filter(name="evicted").delete()
+    forget(now=END)
+    assert [one.pod.name for one in SavedStates.objects.select_related("pod")] == ["crashed"]
 
 
 def test_lost_gpu_hours_are_those_that_were_planted() -> None:

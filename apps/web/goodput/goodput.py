@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from django.http import HttpResponseBase
 
 from apps.costs import selectors as costs
+from apps.costs.domain.costing import money as in_money
 from apps.costs.selectors import LossCostRow
 from apps.goodput.selectors import GoodputLedger, GoodputRow, goodput_ledger
 from apps.usage import selectors as usage
@@ -16,7 +17,7 @@ from apps.usage.domain.usage_query import Grouping, GroupingRefused
 from apps.usage.selectors import Freshness
 from apps.web.components.charts import Chart, stacked
 from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_data
-from apps.web.components.formats import Format, percent
+from apps.web.components.formats import Format, money, percent
 from apps.web.components.page_query import href, workload_href
 from apps.web.components.tables import (
     Column,
@@ -266,8 +267,16 @@ def _reasons(found: GoodputLedger, reading: QuerySession, *, empty: str) -> Tabl
         id="reasons",
         title="Causes of loss",
         columns=list(declared_columns(LossCostRow)),
-        rows=[money_row(row, values={}, links={}, explains={}) for row in rows],
+        rows=[_reason(row) for row in rows],
         zone=reading.choice.zone,
         empty=empty,
         on_phone=("cause", "reason", "lost_gpu_hours"),
     )
+
+
+def _reason(row: LossCostRow) -> TableRow:
+    texts = {}
+    # Reasons may be of several currencies: each amount names its own.
+    if row.cost is not None and row.currency:
+        texts = {"cost": money(in_money(row.cost), row.currency, cents=True)}
+    return money_row(row, values={}, links={}, explains={}, texts=texts)
