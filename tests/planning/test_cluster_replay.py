@@ -368,7 +368,7 @@ def test_room_and_the_chosen_node_are_those_of_an_exhaustive_search(
         free.append(size - min(size, used))
     requires = (("zone", "a"),) if zoned else ()
     allowed = [i for i, (_, _, zone) in enumerate(sizes) if zone or not zoned]
-    sign = 1 if packing == Packing.PACK else -1
+    sign = {Packing.PACK: 1, Packing.SPREAD: -1, Packing.FIRST: 0}[packing]
     ranked = sorted(
         (sign * round((free[i] - units) / sizes[i][0], 9), i) for i in allowed if free[i] >= units
     )

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from django.http import HttpResponseBase
 
 from apps.planning.domain.cluster_replay.backtest import BacktestRow, TimesRow
+from apps.planning.domain.cluster_replay.inputs import Packing
+from apps.planning.domain.cluster_replay.wording import packing_text
 from apps.planning.selectors import BacktestReport, backtest_reports
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, Value, shown
@@ -97,6 +99,7 @@ def _notes(one: BacktestReport, reading: QuerySession) -> Iterator[str]:
         return
     first, last = (shown(at, Format.TIME, reading.choice.zone) for at in (one.start, one.end))
     yield f"{one.cluster}: {one.works:,} workloads from {first} to {last}."
-    yield f"{one.cluster}: nodes are chosen to “{one.packing}”."
+    if one.packing:
+        yield f"{one.cluster}: {packing_text(Packing(one.packing))}."
     for reason, number in sorted(one.left_out.items()):
         yield f"{one.cluster}: {number:,} pods are left out ({reason})."

@@ -19,10 +19,13 @@ FlavorTier = tuple[str, str]
 
 
 class Packing(StrEnum):
-    """Which node of those with room is taken: the fullest, or the emptiest, by part allocated."""
+    """Which node of those with room is taken: the fullest or the emptiest, by part allocated, or
+    the first in the order of the cluster's nodes.
+    """
 
     PACK = "pack"
     SPREAD = "spread"
+    FIRST = "first"
 
 
 class Reclaim(StrEnum):

@@ -37,7 +37,7 @@ class TierSpace:
     """
 
     def __init__(self, tier: str, nodes: Sequence[ReplayNode], packing: Packing) -> None:
-        self._spread = packing == Packing.SPREAD
+        self._packing = packing
         self._nodes: dict[int, _TierNode] = {}
         self._open: dict[float, list[tuple[float, int]]] = defaultdict(list)
         self._labels = nodes
@@ -86,17 +86,19 @@ class TierSpace:
         """Return the node that the scheduler takes for a pod; None where none has room.
 
         By what part of it is free after that: the least to pack, the most to spread; then the
-        first.
+        first. Or the first alone.
         """
         allowed = self._allowed_places(requires) if requires else None
-        found = None
+        if self._packing == Packing.FIRST:
+            return self._first(units, allowed)
+        found, spreads = None, self._packing == Packing.SPREAD
         for size, line in self._open.items():
             place = bisect_left(line, (units - SLACK, -1))
             for free, node in self._by_score(line, place):
                 if allowed is None or node in allowed:
                     part = (free - units) / size
                     # Rounded, so that equal parts are equal and the first node wins.
-                    score = (round(-part if self._spread else part, 9), node)
+                    score = (round(-part if spreads else part, 9), node)
                     found = score if found is None else min(found, score)
                     break
         return None if found is None else found[1]
@@ -166,11 +168,17 @@ class TierSpace:
         allowed = self._allowed_places(requires)
         return sorted(n for line in self._open.values() for _, n in line if n in allowed)
 
+    def _first(self, units: float, allowed: frozenset[int] | None) -> int | None:
+        # No order of what is free helps here: all with room are looked at.
+        rooms = (line[bisect_left(line, (units - SLACK, -1)) :] for line in self._open.values())
+        places = (node for room in rooms for _, node in room)
+        return min((one for one in places if allowed is None or one in allowed), default=None)
+
     def _by_score(
         self, line: Sequence[tuple[float, int]], start: int
     ) -> Iterator[tuple[float, int]]:
         """Yield nodes with room, best first: of those with the same room, the first comes first."""
-        if not self._spread:
+        if self._packing != Packing.SPREAD:
             # No slices: most lines are long, and the first node is taken.
             yield from (line[place] for place in range(start, len(line)))
             return

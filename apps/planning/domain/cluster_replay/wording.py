@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from apps.planning.domain.cluster_replay.inputs import Packing
 from apps.planning.domain.cluster_replay.inputs import ReplayAssumption as Assumption
 
 _TEXTS: Mapping[Assumption, str] = {
@@ -59,3 +60,15 @@ _TEXTS: Mapping[Assumption, str] = {
 def assumption_text(assumption: Assumption) -> str:
     """Return the sentence of an assumption."""
     return _TEXTS[assumption]
+
+
+_PACKING: Mapping[Packing, str] = {
+    Packing.PACK: "work goes to the fullest node with room",
+    Packing.SPREAD: "work goes to the emptiest node",
+    Packing.FIRST: "work goes to the first node with room",
+}
+
+
+def packing_text(packing: Packing) -> str:
+    """Return how nodes are chosen, as a part of a sentence."""
+    return _PACKING[packing]

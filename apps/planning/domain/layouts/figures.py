@@ -73,7 +73,8 @@ def layout_figures(
 ) -> tuple[LayoutFigures, tuple[ReplayAssumption, ...]]:
     """Replay the demand on a cluster's nodes; return the figures, and what is assumed."""
     start, end = demand.start, demand.end
-    policy = ReplayPolicy(packing=packing, recorded_nodes=True)
+    # Not on the nodes that work ran on: after a change nobody places it with that hindsight.
+    policy = ReplayPolicy(packing=packing)
     found = replay_cluster(demand.works, cluster, policy, start=start, end=end)
     played = [
         # Sized as recorded: a replica of another layout may weigh less.

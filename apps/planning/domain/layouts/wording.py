@@ -10,8 +10,8 @@ ASSUMPTIONS = (
     "MIG layouts have only profiles that a tier offers. Each layout is full.",
     "Time-sliced GPUs get at most twice the replicas, as far as measured activity allows. Their "
     "memory is not checked.",
-    "Nodes are chosen as in a replay. Where a tier is nearly full, a scheduler that takes the "
-    "first node with room can leave clearly more unmet.",
+    "All work is placed anew, also with today's layout, on nodes as the scheduler of this cluster "
+    "was found to choose them. Of demand that exceeds a tier, that decides how much is unmet.",
     "A node is away for half an hour while its layout changes, once its pods have ended.",
 )
 _LEFT: Mapping[LeftAsIs, str] = {
