@@ -538,3 +538,49 @@ class QueuePending(models.Model):
 
     def __str__(self) -> str:
         return f"{self.queue} at {self.slot}"
+
+
+class PlannedOutage(models.Model):
+    """A node that is away by intention from `start` to `end`, as somebody announced beforehand.
+
+    `purpose` says what for, `author` who announced it. One that was canceled before it began is
+    `canceled`; one that was over early ends then.
+    """
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    node_name = models.CharField(max_length=253)
+    start = models.DateTimeField()
+    end = models.DateTimeField()
+    purpose = models.CharField(max_length=200)
+    author = models.CharField(max_length=150)
+    created_at = models.DateTimeField()
+    canceled = models.BooleanField(default=False, db_default=False)
+
+    class Meta:
+        ordering = ["-start", "cluster", "node_name", "pk"]
+        indexes = [models.Index(fields=["cluster", "end"], name="planned_outage_end")]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(end__gt=F("start")) | Q(canceled=True), name="planned_outage_forward"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.node_name} from {self.start}"
+
+
+class OutageHour(Hourly, TierDimensions):
+    """What planned outages took of one node's share of a tier in one hour; kept for good.
+
+    `unhealthy` and `unallocated` are parts of the ledger's amounts of these names; `first` is what
+    of both lies in the first of the hour's two slots.
+    """
+
+    named_by = "node_id"
+    node = dimension("clusters.Node")
+    unhealthy = models.BigIntegerField(default=0)
+    unallocated = models.BigIntegerField(default=0)
+    first = models.BigIntegerField(default=0)
+
+    class Meta(Hourly.Meta):
+        indexes = [models.Index(fields=["hour", "cluster"], name="outage_hour_hour")]

@@ -80,6 +80,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "capacity-plan": ("tier", "action", "action_gpus", "forecast_gpus", "cost_per_month"),
     "policy-simulations": ("id", "changes", "cluster", "author", "state", "requests"),
     "policy-simulations/{id}": ("teams", "assumptions", "error"),
+    "planned-outages": ("number", "cluster", "node", "start", "end", "state", "gpu_hours"),
     "layouts": ("cluster", "tier", "unmet_gpu_hours", "unmet_after_gpu_hours"),
     "costs": MONEY,
     "waste": MONEY,

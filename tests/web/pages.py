@@ -26,7 +26,7 @@ PAGES = {
     "/admin/data-quality/": 15,
     "/explain/": 10,
     "/explain/pending_gpu_hours/": 16,
-    "/costs/waste/": 16,
+    "/costs/waste/": 17,
     "/capacity/goodput/": 21,
     "/capacity/serving/": 17,
 }
@@ -44,7 +44,7 @@ STANDING = {
     "/capacity/fairness/gold/what-if/": 8,
     "/capacity/backtest/": 8,
     "/capacity/reliability/": 15,
-    "/capacity/layouts/": 9,
+    "/capacity/layouts/": 12,
     "/capacity/plan/": 10,
     "/capacity/plan/gold/": 11,
     "/capacity/policies/": 20,

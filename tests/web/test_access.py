@@ -62,6 +62,9 @@ ADDRESSES = {
     "reliability": "/capacity/reliability/",
     "what-if": "/capacity/fairness/gold/what-if/",
     "layouts": "/capacity/layouts/",
+    "plan-outage": "/capacity/outages/plan",
+    "plan-step-outages": "/capacity/outages/steps",
+    "cancel-outage": "/capacity/outages/cancel",
     "layout-file": "/capacity/layouts/west/mig-parted.yaml",
     "plan": "/capacity/plan/",
     "policies": "/capacity/policies/",
@@ -170,6 +173,7 @@ CHANGES = {
     "check-manifest": 400,
     "create-proposal": 400,
     "simulate-policies": 400,
+    **dict.fromkeys(("plan-outage", "plan-step-outages", "cancel-outage"), 400),
     "request-policies": 404,
     "decide-proposal": 404,
     # Without a key, without fields, and of no version.
@@ -210,7 +214,10 @@ NO_PAGES = {
     *("audit-file", "export-list", "request-outlook", "report", "alert", "moved"),
     *("healthz", "readyz", "layout-file"),
 }
-OF_ADMINS = {"users", "audit", "audit-file", "approvals", "create-user"}
+OF_ADMINS = {
+    *("users", "audit", "audit-file", "approvals", "create-user"),
+    *("plan-outage", "plan-step-outages", "cancel-outage"),
+}
 OF_FINANCE = {"bill", "import-bill", "map-skus", "delete-bill"}
 OF_TEAM_VISION = {
     *("workload", "pod", "gpu", "pending-detail", "quota"),

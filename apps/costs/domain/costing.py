@@ -207,6 +207,32 @@ class CostSums:
         """The cost of waste; GPU-hours without metrics are not part of it."""
         return sum(self.cost.get(cause, 0) for cause in WASTE)
 
+    def add(self, other: "CostSums") -> None:
+        """Add other sums to these, cause by cause."""
+        for own, more in (
+            (self.gpu_hours, other.gpu_hours),
+            (self.cost, other.cost),
+            (self.unpriced, other.unpriced),
+        ):
+            for cause, amount in more.items():
+                own[cause] = own.get(cause, 0) + amount
+        self.burst += other.burst
+        self.energy += other.energy
+
+    def without(self, part: "CostSums") -> "CostSums":
+        """Return what is left when a part of these sums is taken out, cause by cause."""
+        return CostSums(
+            _less(self.gpu_hours, part.gpu_hours),
+            _less(self.cost, part.cost),
+            _less(self.unpriced, part.unpriced),
+            self.burst,
+            self.energy,
+        )
+
+
+def _less(whole: Mapping[Cause, int], part: Mapping[Cause, int]) -> dict[Cause, int]:
+    return {cause: amount - part.get(cause, 0) for cause, amount in whole.items()}
+
 
 class Policy(StrEnum):
     PLATFORM = "platform"
@@ -278,7 +304,8 @@ class WaterfallStep:
     `share` is of the whole cost, 0..1, None where there is none. `unpriced` GPU-hours are part of
     `gpu_hours` and not of `cost`. `burst` is set for unallocated alone: what shared GPUs did for
     their tenants beyond what these held. It worked on capacity that is counted as waste here.
-    `cost_before` is of the last period, None without one.
+    `cost_before` is of the last period, None without one. `planned`: capacity that was away as
+    announced, taken out of its cause.
     """
 
     cause: Cause
@@ -290,16 +317,36 @@ class WaterfallStep:
     unpriced: int
     burst: int | None = None
     cost_before: int | None = None
+    planned: bool = False
 
 
-def waterfall_steps(sums: CostSums, before: CostSums | None = None) -> Sequence[WaterfallStep]:
+def waterfall_steps(
+    sums: CostSums, before: CostSums | None = None, away: CostSums | None = None
+) -> Sequence[WaterfallStep]:
     """Return all seven steps as `WATERFALL_CAUSES` has them; their costs sum to the capacity's.
 
     A cause that cost nothing is there with 0: an absent line would leave open whether it was
-    looked for. `before` are the sums of the last period, equally long.
+    looked for. `before` are the sums of the last period, equally long. What was `away` as planned
+    is a step of its own, the first, and is no waste.
     """
     above = total = sums.total
     steps = []
+    gone = 0 if away is None else sum(away.gpu_hours.values())
+    if away is not None and gone:
+        steps.append(
+            WaterfallStep(
+                cause=Cause.UNHEALTHY,
+                waste=False,
+                gpu_hours=gone,
+                cost=away.total,
+                above=above,
+                share=away.total / total if total else None,
+                unpriced=sum(away.unpriced.values()),
+                planned=True,
+            )
+        )
+        above -= away.total
+        sums = sums.without(away)
     for cause in WATERFALL_CAUSES:
         cost = sums.cost.get(cause, 0)
         steps.append(

@@ -19,7 +19,7 @@ from apps.fairness.domain.hour_state import HourState
 from apps.fairness.services.demand import DemandSources, demand_sources, digest, unknown_tiers
 from apps.quotas.models import Entitlement
 from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow, TeamHour, TierDay, TierHour
+from apps.usage.models import CollectionWindow, OutageHour, TeamHour, TierDay, TierHour
 
 _HOUR = timedelta(hours=1)
 # Digests of rows are added up, so that their order does not matter; the sum may overflow.
@@ -235,7 +235,7 @@ class HourInputs:
 
 
 def read_hour(hour: Window) -> HourInputs:
-    """Return what is known of an hour. At most eighteen queries."""
+    """Return what is known of an hour. At most nineteen queries."""
     collected = _collected(hour)
     (sources,) = demand_sources([hour.start])
     missing, partial, estimated = _not_known(hour, collected, sources)
@@ -262,9 +262,21 @@ def _first_half(column: str) -> WholeSum:
 
 
 def _capacity(of_hour: Q) -> dict[int, HourHalves]:
+    """Return the capacity of each tier without what planned outages took. Two queries."""
     rows = TierHour.objects.filter(of_hour).order_by().values_list("tier_id")
     sums = rows.annotate(in_all=WholeSum("capacity"), in_first=_first_half("capacity"))
-    return {tier: HourHalves(whole, first) for tier, whole, first in sums}
+    found = {tier: HourHalves(whole, first) for tier, whole, first in sums}
+    # Nobody can be given what is away as announced: it is in no fair share, and not unmet.
+    away = OutageHour.objects.filter(of_hour).order_by().values_list("tier_id")
+    parts = away.annotate(
+        in_all=WholeSum(F("unhealthy") + F("unallocated")), in_first=WholeSum("first")
+    )
+    for tier, whole, first in parts:
+        there = found.get(tier, HourHalves(0, 0))
+        left = max(0, there.whole - whole)
+        # Halves are rounded on their own: neither may fall below what the hour has left.
+        found[tier] = HourHalves(left, min(left, max(0, there.first - first)))
+    return found
 
 
 def _held_by_team(of_hour: Q) -> dict[int, dict[int, TeamAllocation]]:

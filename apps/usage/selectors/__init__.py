@@ -65,6 +65,7 @@ from apps.usage.selectors.names import (
     filter_names,
     namespaces_seen,
 )
+from apps.usage.selectors.outages import OutageRow, OutageState, outage_rows
 from apps.usage.selectors.pending import (
     PENDING_GPUS,
     PODS_NOW,

@@ -16,6 +16,13 @@ from apps.usage.services.days import (
     roll_days,
 )
 from apps.usage.services.facts import HourPruned, Rollup, day_value, insert, instant, sum_day
+from apps.usage.services.outages import (
+    LONGEST_PURPOSE,
+    OutageInput,
+    OutageRefused,
+    cancel_outage,
+    plan_outages,
+)
 from apps.usage.services.schedule import (
     backfill_plan,
     note_backfill,

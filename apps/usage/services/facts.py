@@ -42,6 +42,7 @@ from apps.usage.models import (
     DeviceHealthHour,
     ExporterSetUp,
     NodeHour,
+    OutageHour,
     PodHour,
     QueueHour,
     QueuePending,
@@ -283,7 +284,8 @@ def write_hour(hour: Window, facts: HourFacts, dimensions: Dimensions, *, zone: 
             f"the hourly rows of {day.day} were pruned; its sums by team and tier are kept"
         )
     of_hour = {"cluster_id": dimensions.cluster, "hour": hour.start}
-    for model in (PodHour, NodeHour, TierHour, TeamHour, ServingHour, DeviceHealthHour):
+    replaced = (PodHour, NodeHour, TierHour, TeamHour, ServingHour, DeviceHealthHour, OutageHour)
+    for model in replaced:
         model._default_manager.filter(**of_hour).delete()
     at = instant(hour.start)
     teams = [dimensions.team_of(dimensions.pods[fact.uid].namespace_name) for fact in facts.pods]

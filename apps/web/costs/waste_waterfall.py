@@ -17,6 +17,7 @@ from apps.costs.selectors import (
     CostRow,
     Waterfall,
     WorstWorkload,
+    planned_outage_costs,
     unallocated_burst,
     waterfalls,
 )
@@ -25,7 +26,7 @@ from apps.web.components import formats
 from apps.web.components.drawings import Drawing
 from apps.web.components.formats import Format, Value
 from apps.web.components.listings import GROUP_LABELS
-from apps.web.components.page_query import figure_href, without
+from apps.web.components.page_query import figure_href, href, without
 from apps.web.components.tables import Column, LedgerClass, Table, declared_columns
 from apps.web.costs import money_format
 from apps.web.costs.explorer import NOTHING as NOTHING_COST
@@ -51,6 +52,9 @@ from apps.web.costs.query import (
 from apps.web.query_session import QuerySession
 
 NOTHING = "No unused cost in this window."
+OUTAGE = LedgerClass(
+    "unhealthy", "Planned outage", "away as announced, and not allocated: no waste", pattern="-"
+)
 _ORDER = [cause for cause in WATERFALL_CAUSES if cause in UNUSED]
 
 
@@ -82,8 +86,11 @@ def waterfalls_of(
     costs: Costs, asked: CostPageQuery, reading: QuerySession
 ) -> list[WasteWaterfall]:
     """Return a waterfall for each currency of the page. Five queries at most, of waste alone."""
-    burst = {}
+    burst, away = {}, {}
     if asked.waste:
+        away = planned_outage_costs(
+            reading.window, filters=reading.filters, visibility=reading.visibility
+        )
         burst = unallocated_burst(
             reading.window,
             filters=reading.filters,
@@ -95,6 +102,7 @@ def waterfalls_of(
         before=costs.before.rows,
         currency=costs.currency,
         burst=burst,
+        away=away,
         platform=costs.platform,
     )
     return [_drawn(one, costs, asked, reading) for one in found]
@@ -105,7 +113,7 @@ def _drawn(
 ) -> WasteWaterfall:
     currency, usual = found.currency, found.currency == costs.currency
     bars = [
-        _bar(step, found.total, currency, _step_href(step.cause, currency, asked, reading))
+        _bar(step, found.total, currency, _step_href(step, currency, asked, reading))
         for step in found.steps
     ]
     return WasteWaterfall(
@@ -139,8 +147,13 @@ def _cost(step: WaterfallStep) -> int | None:
     return None if step.unpriced and step.unpriced == step.gpu_hours else step.cost
 
 
-def _step_href(cause: Cause, currency: str, asked: CostPageQuery, reading: QuerySession) -> str:
+def _step_href(
+    step: WaterfallStep, currency: str, asked: CostPageQuery, reading: QuerySession
+) -> str:
     """Return where a step is explained: as held, or on the terms that the page charges by."""
+    cause = step.cause
+    if step.planned:
+        return f"{href('layouts') or ''}#outages"
     if asked.waste:
         return figure_href(f"{cause.value}_cost", reading.query, currency=currency)
     query = [*reading.query, *without(asked.query, "by")]
@@ -150,7 +163,7 @@ def _step_href(cause: Cause, currency: str, asked: CostPageQuery, reading: Query
 def _bar(step: WaterfallStep, total: int, currency: str, href: str) -> WaterfallBar:
     cost, grown = _cost(step), growth(step.cost, step.cost_before)
     return WaterfallBar(
-        cls=CAUSES[step.cause],
+        cls=OUTAGE if step.planned else CAUSES[step.cause],
         step=step,
         text=UNPRICED if cost is None else formats.money(money(cost), currency),
         exact=f"{money_format.in_full(cost)} {currency}" if cost else "",

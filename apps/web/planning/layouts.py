@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from django.http import Http404, HttpResponse, HttpResponseBase
 
+from apps.accounts.permissions import can_administer
 from apps.planning import selectors as planning
 from apps.planning.domain.cluster_replay.wording import assumption_text
 from apps.planning.domain.layouts.advice import LayoutAdvice, LayoutStep
@@ -13,6 +15,8 @@ from apps.planning.domain.layouts.figures import LayoutFigures
 from apps.planning.domain.layouts.files import mig_parted_file, node_labels, plugin_file
 from apps.planning.domain.layouts.wording import ASSUMPTIONS, left_text
 from apps.planning.selectors import BlockingPod, LayoutReport, LayoutRow
+from apps.usage import selectors as usage
+from apps.usage.selectors import OutageRow, OutageState
 from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_data
 from apps.web.components.formats import Format, gpus_text, shown
 from apps.web.components.page_query import href
@@ -28,6 +32,7 @@ from apps.web.query_session import PageRequest, QuerySession, query_session
 
 NOT_COMPUTED = "Not computed yet. A worker computes it once a day."
 _NO_CHANGE = "No layout leaves less demand unmet."
+_OPEN = (OutageState.PLANNED, OutageState.RUNNING)
 _FILES: Mapping[str, tuple[str, Callable[[Sequence[LayoutStep]], str]]] = {
     "mig-parted.yaml": ("mig-parted configuration", mig_parted_file),
     "device-plugin.yaml": ("device plug-in configuration", plugin_file),
@@ -58,18 +63,32 @@ _POD_COLUMNS = (
 @page
 def layout_list(request: PageRequest) -> HttpResponseBase:
     """Show the newest advice of each cluster, and to who runs the clusters how to carry it out."""
+    return layouts_page(request)
+
+
+def layouts_page(
+    request: PageRequest, *, problem: str = "", status: int = HTTPStatus.OK
+) -> HttpResponseBase:
+    """Return the page; with a `problem` that which was typed on it was refused for."""
     reading = query_session(request)
     reports = planning.layout_reports(visibility=reading.visibility)
     pods = planning.blocking_pods(reports, visibility=reading.visibility)
     # Steps are given only to who runs the clusters: others get figures without a plan.
     with_plan = any(True for _ in _steps(reports))
     plan = [_step_table(reports, pods, reading), _pod_table(pods, reading)] if with_plan else []
+    outages = usage.outage_rows(now=reading.now, visibility=reading.visibility)
     return respond(
         request,
         reading,
         "layouts",
         figures=_figures(reports),
-        tables=[_tier_table(reports, reading), *plan],
+        status=status,
+        tables=[_tier_table(reports, reading), *plan, _outage_table(outages, reading)],
+        problem=problem,
+        may_plan=can_administer(request.user),
+        planned=[report.cluster for report in reports if report.changed],
+        open_outages=[one for one in outages if one.state in _OPEN],
+        typed=request.POST,
         files=list(_links(reports)),
         notes=[note for one in reports for note in _notes(one, reading)],
         assumptions=_assumptions(reports),
@@ -207,6 +226,18 @@ def _pod_table(pods: Sequence[BlockingPod], reading: QuerySession) -> Table:
         zone=reading.choice.zone,
         empty="No pod runs on these nodes.",
         on_phone=("node", "pod", "gpus"),
+    )
+
+
+def _outage_table(rows: Sequence[OutageRow], reading: QuerySession) -> Table:
+    return Table(
+        id="outages",
+        title="Planned outages",
+        columns=declared_columns(OutageRow, admin=reading.visibility.operations),
+        rows=[TableRow(declared_values(row)) for row in rows],
+        zone=reading.choice.zone,
+        empty="No outage is planned, and none ended in the last 92 days.",
+        on_phone=("node", "start", "state"),
     )
 
 

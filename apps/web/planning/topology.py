@@ -347,7 +347,11 @@ def _days_table(rows: Sequence[FragmentationRow], reading: QuerySession) -> Tabl
 # ---------------------------------------------------------------- gangs
 
 
-_NO_GANGS = "No gang of several pods ran in this window."
+_NO_GANGS = (
+    "No gang ran in this window. Gangs are several pods on whole GPUs that name one group (Volcano, "
+    "coscheduling, Kueue, Kubernetes), or of a controller whose pods work together (PyTorchJob, "
+    "MPIJob, JobSet, a Job with parallelism)."
+)
 _SPREAD = (
     ("More domains than needed", True),
     ("As few as needed", False),

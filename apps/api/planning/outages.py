@@ -1,0 +1,41 @@
+"""Planned outages: rows and the endpoint."""
+
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+from rest_framework.request import Request
+
+from apps.api import parameters
+from apps.api.endpoints import PortalView, ShortList, documented, visibility_in
+from apps.api.parameters import NamesField, filters_of
+from apps.api.row_serializers import records, serializer_of
+from apps.usage import selectors as usage
+from apps.usage.selectors import OutageRow
+
+
+class OutagesParams(parameters.PageParams):
+    """Parameters of `planned-outages`."""
+
+    cluster = NamesField(help_text="Only these clusters.")
+
+
+_ROWS: ShortList[OutageRow] = ShortList("planned-outages", lambda row: f"{row.number}", records)
+
+
+class PlannedOutagesView(PortalView):
+    """Nodes that are or were away as announced."""
+
+    @documented(
+        "planned-outages",
+        OutagesParams,
+        serializer_of(OutageRow),
+        summary="Announced outages of nodes, and those of the last 92 days.",
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = OutagesParams.read(request.query_params)
+        usage.check_names(filters_of(query))
+        rows = usage.outage_rows(
+            now=timezone.now(),
+            visibility=visibility_in(request),
+            clusters=query.get("cluster", ()),
+        )
+        return _ROWS.response(request, query, rows)

@@ -1,0 +1,56 @@
+"""Planned outages: what of a node's hour was away by intention, and is no waste."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from apps.clusters.domain.window import HOUR_SECONDS
+
+
+class OutageSpan(NamedTuple):
+    """A time in which a node is away as planned, in Unix seconds."""
+
+    start: float
+    end: float
+
+
+class OutagePart(NamedTuple):
+    """What a planned outage took of an hour, in nano-GPU-hours, from what nothing held.
+
+    `unhealthy` and `unallocated` are parts of the ledger's amounts of these names, `first` is what
+    of both lies in the first half of the hour.
+    """
+
+    unhealthy: int
+    unallocated: int
+    first: int
+
+
+def outage_part(
+    capacity: int, unhealthy: int, unallocated: int, spans: Iterable[OutageSpan], hour: float
+) -> OutagePart:
+    """Return what planned outages took of a node's hour; the amounts are nano-GPU-hours.
+
+    As much of its capacity as they lasted, but never what a pod held: pods may run to their end.
+    """
+    spans = list(spans)
+    half = HOUR_SECONDS // 2
+    first = _away(spans, hour, hour + half)
+    away = first + _away(spans, hour + half, hour + HOUR_SECONDS)
+    if away <= 0:
+        return OutagePart(0, 0, 0)
+    most = round(capacity * away / HOUR_SECONDS)
+    # A cordoned node is unavailable: that goes first, and the rest before it was cordoned.
+    sick = min(unhealthy, most)
+    free = min(unallocated, most - sick)
+    return OutagePart(sick, free, round((sick + free) * first / away))
+
+
+def _away(spans: Iterable[OutageSpan], start: float, end: float) -> float:
+    """Return for how many seconds from `start` to `end` any of the spans lasts."""
+    found, until = 0.0, start
+    for span in sorted(spans):
+        # Outages of one node may overlap: no second counts twice.
+        begins, ends = max(span.start, until), min(span.end, end)
+        found += max(0.0, ends - begins)
+        until = max(until, ends)
+    return found

@@ -1,0 +1,99 @@
+"""Planned outages on the page of layouts: announced for a node, or for the steps of the advice."""
+
+from datetime import UTC, datetime
+from http import HTTPStatus
+from zoneinfo import ZoneInfo
+
+from django.http import Http404, HttpResponseBase, HttpResponseRedirect
+
+from apps.accounts.permissions import can_administer
+from apps.planning import selectors as planning
+from apps.usage import services as usage_services
+from apps.usage.services import OutageInput, OutageRefused
+from apps.web.components.page_query import href
+from apps.web.pages import change
+from apps.web.planning.layouts import layouts_page
+from apps.web.query_session import PageRequest, QuerySession, query_session
+
+LAYOUT_PURPOSE = "Layout change"
+"""What the outage of a step of the layout advice is for, followed by the layout."""
+
+
+@change
+def plan_outage(request: PageRequest) -> HttpResponseBase:
+    """Announce the outage of a node; times are typed in the time zone of the page."""
+    reading = _session_of_admin(request)
+    typed = request.POST
+    zone = reading.choice.zone
+    try:
+        asked = OutageInput(
+            cluster=typed.get("on", "").strip(),
+            node=typed.get("node", "").strip(),
+            start=_time(typed.get("start", ""), "start", zone),
+            end=_time(typed.get("end", ""), "end", zone),
+            purpose=typed.get("purpose", ""),
+        )
+        usage_services.plan_outages(request.user, [asked], now=reading.now)
+    except OutageRefused as refusal:
+        return _refused(request, refusal)
+    return HttpResponseRedirect(href("layouts") or "/")
+
+
+@change
+def plan_steps(request: PageRequest) -> HttpResponseBase:
+    """Announce the steps of a cluster's layout advice that have not begun, each as an outage."""
+    reading = _session_of_admin(request)
+    cluster = request.POST.get("on", "")
+    reports = planning.layout_reports(visibility=reading.visibility)
+    asked = []
+    for report in reports:
+        if report.cluster == cluster and report.advice is not None:
+            for step in report.advice.steps:
+                start, end = planning.step_times(step)
+                # The advice is of midnight: its first hours may have passed since.
+                if start >= reading.now:
+                    purpose = f"{LAYOUT_PURPOSE}: {step.after}"[: usage_services.LONGEST_PURPOSE]
+                    asked.append(OutageInput(cluster, step.node, start, end, purpose))
+    try:
+        usage_services.plan_outages(request.user, asked, now=reading.now)
+    except OutageRefused as refusal:
+        return _refused(request, refusal)
+    return HttpResponseRedirect(href("layouts") or "/")
+
+
+@change
+def cancel_outage(request: PageRequest) -> HttpResponseBase:
+    """Cancel an outage, or end it now where it goes on."""
+    reading = _session_of_admin(request)
+    number = request.POST.get("outage", "")
+    try:
+        # A number of another form names none, as one that is too large for the database.
+        pk = int(number) if number.isdecimal() and len(number) < 18 else 0
+        usage_services.cancel_outage(request.user, pk, now=reading.now)
+    except OutageRefused as refusal:
+        return _refused(request, refusal)
+    return HttpResponseRedirect(href("layouts") or "/")
+
+
+def _session_of_admin(request: PageRequest) -> QuerySession:
+    """Raise Http404 for who is no administrator: they see no form that leads here."""
+    if not can_administer(request.user):
+        raise Http404("There is no such page.")
+    return query_session(request)
+
+
+def _refused(request: PageRequest, refusal: OutageRefused) -> HttpResponseBase:
+    return layouts_page(request, problem=str(refusal), status=HTTPStatus.BAD_REQUEST)
+
+
+def _time(text: str, what: str, zone: ZoneInfo) -> datetime:
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise OutageRefused(
+            f"The {what} “{text[:40]}” is no time such as 2026-01-31T14:30."
+        ) from None
+    # Other years cannot be written in every zone.
+    if not 1970 < found.year < 9000:
+        raise OutageRefused(f"The year of the {what} “{text[:40]}” cannot be.")
+    return (found if found.tzinfo is not None else found.replace(tzinfo=zone)).astimezone(UTC)

@@ -1,0 +1,173 @@
+"""Planned outages from their announcement to capacity, fairness, waste, page and API."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.test import Client
+
+from apps.accounts.models import Role, User
+from apps.accounts.permissions import EVERYTHING, NotAllowed
+from apps.clusters.domain.window import Window
+from apps.clusters.services import snapshot_cluster
+from apps.costs.domain.costing import Cause
+from apps.costs.selectors import planned_outage_costs
+from apps.costs.services import price_hours
+from apps.fairness.services.hour_inputs import read_hour
+from apps.usage.domain.outages import OutagePart, OutageSpan, outage_part
+from apps.usage.domain.usage_query import Filters
+from apps.usage.models import NodeHour, OutageHour, PlannedOutage, TierHour
+from apps.usage.selectors import OutageState, outage_rows
+from apps.usage.services import (
+    OutageInput,
+    OutageRefused,
+    cancel_outage,
+    collect_window,
+    plan_outages,
+)
+from simulator.scenarios.base import Team
+from tests.factories import make_user
+from tests.served_lab import served_lab
+from tests.simulator.small import ORIGIN, Small, job, pod
+from tests.usage.served_models import load_served
+
+START = datetime.fromtimestamp(ORIGIN, UTC)
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+NOW = START + 3 * HOUR + 15 * MINUTE
+NANO = 10**9
+
+
+@pytest.mark.parametrize(
+    ("amounts", "spans", "found"),
+    [
+        ((8, 0, 8), [], (0, 0, 0)),
+        # Half of it in each half of the hour: from 00:15 to 00:45.
+        ((8, 0, 8), [(900, 2700)], (0, 4, 2)),
+        ((8, 8, 0), [(900, 2700)], (4, 0, 2)),
+        # Pods go on: only what nothing held is away.
+        ((8, 0, 1), [(0, 3600)], (0, 1, 0.5)),
+        ((8, 1, 4), [(1800, 9000)], (1, 3, 0)),
+        # Two that overlap are no longer than both together.
+        ((8, 8, 0), [(0, 1800), (900, 1800)], (4, 0, 4)),
+    ],
+)
+def test_an_outage_takes_what_nothing_held_for_as_long_as_it_lasts(
+    amounts: tuple[int, int, int],
+    spans: list[tuple[float, float]],
+    found: tuple[float, float, float],
+) -> None:
+    nano = (amount * NANO for amount in amounts)
+    part = outage_part(*nano, [OutageSpan(*span) for span in spans], 0.0)
+    assert part == OutagePart(*(round(amount * NANO) for amount in found))
+
+
+@pytest.fixture
+def admin(db: None) -> User:
+    return make_user("root-admin", Role.ADMIN)
+
+
+@pytest.fixture
+def lab(db: None) -> Iterator[Small]:
+    """Serve one node of four GPUs, of which a job holds one; two hours and more have passed."""
+    made = Small([pod("train-0", bound=0)], [job()])
+    made.teams = [Team("vision", ("vision",), 4, "CC-1")]
+    with served_lab(made, NOW.timestamp()) as url:
+        load_served(made, url, now=NOW)
+        snapshot_cluster("lab", now=NOW)
+        yield made
+
+
+def announce(admin: User, start: datetime, end: datetime, *, node: str = "one") -> int:
+    asked = OutageInput("lab", node, start, end, "Layout change")
+    return plan_outages(admin, [asked], now=START - MINUTE)
+
+
+def test_what_was_announced_is_in_no_waste_and_no_fair_share(lab: Small, admin: User) -> None:
+    announce(admin, START + 30 * MINUTE, START + 90 * MINUTE)
+    window = Window(START, START + 2 * HOUR)
+    collect_window("lab", window, now=NOW)
+    # Half of four GPUs in each hour, which is less than the three that are free.
+    hours = OutageHour.objects.order_by("hour")
+    assert [row.unhealthy + row.unallocated for row in hours] == [2 * NANO, 2 * NANO]
+    assert [row.first for row in hours] == [0, 2 * NANO]
+    ledger = NodeHour.objects.get(hour=START)
+    assert ledger.capacity == 4 * NANO, "the ledger itself says what there was"
+    tier = TierHour.objects.get(hour=START).tier_id
+    halves = read_hour(Window.hour(START)).capacity[tier]
+    assert (halves.whole, halves.first) == (2 * NANO, 2 * NANO)
+    price_hours(now=NOW)
+    ((currency, sums),) = planned_outage_costs(
+        window, filters=Filters(), visibility=EVERYTHING
+    ).items()
+    assert currency
+    assert sum(sums.gpu_hours.values()) == 4 * NANO
+    assert set(sums.gpu_hours) <= {Cause.UNHEALTHY, Cause.UNALLOCATED}
+    (row,) = outage_rows(now=NOW, visibility=EVERYTHING)
+    assert (row.state, row.gpu_hours) == (OutageState.OVER, 4.0)
+
+
+def test_the_waste_page_tells_it_apart(lab: Small, admin: User, client: Client) -> None:
+    announce(admin, START, START + HOUR)
+    collect_window("lab", Window(START, START + 3 * HOUR), now=NOW)
+    price_hours(now=NOW)
+    client.force_login(admin)
+    day = START.date().isoformat()
+    page = client.get(f"/costs/waste/?first={day}&last={day}").content.decode()
+    assert "Planned outage" in page
+    rows = client.get("/api/v1/planned-outages?cluster=lab").json()["results"]
+    assert [(row["node"], row["purpose"], row["gpu_hours"]) for row in rows] == [
+        ("one", "Layout change", 3.0)
+    ]
+
+
+def test_one_is_announced_beforehand_and_by_administrators_alone(lab: Small, admin: User) -> None:
+    with pytest.raises(OutageRefused, match="in the past"):
+        announce(admin, START - HOUR, START + HOUR)
+    with pytest.raises(OutageRefused, match="ends after it begins"):
+        announce(admin, START + HOUR, START + HOUR)
+    with pytest.raises(OutageRefused, match="no node two"):
+        announce(admin, START, START + HOUR, node="two")
+    with pytest.raises(NotAllowed):
+        announce(make_user("member"), START, START + HOUR)
+    assert not PlannedOutage.objects.exists()
+
+
+def test_one_is_canceled_before_it_begins_and_ended_while_it_goes_on(
+    lab: Small, admin: User
+) -> None:
+    assert announce(admin, START, START + 2 * HOUR) == 1
+    assert announce(admin, START, START + 2 * HOUR) == 0, "a second press changes nothing"
+    announce(admin, START + 3 * HOUR, START + 4 * HOUR)
+    first, second = PlannedOutage.objects.order_by("start")
+    cancel_outage(admin, second.pk, now=START + HOUR)
+    cancel_outage(admin, first.pk, now=START + HOUR)
+    states = {row.number: row.state for row in outage_rows(now=NOW, visibility=EVERYTHING)}
+    assert states == {first.pk: OutageState.OVER, second.pk: OutageState.CANCELED}
+    first.refresh_from_db()
+    assert first.end == START + HOUR
+    with pytest.raises(OutageRefused):
+        cancel_outage(admin, first.pk, now=NOW)
+    collect_window("lab", Window(START, START + 2 * HOUR), now=NOW)
+    # Three GPUs are free: what was held was not away, and after its end nothing is.
+    assert [row.hour for row in OutageHour.objects.all()] == [START]
+
+
+def test_pages_announce_and_cancel(lab: Small, admin: User, client: Client) -> None:
+    client.force_login(admin)
+    soon = datetime.now(UTC).replace(second=0, microsecond=0) + 2 * HOUR
+    typed = {
+        "on": "lab",
+        "node": "one",
+        "start": soon.isoformat(),
+        "end": (soon + HOUR).isoformat(),
+        "purpose": "New driver",
+    }
+    refused = client.post("/capacity/outages/plan", {**typed, "start": "tomorrow"})
+    assert refused.status_code == 400
+    assert "is no time such as" in refused.content.decode()
+    assert client.post("/capacity/outages/plan", typed).status_code == 302
+    page = client.get("/capacity/layouts/").content.decode()
+    assert "New driver" in page
+    number = str(PlannedOutage.objects.get().pk)
+    assert client.post("/capacity/outages/cancel", {"outage": number}).status_code == 302
+    assert PlannedOutage.objects.get().canceled
