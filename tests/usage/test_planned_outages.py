@@ -56,8 +56,8 @@ def test_an_outage_takes_what_nothing_held_for_as_long_as_it_lasts(
     spans: list[tuple[float, float]],
     found: tuple[float, float, float],
 ) -> None:
-    nano = (amount * NANO for amount in amounts)
-    part = outage_part(*nano, [OutageSpan(*span) for span in spans], 0.0)
+    capacity, sick, free = (amount * NANO for amount in amounts)
+    part = outage_part(capacity, sick, free, [OutageSpan(*span) for span in spans], 0.0)
     assert part == OutagePart(*(round(amount * NANO) for amount in found))
 
 
