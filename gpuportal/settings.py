@@ -293,6 +293,7 @@ CELERY_BEAT_SCHEDULE = {
     "keep-losses": _every("goodput.keep_losses", hours=1),
     "backtest": _every("planning.backtest", hours=1),
     "simulate-policies": _every("planning.simulate_policies", minutes=1),
+    "replay-recommendations": _every("planning.replay_recommendations", hours=1),
     "advise-layouts": _every("planning.advise_layouts", hours=1),
     "forecast-queue-times": _every("planning.forecast_queue_times", minutes=15),
     "tend-exports": _every("costs.tend_exports", minutes=1),

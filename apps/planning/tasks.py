@@ -29,3 +29,8 @@ def simulate_policies(**_: object) -> int:
 @shared_task(name="planning.advise_layouts")
 def advise_layouts(**_: object) -> int:
     return services.advise_layouts(now=timezone.now())
+
+
+@shared_task(name="planning.replay_recommendations")
+def replay_recommendations(**_: object) -> int:
+    return services.replay_recommendations(now=timezone.now())

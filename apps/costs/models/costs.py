@@ -461,6 +461,9 @@ class Recommendation(models.Model):
 
     `covers` is what it avoids of the waste of the evidence's days, as lists of the name of a cell,
     the cause and units of 1e-8 (`domain.recommendations.recommendation`).
+
+    `replay` has the fields of `ReplayedEffects`, empty where nothing was replayed; `replayed_at` is
+    when that was last tried.
     """
 
     kind = models.CharField(max_length=20, choices=[(k.value, k.value) for k in RecommendationKind])
@@ -486,6 +489,8 @@ class Recommendation(models.Model):
         default=RecommendationState.OPEN.value,
     )
     covers = models.JSONField(default=list)
+    replay = models.JSONField(default=dict)
+    replayed_at = models.DateTimeField(null=True, blank=True)
     decided_by = models.CharField(max_length=150, blank=True)
     decided_at = models.DateTimeField(null=True, blank=True)
     dismiss_reason = models.TextField(blank=True)

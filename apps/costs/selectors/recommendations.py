@@ -163,6 +163,13 @@ class RecommendationRow:
     confidence: Annotated[str, Column("Confidence", values=Confidence)]
     reason: Annotated[str, Column("Reason", help="Why it is as certain as that.")]
     evidence: Annotated[Mapping[str, Any], Column(help="Figures by name, with their units.")]
+    replay: Annotated[
+        Mapping[str, Any],
+        Column(
+            help="Effects of the change in a replay of recorded demand, in GPU-hours; empty where "
+            "none was replayed."
+        ),
+    ]
     state: Annotated[str, Column("State", values=RecommendationState)]
     first_seen: Annotated[datetime, Column("First found", keep_offset=True)]
     last_seen: Annotated[datetime, Column("Last found", keep_offset=True)]

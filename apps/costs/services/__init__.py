@@ -34,3 +34,9 @@ from apps.costs.services.recommendations import (
     dismiss_recommendation,
     reopen_recommendation,
 )
+from apps.costs.services.replayed_effects import (
+    ReplayedEffects,
+    forget_replayed_effects,
+    note_replayed_effects,
+    take_replayable,
+)

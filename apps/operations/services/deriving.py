@@ -95,6 +95,9 @@ _OF_REPLAYS: Sequence[DerivingStep] = (
     DerivingStep("capacity plan", lambda now: planning.plan_capacity(now=now, anew=True)),
     DerivingStep("backtest", lambda now: planning.backtest_clusters(now=now, anew=True)),
     DerivingStep("layouts", lambda now: planning.advise_layouts(now=now, anew=True)),
+    DerivingStep(
+        "replayed recommendations", lambda now: planning.replay_recommendations(now=now, anew=True)
+    ),
 )
 
 

@@ -21,3 +21,4 @@ from apps.planning.services.preflight_rows import (
     QueueTimeRange,
 )
 from apps.planning.services.queue_forecasts import forecast_queue_times
+from apps.planning.services.recommendation_replays import replay_recommendations

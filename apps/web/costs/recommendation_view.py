@@ -109,6 +109,10 @@ _FIGURES: Mapping[str, tuple[str, Format, str]] = {
     "saved_gpu_hours_per_month": ("Saved", Format.NUMBER, "GPU-hours a month"),
     "saved_per_gpu_hour": ("Price saved", Format.TEXT, "per GPU-hour"),
     "members": ("Workloads judged", Format.COUNT, ""),
+    "replayed_days": ("Replayed", Format.NUMBER, "days"),
+    "replayed_freed_gpu_hours": ("Freed in replay", Format.NUMBER, "GPU-hours"),
+    "replayed_unmet_before_gpu_hours": ("Unmet without it", Format.NUMBER, "GPU-hours"),
+    "replayed_unmet_after_gpu_hours": ("Unmet with it", Format.NUMBER, "GPU-hours"),
 }
 _NO_WORKLOAD = (
     *OF_QUOTA,
@@ -171,7 +175,7 @@ def line_of(
         state=state,
         css=css,
         hrefs=_hrefs(row, reading.query, back),
-        evidence=_evidence(row.evidence, row.currency or ""),
+        evidence=_evidence({**row.evidence, **row.replay}, row.currency or ""),
         followed=_followed(row),
         decides=may and row.state in DECIDABLE,
         ask=_ask(row, lowered, reading.query) if may and row.state in DECIDABLE else "",

@@ -348,8 +348,8 @@ def _days_table(rows: Sequence[FragmentationRow], reading: QuerySession) -> Tabl
 
 
 _NO_GANGS = (
-    "No gang ran in this window. Gangs are several pods on whole GPUs that name one group (Volcano, "
-    "coscheduling, Kueue, Kubernetes), or of a controller whose pods work together (PyTorchJob, "
+    "No gang ran in this window. Gangs are pods on whole GPUs that name one group (Volcano, "
+    "coscheduling, Kueue, Kubernetes), or whose controller lets them work together (PyTorchJob, "
     "MPIJob, JobSet, a Job with parallelism)."
 )
 _SPREAD = (

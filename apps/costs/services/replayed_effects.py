@@ -1,0 +1,82 @@
+"""Effects of recommendations as a replay of recorded demand found them.
+
+Who replays knows more than costs do, and comes after them: it takes what is due, and hands back
+what it found.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from django.db import transaction
+from django.db.models import F, Q
+
+from apps.costs.domain.recommendations.idle_time import TIMEOUT_MINUTES
+from apps.costs.domain.recommendations.recommendation import RecommendationKind, RecommendationState
+from apps.costs.models import Recommendation
+
+MOST_REPLAYED = 20
+"""Of a cluster and run, those that save most: each takes a worker some seconds."""
+
+
+class ReplayableTimeout(NamedTuple):
+    """A recommended idle timeout of all work of a team on a tier, in minutes."""
+
+    pk: int
+    team: str
+    tier: str
+    minutes: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedEffects:
+    """What the change does to the recorded demand of so many days, in GPU-hours.
+
+    `freed` is what ended work would have held; unmet is what all teams have pending on the tier,
+    without and with the change.
+    """
+
+    replayed_days: float
+    replayed_freed_gpu_hours: float
+    replayed_unmet_before_gpu_hours: float
+    replayed_unmet_after_gpu_hours: float
+
+
+def take_replayable(cluster_id: int, *, since: datetime, now: datetime) -> list[ReplayableTimeout]:
+    """Return open recommendations not replayed since then, and note that they are tried now."""
+    due = Recommendation.objects.filter(
+        Q(replayed_at__isnull=True) | Q(replayed_at__lt=since),
+        cluster_id=cluster_id,
+        kind=RecommendationKind.IDLE_TIMEOUT.value,
+        state=RecommendationState.OPEN.value,
+        team__isnull=False,
+        tier__isnull=False,
+    )
+    with transaction.atomic():
+        rows = list(
+            due.select_for_update(of=("self",))
+            .select_related("team", "tier")
+            .order_by(F("saving_per_month").desc(nulls_last=True), "pk")[:MOST_REPLAYED]
+        )
+        # Before they are replayed: a worker that dies over one must not be sent after it for ever.
+        Recommendation.objects.filter(pk__in=[row.pk for row in rows]).update(replayed_at=now)
+    return [
+        ReplayableTimeout(row.pk, row.team.name, row.tier.name, TIMEOUT_MINUTES)
+        for row in rows
+        if row.team is not None and row.tier is not None
+    ]
+
+
+def note_replayed_effects(effects: Mapping[int, ReplayedEffects]) -> None:
+    """Keep what was replayed, by recommendation; one that is decided by now stays as it was."""
+    for pk, found in effects.items():
+        open_ones = Recommendation.objects.filter(pk=pk, state=RecommendationState.OPEN.value)
+        open_ones.update(replay=asdict(found))
+
+
+def forget_replayed_effects(pks: Sequence[int]) -> None:
+    """Forget what was replayed: days that are known no longer must not be told as those of now."""
+    Recommendation.objects.filter(pk__in=pks, state=RecommendationState.OPEN.value).update(
+        replay={}
+    )

@@ -1,0 +1,54 @@
+"""Recommendations replayed: what they would do to the recorded demand, handed to costs."""
+
+from datetime import datetime, timedelta
+
+from apps.clusters.models import Cluster
+from apps.costs.services import (
+    ReplayedEffects,
+    forget_replayed_effects,
+    note_replayed_effects,
+    take_replayable,
+)
+from apps.planning.domain.policy_change import PolicyChange
+from apps.planning.domain.policy_effects import ALL_TEAMS, policy_effects
+from apps.planning.selectors import NothingRecorded
+from apps.planning.services.policy_simulations import recorded_weeks
+
+_DAY = timedelta(days=1).total_seconds()
+
+
+def replay_recommendations(*, now: datetime, anew: bool = False) -> int:
+    """Replay the idle timeouts that are recommended, each once a day; return how many.
+
+    `anew`: also those of today, after more days were collected. Where nothing is recorded nothing
+    is said of effects.
+    """
+    clusters = Cluster.objects.filter(active=True).order_by("name")
+    return sum(_replay(one, now, anew=anew) for one in clusters)
+
+
+def _replay(cluster: Cluster, now: datetime, *, anew: bool) -> int:
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    due = take_replayable(cluster.pk, since=now if anew else midnight, now=now)
+    if not due:
+        return 0
+    found = {}
+    try:
+        for one in due:
+            change = PolicyChange(idle_minutes=one.minutes, idle_of=(one.team, one.tier))
+            weeks, _ = recorded_weeks(cluster, change, now=now)
+            rows = {(row.team, row.tier): row for row in policy_effects(weeks, change).rows}
+            own, whole = rows.get((one.team, one.tier)), rows.get((ALL_TEAMS, one.tier))
+            # Work of these weeks may all be of other teams: that is no effect of zero.
+            if own is not None and whole is not None:
+                found[one.pk] = ReplayedEffects(
+                    replayed_days=(weeks.end - weeks.start) / _DAY,
+                    replayed_freed_gpu_hours=own.freed_gpu_hours,
+                    replayed_unmet_before_gpu_hours=whole.before.unmet_gpu_hours,
+                    replayed_unmet_after_gpu_hours=whole.after.unmet_gpu_hours,
+                )
+    except NothingRecorded:
+        found = {}
+    note_replayed_effects(found)
+    forget_replayed_effects([one.pk for one in due if one.pk not in found])
+    return len(found)

@@ -1,0 +1,81 @@
+"""Recommended idle timeouts replayed on recorded demand, and read with the recommendation."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from apps.accounts.domain.identity import Role
+from apps.accounts.models import Team
+from apps.clusters.models import Cluster, GpuModel, NodeInterval, Pod, Tier
+from apps.costs.domain.recommendations.recommendation import (
+    Confidence,
+    RecommendationKind,
+    RecommendationState,
+)
+from apps.costs.models import Recommendation
+from apps.planning.services import replay_recommendations
+from apps.usage.models import PodHour
+from tests.factories import make_user
+from tests.planning.test_recorded_demand import HOUR, START, cluster
+
+__all__ = ["cluster"]
+NOW = START + 25 * HOUR
+pytestmark = pytest.mark.django_db
+
+
+def make_timeout(cluster: Cluster, *, team: str = "vision", **more: Any) -> Recommendation:
+    return Recommendation.objects.create(
+        kind=RecommendationKind.IDLE_TIMEOUT.value, cluster=cluster, workload=f"Team/{team}",
+        team=Team.objects.get(name=team), tier=Tier.objects.get(name="whole"),
+        change="Stop pods after 60 idle minutes.", confidence=Confidence.MEDIUM.value,
+        reason="so it was", first_seen=NOW, last_seen=NOW, **more,
+    )  # fmt: skip
+
+
+def make_idle_hours(cluster: Cluster) -> None:
+    """Give the pod that ran from 01:00 to 03:00 two hours without activity."""
+    pod = Pod.objects.get(uid="uid-one")
+    for hour in (1, 2):
+        PodHour.objects.create(
+            hour=START + hour * HOUR, busy=0, idle=3 * 10**9, allocated=3 * 10**9, pod=pod,
+            cluster=cluster, tier=pod.tier, workload=pod.workload,
+            namespace=pod.workload.namespace, team=Team.objects.get(name="vision"),
+            gpu_model=GpuModel.objects.get_or_create(name="A100")[0], capacity_type="on-demand",
+        )  # fmt: skip
+
+
+def test_an_open_timeout_is_replayed_once_a_day(cluster: Cluster, client: Client) -> None:
+    make_idle_hours(cluster)
+    row = make_timeout(cluster)
+    assert [replay_recommendations(now=NOW), replay_recommendations(now=NOW + HOUR)] == [1, 0]
+    row.refresh_from_db()
+    # Two idle hours of three GPUs, of which the first is within the limit.
+    assert row.replay["replayed_freed_gpu_hours"] == pytest.approx(3.0)
+    unmet = [row.replay[f"replayed_unmet_{when}_gpu_hours"] for when in ("before", "after")]
+    assert unmet[1] <= unmet[0]
+    assert row.replay["replayed_days"] > 0
+    client.force_login(make_user("cleo", Role.ADMIN))
+    (found,) = client.get("/api/v1/recommendations").json()["results"]
+    assert found["replay"] == row.replay
+    assert "Freed in replay" in client.get(f"/costs/recommendations/{row.pk}/").content.decode()
+    assert replay_recommendations(now=NOW + timedelta(days=1)) == 1
+    assert replay_recommendations(now=NOW + timedelta(days=1, hours=1), anew=True) == 1
+
+
+def test_one_that_is_decided_keeps_what_was_replayed(cluster: Cluster) -> None:
+    make_idle_hours(cluster)
+    state = RecommendationState.ACCEPTED.value
+    row = make_timeout(cluster, state=state, replay={"replayed_days": 1.0})
+    assert replay_recommendations(now=NOW) == 0
+    row.refresh_from_db()
+    assert row.replay == {"replayed_days": 1.0}
+
+
+def test_without_recorded_days_nothing_is_said_of_effects(cluster: Cluster) -> None:
+    row = make_timeout(cluster, replay={"replayed_days": 14.0})
+    NodeInterval.objects.all().delete()
+    assert replay_recommendations(now=NOW) == 0
+    row.refresh_from_db()
+    assert row.replay == {}, "effects of days that are known no longer are gone"
