@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 import yaml
 from django.test import Client
+from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility
@@ -21,6 +22,7 @@ from apps.pending.models import Episode
 from apps.planning.models import LayoutPlan
 from apps.planning.selectors import blocking_pods, layout_reports
 from apps.planning.services import advise_layouts
+from apps.usage.models import PlannedOutage
 from tests.factories import BEGINNING, make_pod, make_user, make_workload, note_collection
 from tests.planning.test_recorded_demand import HOUR, LABELS, START, cluster
 
@@ -120,3 +122,30 @@ def test_figures_are_for_all_and_the_plan_for_who_runs_the_cluster(
     assert "n1" not in seen
     assert client.get("/capacity/layouts/west/mig-parted.yaml").status_code == 404
     assert blocking_pods(reports, visibility=READER) == []
+
+
+def test_steps_that_are_to_come_are_announced_as_outages(
+    wanted: Cluster, admin_client: Client, client: Client
+) -> None:
+    advise_layouts(now=NOW)
+    plan = LayoutPlan.objects.get()
+    for step in plan.advice["steps"]:
+        step["starts_at"] = timezone.now().timestamp() - 3600
+    plan.save()
+    refused = admin_client.post("/capacity/outages/steps", {"on": "west"})
+    assert (refused.status_code, PlannedOutage.objects.count()) == (400, 0)
+    assert "no step is still to come" in refused.content.decode()
+    for step in plan.advice["steps"]:
+        step["starts_at"] += 7200
+    plan.save()
+    for _ in range(2):
+        assert admin_client.post("/capacity/outages/steps", {"on": "west"}).status_code == 302
+    outages = PlannedOutage.objects.order_by("node_name")
+    nodes = [row.node_name for row in outages]
+    assert nodes == sorted(step["node"] for step in plan.advice["steps"])
+    assert {row.end - row.start for row in outages} == {timedelta(minutes=30)}
+    client.force_login(make_user("ada"))
+    assert client.post("/capacity/outages/steps", {"on": "west"}).status_code == 404
+    seen = client.get("/capacity/layouts/").content.decode()
+    assert "Layout change" in seen
+    assert not any(f">{node}<" in seen for node in nodes), "nodes are for who runs the clusters"

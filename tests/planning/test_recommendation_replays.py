@@ -37,6 +37,7 @@ def make_timeout(cluster: Cluster, *, team: str = "vision", **more: Any) -> Reco
 def make_idle_hours(cluster: Cluster) -> None:
     """Give the pod that ran from 01:00 to 03:00 two hours without activity."""
     pod = Pod.objects.get(uid="uid-one")
+    assert pod.tier is not None
     for hour in (1, 2):
         PodHour.objects.create(
             hour=START + hour * HOUR, busy=0, idle=3 * 10**9, allocated=3 * 10**9, pod=pod,

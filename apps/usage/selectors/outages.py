@@ -34,7 +34,7 @@ class OutageRow:
 
     number: Annotated[int, Column("Number")]
     cluster: Annotated[str, Column("Cluster")]
-    node: Annotated[str, Column("Node")]
+    node: Annotated[str | None, Column("Node", admin=True)]
     start: Annotated[datetime, Column("Start")]
     end: Annotated[datetime, Column("End")]
     state: Annotated[OutageState, Column("State", values=OutageState)]
@@ -58,7 +58,8 @@ def outage_rows(
 ) -> list[OutageRow]:
     """Return the outages that are announced and those of the last 92 days, the latest start first.
 
-    Everybody sees when and where capacity is away. Three queries.
+    Everybody sees when capacity is away; nodes are for who sees how the clusters run. Three
+    queries.
     """
     rows = PlannedOutage.objects.filter(cluster__active=True, end__gt=now - SHOWN_FOR)
     if clusters:
@@ -69,7 +70,7 @@ def outage_rows(
         OutageRow(
             number=row.pk,
             cluster=row.cluster.name,
-            node=row.node_name,
+            node=row.node_name if visibility.operations else None,
             start=row.start,
             end=row.end,
             state=_state(row, now),

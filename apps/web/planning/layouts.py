@@ -237,7 +237,7 @@ def _outage_table(rows: Sequence[OutageRow], reading: QuerySession) -> Table:
         rows=[TableRow(declared_values(row)) for row in rows],
         zone=reading.choice.zone,
         empty="No outage is planned, and none ended in the last 92 days.",
-        on_phone=("node", "start", "state"),
+        on_phone=("purpose", "start", "state"),
     )
 
 
