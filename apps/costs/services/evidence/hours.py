@@ -20,7 +20,7 @@ from apps.costs.services.evidence.span import EvidenceSpan
 from apps.costs.services.evidence.workloads import WorkloadOfTeam
 from apps.quotas.models import QuotaKeyHour
 from apps.usage.domain.amounts import NANO, hours
-from apps.usage.models import TierHour, WorkloadActivityDay
+from apps.usage.models import OutageHour, TierHour, WorkloadActivityDay
 
 _ROWS_AT_A_TIME = 2000
 _LEAST_WAIT = timedelta(minutes=10)
@@ -97,10 +97,10 @@ def hours_evidence(
     prices: PricesInForce,
     pending: Mapping[str, PendingHours],
 ) -> Iterator[HoursEvidence]:
-    """Yield how many GPUs of each pool stood empty by hour of the day. One query.
+    """Yield how many GPUs of each pool stood empty by hour of the day. Two queries.
 
     Stranded slices of a MIG layout are not part of it: no pod can have them, nor can they be given
-    up alone. `pending` is the pending work of each tier.
+    up alone. Nor is what was away as planned. `pending` is the pending work of each tier.
     """
     empty: dict[Pool, dict[datetime, float]] = defaultdict(dict)
     stranded: dict[Pool, float] = defaultdict(float)
@@ -110,9 +110,12 @@ def hours_evidence(
     sums = rows.values_list("hour", *names).annotate(
         free=Sum("unallocated"), lost=Sum("stranded"), first=Min("pk")
     )
+    outages = OutageHour.objects.filter(span.in_hours).order_by().values_list("hour", *names)
+    away = {tuple(of): taken for *of, taken in outages.annotate(taken=Sum("unallocated"))}
     for hour, tier, model, kind, free, lost, _ in sums.iterator(_ROWS_AT_A_TIME):
         of = Pool(tier, model, kind)
-        empty[of][hour] = max(0.0, hours(int(free) - int(lost)))
+        gone = away.get((hour, tier, model, kind), 0)
+        empty[of][hour] = max(0.0, hours(int(free) - int(lost) - int(gone)))
         stranded[of] += hours(int(lost))
         if tier in pending:
             wanted[of] += min(empty[of][hour], pending[tier].of_all(int(hour.timestamp())))
