@@ -206,5 +206,5 @@ def test_reading_an_hour_takes_as_many_queries_for_many_tiers_and_clusters(
     _claims(world)
     for number in range(5):
         world.hour(held={"vision": 1.0}, cluster=make_cluster(f"east-{number}"))
-    with django_assert_max_num_queries(16):
+    with django_assert_max_num_queries(17):
         read_hour(Window.hour(START))
