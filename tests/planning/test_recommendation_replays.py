@@ -8,7 +8,7 @@ from django.test import Client
 
 from apps.accounts.domain.identity import Role
 from apps.accounts.models import Team
-from apps.clusters.models import Cluster, GpuModel, NodeInterval, Pod, Tier
+from apps.clusters.models import Cluster, GpuModel, NodeInterval, Pod, Tier, WatchCoverage
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     RecommendationKind,
@@ -61,6 +61,7 @@ def test_an_open_timeout_is_replayed_once_a_day(cluster: Cluster, client: Client
     (found,) = client.get("/api/v1/recommendations").json()["results"]
     assert found["replay"] == row.replay
     assert "Freed in replay" in client.get(f"/costs/recommendations/{row.pk}/").content.decode()
+    WatchCoverage.objects.update(end=START + 3 * timedelta(days=1))
     assert replay_recommendations(now=NOW + timedelta(days=1)) == 1
     assert replay_recommendations(now=NOW + timedelta(days=1, hours=1), anew=True) == 1
 
@@ -79,4 +80,4 @@ def test_without_recorded_days_nothing_is_said_of_effects(cluster: Cluster) -> N
     NodeInterval.objects.all().delete()
     assert replay_recommendations(now=NOW) == 0
     row.refresh_from_db()
-    assert row.replay == {}, "effects of days that are known no longer are gone"
+    assert row.replay is None, "effects of days that are known no longer are gone"

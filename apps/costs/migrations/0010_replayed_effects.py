@@ -12,7 +12,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="recommendation",
             name="replay",
-            field=models.JSONField(default=dict),
+            field=models.JSONField(null=True),
         ),
         migrations.AddField(
             model_name="recommendation",

@@ -462,7 +462,7 @@ class Recommendation(models.Model):
     `covers` is what it avoids of the waste of the evidence's days, as lists of the name of a cell,
     the cause and units of 1e-8 (`domain.recommendations.recommendation`).
 
-    `replay` has the fields of `ReplayedEffects`, empty where nothing was replayed; `replayed_at` is
+    `replay` has the fields of `ReplayedEffects`, null where nothing was replayed; `replayed_at` is
     when that was last tried.
     """
 
@@ -489,7 +489,7 @@ class Recommendation(models.Model):
         default=RecommendationState.OPEN.value,
     )
     covers = models.JSONField(default=list)
-    replay = models.JSONField(default=dict)
+    replay = models.JSONField(null=True)
     replayed_at = models.DateTimeField(null=True, blank=True)
     decided_by = models.CharField(max_length=150, blank=True)
     decided_at = models.DateTimeField(null=True, blank=True)

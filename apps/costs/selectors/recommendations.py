@@ -164,10 +164,10 @@ class RecommendationRow:
     reason: Annotated[str, Column("Reason", help="Why it is as certain as that.")]
     evidence: Annotated[Mapping[str, Any], Column(help="Figures by name, with their units.")]
     replay: Annotated[
-        Mapping[str, Any],
+        Mapping[str, Any] | None,
         Column(
-            help="Effects of the change in a replay of recorded demand, in GPU-hours; empty where "
-            "none was replayed."
+            help="Effects of the change in a replay of recorded demand, in GPU-hours.",
+            api_note="Null where none was replayed.",
         ),
     ]
     state: Annotated[str, Column("State", values=RecommendationState)]

@@ -78,5 +78,5 @@ def note_replayed_effects(effects: Mapping[int, ReplayedEffects]) -> None:
 def forget_replayed_effects(pks: Sequence[int]) -> None:
     """Forget what was replayed: days that are known no longer must not be told as those of now."""
     Recommendation.objects.filter(pk__in=pks, state=RecommendationState.OPEN.value).update(
-        replay={}
+        replay=None
     )

@@ -175,7 +175,7 @@ def line_of(
         state=state,
         css=css,
         hrefs=_hrefs(row, reading.query, back),
-        evidence=_evidence({**row.evidence, **row.replay}, row.currency or ""),
+        evidence=_evidence({**row.evidence, **(row.replay or {})}, row.currency or ""),
         followed=_followed(row),
         decides=may and row.state in DECIDABLE,
         ask=_ask(row, lowered, reading.query) if may and row.state in DECIDABLE else "",
