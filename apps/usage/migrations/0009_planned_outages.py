@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("clusters", "0012_observed_person"),
-        ("usage", "0007_serving_objectives"),
+        ("usage", "0008_saved_states"),
     ]
 
     operations = [
