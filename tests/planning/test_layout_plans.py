@@ -129,6 +129,7 @@ def test_steps_that_are_to_come_are_announced_as_outages(
 ) -> None:
     advise_layouts(now=NOW)
     plan = LayoutPlan.objects.get()
+    assert plan.advice is not None
     for step in plan.advice["steps"]:
         step["starts_at"] = timezone.now().timestamp() - 3600
     plan.save()

@@ -52,6 +52,7 @@ def test_an_open_timeout_is_replayed_once_a_day(cluster: Cluster, client: Client
     row = make_timeout(cluster)
     assert [replay_recommendations(now=NOW), replay_recommendations(now=NOW + HOUR)] == [1, 0]
     row.refresh_from_db()
+    assert row.replay is not None
     # Two idle hours of three GPUs, of which the first is within the limit.
     assert row.replay["replayed_freed_gpu_hours"] == pytest.approx(3.0)
     unmet = [row.replay[f"replayed_unmet_{when}_gpu_hours"] for when in ("before", "after")]
