@@ -16,7 +16,11 @@ from gpuportal_client.output import (
     short,
 )
 
-_USES = {"standby": "kept for latency", "quiet": "no requests", "unknown": "no data"}
+_USES = {
+    "kept_for_latency": "kept for latency",
+    "no_requests": "no requests",
+    "unknown": "no data",
+}
 
 PENDING = (
     Column("cluster", "CLUSTER"),

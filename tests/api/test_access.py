@@ -7,8 +7,11 @@ from django.http import HttpResponse
 from django.test import Client
 from django.urls import URLPattern, get_resolver, resolve
 from django.urls.resolvers import URLResolver
+from pytest_django import Settings
 
 from apps.api import urls
+from apps.clusters.domain.pods.people import person_sources
+from gpuportal.people import People
 from tests.api.conftest import client_of
 from tests.factories import Portal
 from tests.operations.proposals import make_proposal
@@ -84,11 +87,10 @@ for slash in ("", "/"):
     TABLE[f"{PROPOSAL}/cancel{slash}"] = {"anonymous": UNKNOWN} | {
         role: ONLY_POST | {"post": 404 if role == "dan" else 403} for role in SIGNED_IN
     }
-# Nobody keeps who is behind pods here; where that is kept: test_my_workloads.
-for slash in ("", "/"):
-    TABLE[f"/api/v1/my/workloads{slash}"] = {"anonymous": UNKNOWN} | dict.fromkeys(
-        SIGNED_IN, READ | REFUSED | OF_OTHERS
-    )
+# What nobody has where no portal keeps who is behind pods; where one does, each has their own.
+OF_PERSONS = {f"/api/v1/my/workloads{slash}" for slash in ("", "/")}
+for path in OF_PERSONS:
+    TABLE[path] = {"anonymous": UNKNOWN} | dict.fromkeys(SIGNED_IN, READ | REFUSED | OF_OTHERS)
 # Anybody may simulate policies; nobody of these made the simulation.
 SIMULATIONS = "/api/v1/policy-simulations"
 for slash in ("", "/"):
@@ -113,12 +115,22 @@ TABLE["/api/schema/"] = dict.fromkeys(ROLES, READ | REFUSED)
 TABLE["/api/v1/nothing"] = {role: dict.fromkeys(VERBS, 404) for role in ROLES}
 
 
-def test_every_address_gives_every_role_what_the_table_says(portal: Portal) -> None:
+def _with_people(path: str) -> dict[str, dict[str, int]]:
+    """Return what an address gives where it is kept who is behind pods."""
+    return {"anonymous": UNKNOWN} | SIGNED_IN if path in OF_PERSONS else TABLE[path]
+
+
+@pytest.mark.parametrize("people", [None, People(person_sources(["created-by"]))])
+def test_every_address_gives_every_role_what_the_table_says(
+    people: People | None, portal: Portal, settings: Settings
+) -> None:
+    settings.PEOPLE = people
     clients = {role: client_of(getattr(portal, role, None)) for role in ROLES}
     make_request(portal, pk=1)
     make_proposal(portal, pk=1)
     wrong = {}
-    for path, roles in TABLE.items():
+    for path in TABLE:
+        roles = TABLE[path] if people is None else _with_people(path)
         if path.removesuffix("/") in TABLE.keys() - {path}:
             continue  # the same view: below
         for role, verbs in roles.items():

@@ -4,13 +4,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.domain.identity import Role
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Pod
+from apps.clusters.models import Pod, Workload
 from apps.costs.selectors import SERVING_GROUPS, ServiceUse, ServingRow, serving_rows
 from apps.costs.services import price_hours
 from apps.usage.domain.amounts import Amounts
@@ -34,6 +35,7 @@ from tests.usage.served_models import (
     known,
     serving_scenario,
 )
+from tests.web.pages import records_of
 
 pytestmark = pytest.mark.django_db
 MILLION = 1_000_000
@@ -91,10 +93,37 @@ def test_every_grouping_has_the_same_sum(by: str) -> None:
 def test_replicas_and_load_by_hour() -> None:
     times = serving_times(WINDOW, filters=Filters(), visibility=EVERYTHING)
     assert [one.hour for one in times] == [hour.start for hour in WINDOW.hours()]
-    assert {one.replicas for one in times} == {3}
+    # One of four is not scraped: it runs all the same, and nothing is known of its load.
+    assert {(one.replicas, one.silent) for one in times} == {(4, 1)}
     assert times[-1].requests is not None
     assert times[0].requests is not None
     assert times[-1].requests > times[0].requests > 0
+
+
+@pytest.mark.usefixtures("collected")
+def test_replicas_run_in_hours_in_which_no_server_was_scraped(scenario: Small) -> None:
+    at = WINDOW.start + timedelta(hours=2)
+    ServingHour.objects.filter(hour=at).delete()
+    outage = serving_times(WINDOW, filters=Filters(), visibility=EVERYTHING)[2]
+    assert outage.hour == at
+    assert (outage.replicas, outage.silent) == (4, 4)
+    assert (outage.requests, outage.tokens) == (None, None)
+    # What has not started yet is no replica.
+    later = at + timedelta(hours=1)
+    PodHour.objects.filter(hour=later, pod__name__endswith="-2").update(not_running=F("allocated"))
+    ran = serving_times(WINDOW, filters=Filters(), visibility=EVERYTHING)[3]
+    assert (ran.hour, ran.replicas, ran.silent) == (later, 3, 0)
+    # Nor are pods of other workloads: of the service of one model there is one replica.
+    chat = Filters(workload=("Deployment/chat",))
+    alone = serving_times(WINDOW, filters=chat, visibility=EVERYTHING)
+    assert {one.replicas for one in alone} == {1}
+
+
+@pytest.mark.usefixtures("collected")
+def test_in_a_gang_one_pod_answers_for_all() -> None:
+    Workload.objects.filter(name="rank").update(kind="LeaderWorkerSet")
+    times = serving_times(WINDOW, filters=Filters(), visibility=EVERYTHING)
+    assert {(one.replicas, one.silent) for one in times} == {(4, 0)}
 
 
 @pytest.mark.usefixtures("collected")
@@ -119,6 +148,11 @@ def test_the_page_and_the_api_say_the_same() -> None:
     assert "llama" in page
     assert "unpriced" in page
     assert "Replicas by hour" in page
+    assert "Without metrics" in page
+    hours = records_of(
+        client, "/capacity/serving/?start=2026-10-01&end=2026-10-02&format=csv&table=replicas-hours"
+    )
+    assert {(row["replicas"], row["silent"]) for row in hours} == {("4", "1")}
     file = client.get("/capacity/serving/", {**span, "format": "csv", "table": "serving"})
     assert b"whisper" not in b"".join(file)
     assert file.status_code == 200
@@ -128,16 +162,16 @@ def test_the_page_and_the_api_say_the_same() -> None:
 
 
 @pytest.mark.usefixtures("collected")
-def test_a_service_that_is_marked_is_kept_and_not_quiet() -> None:
+def test_a_service_that_is_marked_is_kept_for_latency() -> None:
     hours = Window(WINDOW.start, WINDOW.start + timedelta(hours=2))
     marked = read(hours, "model")["opt"]
     assert (marked.requests, marked.kept_for_latency) == (0, True)
-    assert marked.use is ServiceUse.STANDBY
+    assert marked.use is ServiceUse.KEPT_FOR_LATENCY
     assert not read(hours, "model")["llama"].kept_for_latency
     assert read(WINDOW, "team")["vision"].kept_for_latency
     # Taken back, the same hours are those of a service without requests.
     Pod.objects.filter(kept_for_latency=True).update(kept_for_latency=False)
-    assert read(hours, "model")["opt"].use is ServiceUse.QUIET
+    assert read(hours, "model")["opt"].use is ServiceUse.NO_REQUESTS
 
 
 def resting(requests: Any, *, idle: bool = True, usual: Amounts | None = None) -> OneJob:
@@ -172,12 +206,15 @@ _COLUMNS = (
     [
         pytest.param(lambda _: 0, True, ServiceUse.FORGOTTEN, id="nobody asks"),
         pytest.param(
-            lambda at: int(at.hour == 9), True, ServiceUse.STANDBY, id="one request a day"
+            lambda at: int(at.hour == 9), True, ServiceUse.KEPT_FOR_LATENCY, id="one request a day"
         ),
         pytest.param(lambda _: 50, False, ServiceUse.ACTIVE, id="busy"),
         pytest.param(lambda _: None, True, ServiceUse.UNKNOWN, id="requests are not exported"),
         pytest.param(
-            lambda at: 0 if at.day == LAST.day else None, True, ServiceUse.QUIET, id="one day known"
+            lambda at: 0 if at.day == LAST.day else None,
+            True,
+            ServiceUse.NO_REQUESTS,
+            id="one day known",
         ),
     ],
 )

@@ -580,6 +580,20 @@ def test_many_places_are_told_by_the_first_and_a_count() -> None:
     assert (len(told), told[0], told[-1]) == (21, "node-00", "and 5 more")
 
 
+OF_TIERS = {
+    *("tier-matches-nothing", "sharing-differs", "slices-unreadable", "slices-stranded"),
+    *("interconnect-mixed", "activity-unattributed", "team-not-allowed"),
+}
+
+
+@pytest.mark.parametrize(("fault", "code"), FAULTS)
+def test_what_is_about_a_tier_names_it_as_data(fault: object, code: str) -> None:
+    assert callable(fault)
+    (found,) = examine([fault()])
+    assert len(found.tiers) == int(code in OF_TIERS)
+    assert all(tier in f"{found.what} {found.places}" for tier in found.tiers)
+
+
 def test_two_clusters_are_examined_each_for_itself() -> None:
     other = replace(prometheus_down(), cluster="east")
     found = examine([healthy(), other])

@@ -12,7 +12,7 @@ from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.devices.exporter_profile import VirtualGpus, WorkloadLabels
 from apps.clusters.gateways import ClusterClients
-from apps.clusters.models import Cluster, Tier
+from apps.clusters.models import Cluster, Tier, TierRule
 from apps.clusters.ports import SourceRejected, SourceUnavailable
 from apps.costs.models import Export
 from apps.operations.models import DoctorFinding
@@ -144,20 +144,20 @@ def test_each_check_is_noted_with_its_time(world: World) -> None:
     assert {(one.checked_at, one.errors, one.warnings) for one in verdicts()} == {(later, 0, 0)}
 
 
-def test_a_finding_counts_for_a_tier_whose_name_has_blanks(world: World) -> None:
+def test_a_finding_counts_for_the_tiers_that_it_is_about(world: World) -> None:
+    """Whatever words its subject has: here a tier has the name of the team, and one has blanks."""
     Tier.objects.filter(name="silver").update(name="silver and gold")
-    west = Cluster.objects.get(name="west")
-    DoctorFinding.objects.create(
-        cluster=west,
-        code="slices-stranded",
-        subject="silver and gold",
-        severity="note",
-        first_seen=NOW,
-        last_seen=NOW,
-    )
-    assert {one.name: one.notes for one in verdicts()} == {
-        "east": 0, "west": 1, "silver and gold": 1,
+    Tier.objects.create(name="vision", position=9)
+    TierRule.objects.update(allowed_teams=["speech"])
+    # Both clusters have it, with the same tier.
+    (found,) = [one for one in examined(world).findings if one.cluster == "west"]
+    assert (found.code, found.subject) == ("team-not-allowed", "vision silver and gold")
+    assert {one.name: one.notes + one.warnings for one in verdicts() if one.name != "east"} == {
+        "west": 1, "silver and gold": 2, "vision": 0,
     }  # fmt: skip
+    # A tier that left the catalog has no verdict, and what was found of it stays.
+    Tier.objects.filter(name="silver and gold").update(active=False)
+    assert {one.name: one.notes + one.warnings for one in verdicts()}["west"] == 1
 
 
 def test_an_audit_that_does_not_hold_is_a_finding(world: World) -> None:

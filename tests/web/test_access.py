@@ -11,7 +11,9 @@ from pytest_django import Settings
 
 from apps.accounts.models import User
 from apps.api import urls as api_urls
+from apps.clusters.domain.pods.people import person_sources
 from apps.web import navigation, urls
+from gpuportal.people import People
 from tests.factories import Portal
 from tests.quota_requests.requests import make_request
 from tests.web.appearances import is_exhaustive
@@ -350,6 +352,26 @@ def test_each_role_gets_what_it_may_see_and_an_outsider_no_name(
             response = clients[role].generic(verb.upper(), f"{ADDRESSES[page]}?{HOURLY}")
             got[role, verb] = response.status_code
             wanted[role, verb] = expected(page, verb, role)
+            if (role, verb) == ("outsider", "get") and page not in {"sign-out", *OF_TEAM_VISION}:
+                assert not [name for name in HIDDEN if name in file_of(response)]
+    assert got == wanted
+
+
+@pytest.mark.parametrize("page", ADDRESSES)
+def test_where_it_is_kept_who_is_behind_pods_each_role_gets_the_same(
+    page: str, clients: dict[str, Client], settings: Settings
+) -> None:
+    """And their own workloads: what an address shows of persons has to be in this table."""
+    settings.PEOPLE = People(person_sources(["created-by"]))
+    got, wanted = {}, {}
+    for role in ROLES:
+        for verb in ("get", "post"):
+            if page in ENDING and verb == "post":
+                continue
+            response = clients[role].generic(verb.upper(), f"{ADDRESSES[page]}?{HOURLY}")
+            got[role, verb] = response.status_code
+            is_own = page == "my-workloads" and verb == "get" and role != "anonymous"
+            wanted[role, verb] = 200 if is_own else expected(page, verb, role)
             if (role, verb) == ("outsider", "get") and page not in {"sign-out", *OF_TEAM_VISION}:
                 assert not [name for name in HIDDEN if name in file_of(response)]
     assert got == wanted

@@ -179,7 +179,7 @@ def test_warnings_of_the_doctor_are_part_of_the_verdict(admin: Client, portal: P
     tier = Tier.objects.filter(builtin=False).order_by("name")[0].name
     DoctorFinding.objects.create(
         cluster=portal.clusters[0], code="tier-matches-nothing", subject=tier, severity="warning",
-        first_seen=CHECKED, last_seen=CHECKED,
+        body={"tiers": [tier]}, first_seen=CHECKED, last_seen=CHECKED,
     )  # fmt: skip
     page = text_of(admin, TIERS)
     own = verdicts_of(page)
@@ -208,13 +208,13 @@ def test_a_finding_counts_for_the_tiers_it_names_and_of_its_nodes(
     check("west", "east")
     hour = NodeHour.objects.filter(capacity__gt=0, tier__builtin=False).latest("hour", "pk")
     other = Tier.objects.filter(builtin=False).exclude(pk=hour.tier_id).order_by("name")[0].name
-    for code, subject, severity, places in (
-        ("virtual-gpus-off", "", "warning", [hour.node.name]),
-        ("team-not-allowed", f"speech {other}", "note", []),
+    for code, severity, about in (
+        ("virtual-gpus-off", "warning", {"places": [hour.node.name]}),
+        ("team-not-allowed", "note", {"tiers": [other]}),
     ):
         DoctorFinding.objects.create(
-            cluster=hour.cluster, code=code, subject=subject, severity=severity,
-            body={"places": places}, first_seen=CHECKED, last_seen=CHECKED,
+            cluster=hour.cluster, code=code, severity=severity,
+            body=about, first_seen=CHECKED, last_seen=CHECKED,
         )  # fmt: skip
     page = text_of(admin, TIERS)
     rows = {row[1].text: [cell.text for cell in row] for row in tables_of(page)["verdicts"].rows}

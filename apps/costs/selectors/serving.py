@@ -40,14 +40,14 @@ _MOST_NAMES = 100
 class ServiceUse(StrEnum):
     """How a service is used; of several, that of the one that is used most.
 
-    `standby` is kept for latency: idle most of the time, and requests come or a mark says so.
-    `quiet` had none in less time than it takes to be `forgotten`. Of an `unknown` one no series
+    `kept_for_latency`: idle most of the time, and requests come or a mark says that it stays.
+    `no_requests`: none, in less time than it takes to be `forgotten`. Of an `unknown` one no series
     tell requests, or none tell whether the GPUs that serve them are idle.
     """
 
     ACTIVE = "active"
-    STANDBY = "standby"
-    QUIET = "quiet"
+    KEPT_FOR_LATENCY = "kept_for_latency"
+    NO_REQUESTS = "no_requests"
     FORGOTTEN = "forgotten"
     UNKNOWN = "unknown"
 
@@ -67,9 +67,9 @@ class ServingRow:
         ServiceUse,
         Column(
             "Use",
-            help="Standby: at least half of its GPU-hours are idle, and requests come, or a mark "
-            "says that it stays. "
-            f"Forgotten: no request in {FORGOTTEN_DAYS} days. Quiet: none in less time.",
+            help="Kept for latency: at least half of its GPU-hours are idle, and requests come, or "
+            "a mark says that it stays. "
+            f"Forgotten: no request in {FORGOTTEN_DAYS} days. No requests: none in less time.",
             values=ServiceUse,
         ),
     ]
@@ -228,11 +228,11 @@ def serving_rows(
         of_service = held.get(key, _Held())
         last = latest.get((key.cluster, key.namespace, key.workload))
         parts = _parts([one.measured for one in models.values()])
-        is_standby = any(one.is_standby for one in models.values())
+        is_marked = any(one.is_marked for one in models.values())
         for (model, sums), part in zip(models.items(), parts, strict=True):
             named = {**key._asdict(), "model": model}
             group = groups[tuple(named[name] for name in group_by)]
-            group.uses.add(_use(sums, of_service, last, is_standby=is_standby))
+            group.uses.add(_use(sums, of_service, last, is_marked=is_marked))
             _add(group, sums, of_service, part, last)
     rows = [_row(dict(zip(group_by, names, strict=True)), one) for names, one in groups.items()]
     return sorted(rows, key=_most_tokens)
@@ -291,20 +291,21 @@ def _add(
 
 
 def _use(
-    sums: ServingSums, held: _Held, last: LastRequest | None, *, is_standby: bool
+    sums: ServingSums, held: _Held, last: LastRequest | None, *, is_marked: bool
 ) -> ServiceUse:
     # What its owner says holds where series cannot tell an idle service from a forgotten one.
     if last is None or sums.requests is None:
-        return ServiceUse.STANDBY if is_standby else ServiceUse.UNKNOWN
-    if last.at is None and is_standby:
-        return ServiceUse.STANDBY
+        return ServiceUse.KEPT_FOR_LATENCY if is_marked else ServiceUse.UNKNOWN
+    if last.at is None and is_marked:
+        return ServiceUse.KEPT_FOR_LATENCY
     if last.at is None:
-        return ServiceUse.FORGOTTEN if last.hours >= _KNOWN_HOURS else ServiceUse.QUIET
+        return ServiceUse.FORGOTTEN if last.hours >= _KNOWN_HOURS else ServiceUse.NO_REQUESTS
     # Requests come, and a server that idles between them has some too: without metrics of its
     # GPUs it is neither.
     if held.known <= 0:
-        return ServiceUse.STANDBY if is_standby else ServiceUse.UNKNOWN
-    return ServiceUse.STANDBY if held.idle >= _MOSTLY_IDLE * held.known else ServiceUse.ACTIVE
+        return ServiceUse.KEPT_FOR_LATENCY if is_marked else ServiceUse.UNKNOWN
+    is_idle = held.idle >= _MOSTLY_IDLE * held.known
+    return ServiceUse.KEPT_FOR_LATENCY if is_idle else ServiceUse.ACTIVE
 
 
 def _most_used(uses: Iterable[ServiceUse]) -> ServiceUse:
@@ -321,7 +322,7 @@ def _row(groups: Mapping[str, str], group: _Group) -> ServingRow:
     return ServingRow(
         groups=groups,
         use=_most_used(group.uses),
-        kept_for_latency=sums.is_standby,
+        kept_for_latency=sums.is_marked,
         last_request_at=group.last,
         tokens_in=sums.tokens_in,
         tokens_out=sums.tokens_out,

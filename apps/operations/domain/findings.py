@@ -153,7 +153,8 @@ class Finding:
     the same for as long as the cause does. `what` is a sentence with the numbers of here; of
     public kinds it names no node, namespace, pod or server: those are `places`. `fix` is what to
     type or to write, line by line. `pods` and `gpu_hours` say what it costs or risks here, None
-    where that cannot be said. `since` is when it began, as far as the sources tell.
+    where that cannot be said. `since` is when it began, as far as the sources tell. `tiers` are
+    those that it is about, beside those of nodes among its places.
     """
 
     code: str
@@ -165,6 +166,7 @@ class Finding:
     gpu_hours: float | None = None
     places: tuple[str, ...] = ()
     since: datetime | None = None
+    tiers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.code not in KINDS:
@@ -200,6 +202,7 @@ class Finding:
             "cost": {"pods": self.pods, "gpu_hours": _rounded(self.gpu_hours)},
             "fix": self.fix,
             "places": list(self.places),
+            "tiers": list(self.tiers),
             "since": self.since.isoformat() if self.since else None,
             "more": f"docs/how-to/doctor.md#{self.more}",
         }

@@ -266,6 +266,7 @@ class FindingDetails(TypedDict, total=False):
     gpu_hours: float | None
     places: tuple[str, ...]
     since: datetime | None
+    tiers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,7 +251,7 @@ class DoctorVerdict:
 def verdicts(*, clusters: Collection[str] = ()) -> list[DoctorVerdict]:
     """Return the verdict on each active cluster, or these, then on each tier. Five queries.
 
-    A finding counts for the tiers that its subject names, and for those of the nodes where it was
+    A finding counts for the tiers that it is about, and for those of the nodes where it was
     found. Everybody may read the counts; what each finding says is for `open_findings` to decide.
     """
     rows = Cluster.objects.filter(active=True).order_by("name")
@@ -276,16 +276,17 @@ Counts = Mapping[tuple[str, str], Mapping[str, int]]
 def _finding_counts(clusters: Collection[str], tiers: Collection[str]) -> Counts:
     """Return how many findings of each severity are open, by scope and name."""
     rows = [
-        (row.cluster.name, row.subject, row.severity, row.body.get("places"))
+        (row.cluster.name, row.severity, row.body.get("tiers"), row.body.get("places"))
         for row in _open_rows()
         if row.cluster is not None and row.cluster.name in clusters
     ]
     nodes = {(cluster, place) for cluster, _, _, places in rows for place in places or ()}
     of_nodes = node_tiers(nodes) if nodes else {}
     counts: dict[tuple[str, str], dict[str, int]] = {}
-    for cluster, subject, severity, places in rows:
-        # Whole words of the subject; names of tiers may have blanks of their own.
-        named = {name for name in tiers if f" {name} " in f" {subject} "}
+    for cluster, severity, about, places in rows:
+        # A tier may have left the catalog since the check, and then has no verdict. What an older
+        # version found names no tiers until the next check writes it anew.
+        named = {name for name in about or () if name in tiers}
         for place in places or ():
             named.update(of_nodes.get((cluster, place), ()))
         for scope in (("cluster", cluster), *(("tier", name) for name in named)):

@@ -1,7 +1,7 @@
 """What inference servers did: sums by service and model, by hour, and which hours were read."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from django.db.models.functions import Cast
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
-from apps.usage.domain.serving import ServingState
+from apps.usage.domain.serving import GANG_KINDS, ServingState
 from apps.usage.domain.usage_query import Filters, Grouping
 from apps.usage.models import HAS_FACTS, CollectionWindow, PodHour, ServingHour
 from apps.usage.selectors.fact_tables import FactTables, condition
@@ -44,7 +44,7 @@ class ServingSums:
     exported. `first_tokens` are those of servers of which it is known how many met the objective.
     `ttft_ms` are the lowest and the highest objective that they were held against; None without
     any, and where that of some hours was not kept (`lacks_ttft`).
-    `is_standby`: a pod is marked to stay for quick answers.
+    `is_marked`: a pod is marked to stay for quick answers.
     Means are (sum × seconds, seconds).
     """
 
@@ -58,7 +58,7 @@ class ServingSums:
     running: tuple[float, int] = (0.0, 0)
     waiting: tuple[float, int] = (0.0, 0)
     kv_cache: tuple[float, int] = (0.0, 0)
-    is_standby: bool = False
+    is_marked: bool = False
     ttft_ms: tuple[int, int] | None = None
     lacks_ttft: bool = False
 
@@ -73,7 +73,7 @@ class ServingSums:
         """Add what another service did."""
         self.measured += other.measured
         self.measured_of_tokens += other.measured_of_tokens
-        self.is_standby = self.is_standby or other.is_standby
+        self.is_marked = self.is_marked or other.is_marked
         self.lacks_ttft = self.lacks_ttft or other.lacks_ttft
         known = [*(self.ttft_ms or ()), *(other.ttft_ms or ())]
         # One of several would be false of the others, and so would those that are known alone.
@@ -91,10 +91,15 @@ _COUNTED = ("tokens_in", "tokens_out", "requests", "first_tokens", "first_tokens
 
 
 class ServingTime(NamedTuple):
-    """An hour of all services: replicas with GPUs (pods with series), requests and tokens."""
+    """An hour of all services: replicas (pods with GPUs that ran), requests and tokens.
+
+    `silent` of the replicas had no series of their server in this hour: what they served is not
+    known, and is in neither sum.
+    """
 
     hour: datetime
     replicas: int
+    silent: int
     requests: int | None
     tokens: int | None
 
@@ -125,7 +130,7 @@ def serving_sums(
         "least_ttft_ms": Min("ttft_objective_ms"),
         "most_ttft_ms": Max("ttft_objective_ms"),
         "without_ttft": Count("pk", filter=told & Q(ttft_objective_ms__isnull=True)),
-        "standby_pods": Count("pk", filter=Q(pod__kept_for_latency=True)),
+        "marked_pods": Count("pk", filter=Q(pod__kept_for_latency=True)),
     }
     for name in _MEANS:
         seconds = Cast(F("measured_seconds"), FloatField())
@@ -151,7 +156,7 @@ def serving_sums(
 
 def _sums(row: Mapping[str, Any]) -> ServingSums:
     found = ServingSums(row["sum_measured"] or 0, row["sum_measured_of_tokens"] or 0)
-    found.is_standby = row["standby_pods"] > 0
+    found.is_marked = row["marked_pods"] > 0
     found.lacks_ttft = row["without_ttft"] > 0
     if row["least_ttft_ms"] is not None and not found.lacks_ttft:
         found.ttft_ms = (row["least_ttft_ms"], row["most_ttft_ms"])
@@ -163,27 +168,71 @@ def _sums(row: Mapping[str, Any]) -> ServingSums:
 
 
 def serving_times(window: Window, *, filters: Filters, visibility: Visibility) -> list[ServingTime]:
-    """Return the hours in which anything is known of services, oldest first. One query."""
-    rows = (
-        _facts(window, filters, visibility)
-        .order_by()
-        .values("hour")
+    """Return the hours in which pods of services ran, oldest first.
+
+    A service is a workload of which any series are there in the window. Two queries.
+    """
+    facts = _facts(window, filters, visibility)
+    served: dict[tuple[datetime, int], tuple[int | None, ...]] = {
+        (hour, workload): tuple(sums)
+        for hour, workload, *sums in facts.order_by()
+        .values_list("hour", "workload_id")
         .annotate(
-            replicas=Count("pod_id", distinct=True),
-            all_requests=Sum("requests"),
-            read=Sum("tokens_in"),
-            written=Sum("tokens_out"),
+            Count("pod_id", distinct=True), Sum("requests"), Sum("tokens_in"), Sum("tokens_out")
         )
-    )
+    }
+    ran = {
+        (hour, workload): (kind, pods)
+        for hour, workload, kind, pods in _running(window, filters, visibility, served)
+    }
+    by_hour: dict[datetime, list[tuple[datetime, int]]] = defaultdict(list)
+    for key in {*served, *ran}:
+        by_hour[key[0]].append(key)
     return [
-        ServingTime(
-            row["hour"],
-            row["replicas"],
-            row["all_requests"],
-            None if row["read"] is None or row["written"] is None else row["read"] + row["written"],
-        )
-        for row in rows.order_by("hour")
+        _serving_time(hour, [(*ran.get(key, ("", 0)), *served.get(key, _NOTHING)) for key in keys])
+        for hour, keys in sorted(by_hour.items())
     ]
+
+
+_NOTHING = (0, None, None, None)
+
+
+def _running(
+    window: Window,
+    filters: Filters,
+    visibility: Visibility,
+    served: Iterable[tuple[datetime, int]],
+) -> QuerySet[PodHour, tuple[datetime, int, str, int]]:
+    """Return (hour, workload, its kind, pods that ran in it) of the workloads that served."""
+    pods = PodHour.objects.filter(
+        condition(_SERVING, filters, visibility),
+        cluster__in=_clusters(filters).values("pk"),
+        hour__gte=window.start,
+        hour__lt=window.end,
+        workload__in={workload for _, workload in served},
+        # A pod that is only starting is no replica yet.
+        allocated__gt=F("not_running"),
+    )
+    # A pod has a fact for each GPU model that it holds: it is one replica.
+    counts = pods.order_by().values_list("hour", "workload_id", "workload__kind")
+    return counts.annotate(Count("pod_id", distinct=True))
+
+
+def _serving_time(hour: datetime, services: Iterable[tuple[Any, ...]]) -> ServingTime:
+    """Sum up an hour of services: kind, pods that ran, pods with series, and what they served."""
+    replicas = silent = 0
+    sums: list[int | None] = [None, None, None]
+    for kind, ran, told, *amounts in services:
+        # A server that answers runs, whatever is known of its containers.
+        replicas += max(ran, told)
+        # In a gang one pod answers for all.
+        silent += 0 if told and kind in GANG_KINDS else max(0, ran - told)
+        for n, amount in enumerate(amounts):
+            # What no server exported stays None: it is no zero.
+            sums[n] = sums[n] if amount is None else (sums[n] or 0) + amount
+    requests, read, written = sums
+    tokens = None if read is None or written is None else read + written
+    return ServingTime(hour, replicas, silent, requests, tokens)
 
 
 def last_requests(

@@ -39,11 +39,13 @@ _TABS: Mapping[Tab, tuple[str, ...]] = {
 _PHONE = dict(zip(_TABS.values(), ("workload", "model", "team", "tier"), strict=True))
 _TITLES = {tab.key: tab.label for tab in _TABS}
 _COST = "cost_per_million_tokens"
-_WORDS = {
-    ServiceUse.STANDBY: "kept for latency",
-    ServiceUse.QUIET: "no requests",
-    ServiceUse.UNKNOWN: "no data",
-}
+_WORDS = {one: one.value.replace("_", " ") for one in ServiceUse} | {ServiceUse.UNKNOWN: "no data"}
+_SILENT = Column(
+    "silent",
+    "Without metrics",
+    Format.COUNT,
+    hint="Replicas that ran, and whose server has no series in this hour: their load is no data.",
+)
 _HOUR = timedelta(hours=1)
 _MOST_ROWS = 48
 _MILLION = 1_000_000
@@ -63,15 +65,17 @@ def serving(request: PageRequest) -> HttpResponseBase:
         empty = "" if rows else _why_empty(reading)
     except GroupingRefused as refusal:
         empty = f"Over this window: {refusal}."
-    times = _times(reading) if services else []
+    plots = _plots(_times(reading) if services else [], reading)
+    table = _table(rows, by, reading, title=_TITLES[tabs.chosen], empty=empty)
     return respond(
         request,
         reading,
         "serving",
-        tables=[_table(rows, by, reading, title=_TITLES[tabs.chosen], empty=empty)],
+        # With those of the plots: their links to files ask for them here.
+        tables=[table, *(plot.table for plot in plots)],
         tabs=tabs,
         figures=_figures(services) if services else None,
-        plots=_plots(times, reading),
+        plots=plots,
         quality=quality_of(reading, freshness_of(reading), None),
     )
 
@@ -102,7 +106,7 @@ def _why_empty(reading: QuerySession) -> str:
 
 def _figures(services: Sequence[ServingRow]) -> FigureRow:
     resting = [row for row in services if row.use is ServiceUse.FORGOTTEN]
-    standby = [row for row in services if row.use is ServiceUse.STANDBY]
+    kept = [row for row in services if row.use is ServiceUse.KEPT_FOR_LATENCY]
     allocated = sum(row.allocated_gpu_hours for row in services)
     measured = sum(row.allocated_gpu_hours * (row.measured_ratio or 0.0) for row in services)
 
@@ -119,8 +123,8 @@ def _figures(services: Sequence[ServingRow]) -> FigureRow:
         KeyFigure("Allocated", f"{allocated:,.0f}", of="GPU-h", basis=f"{measured:,.0f} measured"),
         KeyFigure(
             "Kept for latency",
-            f"{len(standby):,}",
-            basis=f"{idle(standby)}, {sum(row.kept_for_latency for row in standby):,} marked",
+            f"{len(kept):,}",
+            basis=f"{idle(kept)}, {sum(row.kept_for_latency for row in kept):,} marked",
         ),
         KeyFigure(
             "Forgotten",
@@ -161,7 +165,7 @@ def _line(row: ServingRow, reading: QuerySession) -> TableRow:
         words = UNPRICED if has_tokens and (row.tokens_in or row.tokens_out) else NOTHING
     return money_row(
         row,
-        values={**row.groups, "use": _WORDS.get(row.use, row.use.value)},
+        values={**row.groups, "use": _WORDS[row.use]},
         links=_links(row, reading),
         explains={},
         texts={_COST: words},
@@ -193,36 +197,48 @@ def _plots(times: Sequence[ServingTime], reading: QuerySession) -> list[Plot]:
     """Return replicas and their load by hour, side by side: tokens, or requests without these."""
     if not times:
         return []
-    replicas = {one.hour: one.replicas for one in times}
+    replicas: dict[datetime, float | None] = {one.hour: one.replicas for one in times}
+    silent: dict[datetime, float | None] = {one.hour: one.silent for one in times}
     load = {one.hour: None if one.tokens is None else one.tokens / _MILLION for one in times}
     label = Column("million_tokens", "Million tokens", Format.DECIMAL)
     if not any(value is not None for value in load.values()):
         label = Column("requests", "Requests", Format.COUNT)
         load = {one.hour: one.requests for one in times}
-    return [
-        _plot(Column("replicas", "Replicas", Format.COUNT), replicas, reading),
-        _plot(label, load, reading),
-    ]
+    counted = [(Column("replicas", "Replicas", Format.COUNT), "plot-used", replicas)]
+    if any(silent.values()):
+        counted.append((_SILENT, "plot-unmeasured", silent))
+    return [_plot(counted, reading), _plot([(label, "plot-used", load)], reading)]
 
 
-def _plot(column: Column, known: Mapping[datetime, float | None], reading: QuerySession) -> Plot:
+_Hours = Mapping[datetime, float | None]
+
+
+def _plot(lines: Sequence[tuple[Column, str, _Hours]], reading: QuerySession) -> Plot:
+    """Return a plot of lines over the same hours, the first of which gives it its name."""
+    column, _, known = lines[0]
     window = Window(reading.window.start, reading.window.end)
     scale = Scale.up_to(window, max((value or 0 for value in known.values()), default=0))
     hours = [hour.start for hour in window.hours()]
     # An hour without a row is no data, and the line has a gap there.
-    path = scale.steps((at, at + _HOUR, known.get(at)) for at in hours)
+    curves = [
+        PlotLine(one.label, css, scale.steps((at, at + _HOUR, by_hour.get(at)) for at in hours))
+        for one, css, by_hour in lines
+    ]
     title = f"{column.label} by hour"
     empty = "No server of this range exports it."
 
-    values = list(known.items())
+    values = list(known)
 
-    def rows(some: Sequence[tuple[datetime, float | None]] = values) -> list[TableRow]:
-        return [TableRow({"hour": at, column.key: value}) for at, value in some]
+    def rows(some: Sequence[datetime] = values) -> list[TableRow]:
+        return [
+            TableRow({"hour": at, **{one.key: by_hour[at] for one, _, by_hour in lines}})
+            for at in some
+        ]
 
     table = Table(
         id=f"{column.key}-hours",
         title=title,
-        columns=(Column("hour", "Hour", Format.HOUR), column),
+        columns=(Column("hour", "Hour", Format.HOUR), *(one for one, _, _ in lines)),
         rows=rows(values[-_MOST_ROWS:]),
         zone=reading.choice.zone,
         empty=empty,
@@ -235,7 +251,7 @@ def _plot(column: Column, known: Mapping[datetime, float | None], reading: Query
         title=title,
         caption=f"{title}. {reading.choice.label}.",
         table=table,
-        curves=[PlotLine(column.label, "plot-used", path)] if path else (),
+        curves=curves if curves[0].path else (),
         across=scale.across(reading.choice.zone),
         upwards=scale.upwards(),
         empty=empty,

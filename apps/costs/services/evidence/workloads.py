@@ -125,7 +125,7 @@ class _TierWork:
     there: set[int]
     main: Mapping[int, _Held]
     activity: Mapping[int, float | None]
-    standbys: set[int]
+    kept_for_latency: set[int]
 
 
 def workload_evidence(
@@ -145,7 +145,7 @@ def workload_evidence(
         there=_still_there(span),
         main=_main(held),
         activity=_tier_activity(held),
-        standbys=_latency_standbys(span),
+        kept_for_latency=_kept_for_latency(span),
     )
     found = [_evidence(span, tier, sharing, one, known, prices) for one in held]
     notebooks = sorted({one.workload_id for one in found if one.evidence.is_notebook})
@@ -305,7 +305,7 @@ def _evidence(
     )
     return WorkloadOfTeam(
         *(evidence, one.key[1], one.team, one.key[0], frozenset(one.members), one is main),
-        kept_for_latency=not one.members.isdisjoint(known.standbys),
+        kept_for_latency=not one.members.isdisjoint(known.kept_for_latency),
     )
 
 
@@ -394,7 +394,7 @@ def _still_there(span: EvidenceSpan) -> set[int]:
     return set(pods.order_by().values_list("workload_id", flat=True).distinct())
 
 
-def _latency_standbys(span: EvidenceSpan) -> set[int]:
+def _kept_for_latency(span: EvidenceSpan) -> set[int]:
     """Return the workloads that have a pod that is there and is marked to stay."""
     # Of pods that are gone the mark does not count: a new template may have taken it out.
     pods = Pod.objects.filter(cluster=span.cluster, kept_for_latency=True, ended_at__isnull=True)

@@ -46,6 +46,7 @@ def _matches_nothing(observed: ClusterObservations, found: list[Offer]) -> Itera
             f"{', '.join(there) or 'no product'}.",
             f"# correct the tier, or take it out of the catalog:\ntiers:\n  - name: {rule.tier}\n"
             f"    node_selector: {{{PRODUCT_LABEL}: {there[0] if there else 'PRODUCT'}}}",
+            tiers=(rule.tier,),
         )
 
 
@@ -93,6 +94,7 @@ def _sharing(observed: ClusterObservations, found: list[Offer]) -> Iterator[Find
             pods=len(held),
             gpu_hours=observed.allocated(tier),
             places=some(nodes),
+            tiers=(tier,),
         )
 
 

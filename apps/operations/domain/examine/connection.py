@@ -188,6 +188,7 @@ def _rights(observed: ClusterObservations, api: ApiObservations) -> Iterator[Fin
             "device classes can show neither capacity nor who holds it.",
             _grant(dra, "deploy/rbac-reader-claims.yaml"),
             places=tuple(tiers),
+            tiers=tuple(tiers),
         )
 
 

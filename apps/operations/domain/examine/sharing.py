@@ -283,6 +283,7 @@ def _stranded(observed: ClusterObservations) -> Iterator[Finding]:
             "# a layout that uses all slices, such as 3g + 2g + 2g, or 7 × 1g; on the node:\n"
             f"kubectl label node NODE {CONFIG}=LAYOUT --overwrite    # it has to be drained before",
             gpu_hours=row.stranded,
+            tiers=(row.tier,),
         )
 
 

@@ -127,6 +127,7 @@ def _unattributed(observed: ClusterObservations) -> Iterator[Finding]:
             "nvidia-smi --query-compute-apps=pid,process_name,gpu_uuid --format=csv\n"
             "ps -o pid,user,cgroup,args -p PID    # no kubepods in its cgroup: not of a pod",
             gpu_hours=row.unattributed,
+            tiers=(row.tier,),
         )
 
 
@@ -194,6 +195,7 @@ def _interconnects(observed: ClusterObservations) -> Iterator[Finding]:
             f"    node_selector: {{{PRODUCT_LABEL}: PRODUCT}}",
             pods=sum(group.pods for group in groups),
             gpu_hours=observed.allocated(tier),
+            tiers=(tier,),
         )
 
 
@@ -213,6 +215,7 @@ def _teams(observed: ClusterObservations) -> Iterator[Finding]:
             "# if not: a quota of 0 in its namespaces\n"
             f'spec: {{hard: {{requests.{_resource(observed, row.tier)}: "0"}}}}',
             gpu_hours=row.allocated,
+            tiers=(row.tier,),
         )
 
 
