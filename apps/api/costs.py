@@ -213,6 +213,9 @@ class WasteView(PortalView):
         return _answer(request, query, waste=True)
 
 
+NOT_COLLECTED = "X-Hours-Not-Collected"
+
+
 class FocusView(PortalView):
     """A month as FOCUS 1.0, 1.2 or 1.3."""
 
@@ -221,7 +224,11 @@ class FocusView(PortalView):
         summary="A month as a file of FOCUS 1.0, 1.2 or 1.3, of teams you see in detail.",
         parameters=[FocusParams],
         responses={
-            (200, "text/csv"): OpenApiResponse(OpenApiTypes.STR, description="CSV."),
+            (200, "text/csv"): OpenApiResponse(
+                OpenApiTypes.STR,
+                description=f"CSV. The header `{NOT_COLLECTED}` tells how many hours of the month "
+                "are not collected, by cluster; without it all are.",
+            ),
             (200, FileFormat.FOCUS_PARQUET.content_type): OpenApiResponse(
                 OpenApiTypes.BINARY, description="Parquet."
             ),
@@ -244,10 +251,16 @@ class FocusView(PortalView):
         copy = copy_of_month(month, format_, visibility=visibility, now=timezone.now())
         # Nothing of this month is closed: it is computed as it is now.
         if copy is None:
-            return file_response(file, format_, format_.subject)
-        # A name survives where the file goes; a header would be lost with the answer.
-        named = format_.subject if copy.as_closed else f"{format_.subject}-NOT-as-closed"
-        return _sent(copy.binary, file, format_, named)
+            response = file_response(file, format_, format_.subject)
+        else:
+            # A name survives where the file goes; a header would be lost with the answer.
+            named = format_.subject if copy.as_closed else f"{format_.subject}-NOT-as-closed"
+            response = _sent(copy.binary, file, format_, named)
+        missing = costs.uncollected_hours(month, now=timezone.now())
+        if missing:
+            # The columns of FOCUS have no room for it.
+            response[NOT_COLLECTED] = "; ".join(one.text for one in missing)
+        return response
 
 
 def _month(query: dict[str, Any]) -> date:

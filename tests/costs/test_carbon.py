@@ -43,17 +43,67 @@ def test_lines_that_are_wrong_are_named() -> None:
     with pytest.raises(CarbonFileRefused) as refused:
         read_carbon_file(text)
     assert refused.value.problems == [
-        "line 4: '2026-01-01T01:00' has no offset; write it as 2026-01-01T01:00Z for UTC",
-        "line 5: 'x' is not a time such as 2026-01-01T00:00:00Z",
-        "line 6: '2026-01-01T02:30:00Z' is not the start of an hour of UTC",
-        "line 7: the hour 2026-01-01T01:00:00+01:00 stands on line 3 already",
-        "line 8: -1 g/kWh is not from 0 to 5,000",
-        "line 9: 'NaN' is not a number of g/kWh",
+        "line 4, hour: '2026-01-01T01:00' has no offset; write it as 2026-01-01T01:00Z for UTC",
+        "line 5, hour: 'x' is not a time such as 2026-01-01T00:00:00Z",
+        "line 6, hour: '2026-01-01T02:30:00Z' is not the start of an hour of UTC",
+        "line 7, hour: 2026-01-01T01:00:00+01:00 stands on line 3 already",
+        "line 8, g_per_kwh: -1 g/kWh is not from 0 to 5,000",
+        "line 9, g_per_kwh: 'NaN' is not a number of g/kWh",
         "line 10: has 1 values; an hour and its g/kWh are needed",
-        "line 11: 6000 g/kWh is not from 0 to 5,000",
+        "line 11, g_per_kwh: 6000 g/kWh is not from 0 to 5,000",
     ]
     with pytest.raises(CarbonFileRefused, match=r"line 1: no hour is given"):
         read_carbon_file("hour,g_per_kwh\n")
+
+
+HUGE = "9" * 200_000
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        pytest.param(
+            "0001-01-01T00:00:00+14:00,1",
+            "line 2, hour: '0001-01-01T00:00:00+14:00' is not in the years 2000 to 2099",
+            id="before the calendar in UTC",
+        ),
+        pytest.param(
+            "9999-12-31T23:00:00-14:00,1",
+            "line 2, hour: '9999-12-31T23:00:00-14:00' is not in the years 2000 to 2099",
+            id="after the calendar in UTC",
+        ),
+        pytest.param(
+            f"2026-01-01T01:00:00Z,{HUGE}",
+            "line 2: has 200,021 characters; an hour and its g/kWh are needed",
+            id="a cell that csv refuses",
+        ),
+        pytest.param(
+            '"2026-01-01T01:00:00Z,1',
+            "line 2: has 1 values; an hour and its g/kWh are needed",
+            id="a quote that nothing closes",
+        ),
+        pytest.param(
+            "2026-01-01T01:00:00Z,1e-999999999",
+            "line 2, g_per_kwh: 1e-999999999 has more than 20 decimals",
+            id="a number that would be a gigabyte",
+        ),
+        pytest.param(
+            "2026-01-01T01:00:00Z,1e999999999",
+            "line 2, g_per_kwh: 1e999999999 g/kWh is not from 0 to 5,000",
+            id="a number without end",
+        ),
+        pytest.param(
+            "2026-01-01T00:00:00Z,381",
+            "line 2, hour: 2026-01-01T00:00:00Z stands on line 1 already",
+            id="an hour that stands twice",
+        ),
+    ],
+)
+def test_odd_cells_are_told_with_their_line_and_column(line: str, problem: str) -> None:
+    with pytest.raises(CarbonFileRefused) as refused:
+        read_carbon_file(f"2026-01-01T00:00:00Z,380\n{line}\n2026-01-01T02:00:00Z,379\n")
+    # The lines around it are sound: nothing of them is swallowed, and nothing else is told.
+    assert refused.value.problems == [problem]
 
 
 @given(
@@ -205,6 +255,12 @@ def test_a_catalog_names_the_file_and_loading_reads_it(tmp_path: Path) -> None:
         "2026-01-01T00": "380",
         "2026-01-01T01": "381.5",
     }
+    # A file that is wrong in one line changes nothing of what is known.
+    carbon.write_text("2026-01-01T00:00:00Z,370\n0001-01-01T00:00:00Z,1\n")
+    with pytest.raises(CatalogError, match=r"carbon_file: .*west\.csv, line 2, hour: '0001"):
+        load(by_hour)
+    assert len(EnergyFactor.objects.get().carbon_hours) == 2
+    assert EnergyFactor.objects.get().carbon_hours["2026-01-01T00"] == "380"
     from_may = {"carbon_g_per_kwh": "120", "valid_from": "2026-05-01"}
     assert load(from_may) == ["changed energy factor west"]
     assert EnergyFactor.objects.filter(valid_to=None).get().carbon_g_per_kwh == 120

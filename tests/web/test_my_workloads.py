@@ -31,8 +31,10 @@ from apps.operations.services.person_digests import gather_person_digests
 from apps.pending.models import Episode
 from apps.planning.models import QueueForecast
 from apps.usage.domain.amounts import NANO, Amounts
+from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.usage_query import whole_days
-from apps.usage.models import PodHour
+from apps.usage.models import CollectionWindow, PodHour
+from apps.usage.selectors import FactsState
 from apps.web.usage.my_workloads import work_row
 from gpuportal.people import People
 from tests.factories import Portal, make_user
@@ -323,7 +325,7 @@ def test_the_cap_counts_gpu_equivalents_of_all_clusters(
 def test_a_cost_in_another_currency_names_its_own() -> None:
     euros = PersonWorkloadRow(
         *("west", "vision", "Job/train", "vision", "gold", 1.0, 0.0, 0, Amounts()),
-        *(12.5, "EUR", None),
+        *(12.5, "EUR", None, FactsState.KNOWN),
     )
     assert work_row(euros, (), "USD").short["unused_cost"].startswith("€")
     assert not work_row(euros, (), "EUR").short
@@ -700,6 +702,94 @@ def test_digests_go_with_what_is_kept_of_persons(on: Portal, settings: Settings)
     assert not Alert.objects.filter(person=on.ben).exists()
     settings.PEOPLE = None
     assert gather_person_digests(MONDAY + timedelta(days=7), on.zone) == 0
+
+
+# ---------------------------------------------------------------- what is not known is no zero
+
+NOTHING = "first=2024-01-08&last=2024-01-09"  # before the first collected hour
+
+
+def unknown(client: Client, query: str) -> tuple[dict[str, str], dict[str, str], list[Any]]:
+    """Return figures with why they have no data, the cells of the workload, and its API row."""
+    response: Any = client.get(f"{ADDRESS}?{query}")
+    figures = {one.label: one.missing or one.value for one in response.context["figures"].figures}
+    row = next(iter(rows_of(client, query)), {})
+    fields = ("allocated_gpu_hours", "busy_gpu_hours", "not_busy_gpu_hours", "usage")
+    days = dict(pair.split("=") for pair in query.split("&"))
+    end = date.fromisoformat(days["last"]) + timedelta(days=1)
+    span = {"start": days["first"], "end": f"{end}"}
+    answer = client.get("/api/v1/my/workloads", span).json()["results"]
+    return figures, row, [[one[name] for name in fields] for one in answer]
+
+
+def test_hours_before_the_first_collected_one_are_no_data(
+    on: Portal, clients: dict[str, Client]
+) -> None:
+    figures, row, api = unknown(clients["member"], NOTHING)
+    why = "No hour of this time could be collected."
+    assert (figures["Active"], figures["Unused"]) == (why, why)
+    # The pods of now are listed, with what they hold, and no zero of a time that nobody knows.
+    assert float(row["running_gpus"]) > 0
+    assert (row["allocated_gpu_hours"], row["busy_gpu_hours"], row["usage"]) == ("", "", "no_data")
+    assert api
+    assert all(one == [None, None, None, "no_data"] for one in api)
+    page = text_of(clients["outsider"], f"{ADDRESS}?{NOTHING}")
+    assert why in page
+    assert "Nothing to fix." not in page
+    assert "No pod of this time names you." not in page
+    team = records_of(clients["lead"], f"{ADDRESS}?tab=team&{NOTHING}&format=csv&table=users")
+    assert {row["allocated_gpu_hours"] for row in team} == {""}
+
+
+def test_hours_that_are_still_to_be_collected_are_not_checked_yet(
+    on: Portal, clients: dict[str, Client]
+) -> None:
+    PodHour.objects.all().delete()
+    hours = CollectionWindow.objects.all()
+    hours.update(state=CollectionState.WAITING.value, collected_at=None)
+    figures, row, api = unknown(clients["member"], HOURLY)
+    assert figures["Active"] == "Not checked yet: no hour of this time is collected."
+    assert (row["not_busy_gpu_hours"], row["usage"]) == ("", "not_checked_yet")
+    assert {one[3] for one in api} == {"not_checked_yet"}
+    # What failed is told as such.
+    hours.update(state=CollectionState.FAILED.value)
+    figures, row, api = unknown(clients["member"], HOURLY)
+    assert figures["Active"] == "No hour of this time could be collected."
+    assert {one[3] for one in api} == {"no_data"}
+
+
+def test_without_metrics_it_is_known_what_was_held_and_not_what_of_it(
+    on: Portal, clients: dict[str, Client]
+) -> None:
+    nothing = dict.fromkeys(("busy", "idle", "underused", "not_running"), 0)
+    PodHour.objects.update(unmeasured=F("allocated"), **nothing)
+    figures, row, api = unknown(clients["member"], HOURLY)
+    assert figures["Active"] == "Nothing of yours has metrics in this time."
+    assert float(row["allocated_gpu_hours"]) > 0
+    assert (row["busy_gpu_hours"], row["usage"]) == ("", "no_data")
+    assert all(one[0] > 0 and one[1:] == [None, None, "no_data"] for one in api if one[0])
+
+
+def test_who_held_nothing_in_collected_hours_has_zeros(
+    on: Portal, clients: dict[str, Client]
+) -> None:
+    PodHour.objects.all().delete()
+    figures, row, api = unknown(clients["member"], HOURLY)
+    assert (figures["Active"], figures["Unused"]) == ("0", "0")
+    assert (float(row["allocated_gpu_hours"]), row["usage"]) == (0.0, "known")
+    assert all(one == [0.0, 0.0, 0.0, "known"] for one in api)
+
+
+def test_a_digest_of_a_week_of_which_no_hour_is_collected_says_so(on: Portal) -> None:
+    channel(on.ben, "ben's mail", own=True)
+    PodHour.objects.all().delete()
+    CollectionWindow.objects.update(state=CollectionState.FAILED.value)
+    gather_person_digests(MONDAY, on.zone)
+    text = Alert.objects.get(person=on.ben).text
+    assert "No hour of that week is collected: what you used is not known." in text
+    assert "allocated to you" not in text
+    assert "To fix: Nothing" not in text
+    assert "GPUs allocated" in text, "what is held now is known all the same"
 
 
 # ---------------------------------------------------------------- in the browser

@@ -5,6 +5,7 @@ Amounts are whole: energy in milliwatt-hours, carbon in micrograms. One mWh at 1
 
 import csv
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,6 +15,13 @@ HEAD = ("hour", "g_per_kwh")
 MOST_G_PER_KWH = Decimal(5000)
 """More than any grid or generator emits; what is above is in another unit."""
 _MOST_PROBLEMS = 10
+_YEARS = range(2000, 2100)
+# A line has a time and a number: what is longer is another file, or a quote that nothing closes.
+_MOST_CHARACTERS = 200
+# Far finer than any factor is known. Without a limit 1e-999999999 would be written out in full.
+_MOST_DECIMALS = 20
+# As editors count lines: other breaks of Unicode are characters of a cell.
+_LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,7 @@ class CarbonFile:
 
 
 class CarbonFileRefused(ValueError):
-    """A file of factors is not one; `problems` are sentences, each with the line that it is of."""
+    """A file of factors is not one; `problems` are sentences, each with its line and column."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -50,19 +58,18 @@ def read_carbon_file(text: str) -> CarbonFile:
     first_on: dict[str, int] = {}
     problems: list[str] = []
     # Spreadsheets write a byte order mark first, which would belong to the first cell.
-    rows = csv.reader(text.removeprefix("\ufeff").splitlines())
-    for number, row in enumerate(rows, start=1):
-        cells = [cell.strip() for cell in row]
-        if not any(cells) or (not first_on and tuple(cells) == HEAD):
-            continue
+    for number, line in enumerate(_LINE_END.split(text.removeprefix("\ufeff")), start=1):
         try:
+            cells = _cells(line)
+            if not any(cells) or (not first_on and tuple(cells) == HEAD):
+                continue
             hour, value = _factor(cells)
         except ValueError as error:
-            problems.append(f"line {number}: {error}")
+            problems.append(f"line {number}{error}")
             continue
         first = first_on.setdefault(hour, number)
         if first != number:
-            problems.append(f"line {number}: the hour {cells[0]} stands on line {first} already")
+            problems.append(f"line {number}, {HEAD[0]}: {cells[0]} stands on line {first} already")
         hours[hour] = value
     if not hours and not problems:
         problems = ["line 1: no hour is given; write lines such as 2026-01-01T00:00:00Z,380"]
@@ -74,20 +81,41 @@ def read_carbon_file(text: str) -> CarbonFile:
     return CarbonFile(hours)
 
 
+def _cells(line: str) -> list[str]:
+    # Each line by itself: a quote that nothing closes would swallow all hours after it.
+    if len(line) > _MOST_CHARACTERS:
+        raise ValueError(f": has {len(line):,} characters; an hour and its g/kWh are needed")
+    return [cell.strip() for cell in next(csv.reader([line]), [])]
+
+
 def _factor(cells: list[str]) -> tuple[str, str]:
     if len(cells) != len(HEAD):
-        raise ValueError(f"has {len(cells)} values; an hour and its g/kWh are needed")
+        raise ValueError(f": has {len(cells)} values; an hour and its g/kWh are needed")
     try:
-        at = datetime.fromisoformat(cells[0])
+        hour = _hour(cells[0])
+    except ValueError as error:
+        raise ValueError(f", {HEAD[0]}: {error}") from None
+    try:
+        return hour, _grams(cells[1])
+    except ValueError as error:
+        raise ValueError(f", {HEAD[1]}: {error}") from None
+
+
+def _hour(cell: str) -> str:
+    try:
+        at = datetime.fromisoformat(cell)
     except ValueError:
-        raise ValueError(f"{cells[0][:40]!r} is not a time such as 2026-01-01T00:00:00Z") from None
+        raise ValueError(f"{cell[:40]!r} is not a time such as 2026-01-01T00:00:00Z") from None
     if at.tzinfo is None:
-        raise ValueError(f"{cells[0]!r} has no offset; write it as {cells[0]}Z for UTC")
+        raise ValueError(f"{cell!r} has no offset; write it as {cell}Z for UTC")
+    # Before the change to UTC, which leads out of the calendar at its ends.
+    if at.year not in _YEARS:
+        raise ValueError(f"{cell!r} is not in the years {_YEARS[0]} to {_YEARS[-1]}")
     at = at.astimezone(UTC)
     # After the change to UTC: a zone of half an hour has no hour that starts when one of UTC does.
     if at.minute or at.second or at.microsecond:
-        raise ValueError(f"{cells[0]!r} is not the start of an hour of UTC")
-    return hour_key(at), _grams(cells[1])
+        raise ValueError(f"{cell!r} is not the start of an hour of UTC")
+    return hour_key(at)
 
 
 def _grams(cell: str) -> str:
@@ -99,6 +127,9 @@ def _grams(cell: str) -> str:
         raise ValueError(f"{cell[:40]!r} is not a number of g/kWh")
     if not Decimal(0) <= value <= MOST_G_PER_KWH:
         raise ValueError(f"{cell[:40]} g/kWh is not from 0 to {MOST_G_PER_KWH:,}")
+    exponent = value.as_tuple().exponent
+    if isinstance(exponent, int) and -exponent > _MOST_DECIMALS:
+        raise ValueError(f"{cell[:40]} has more than {_MOST_DECIMALS} decimals")
     return f"{value.normalize():f}"
 
 

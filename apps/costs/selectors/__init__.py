@@ -17,7 +17,7 @@ from apps.costs.selectors.bills.reconciliation import (
     reconcile,
 )
 from apps.costs.selectors.budgets import MoneyBudgetRow, money_budget_rows
-from apps.costs.selectors.carbon import carbon_of, carbon_sums
+from apps.costs.selectors.carbon import SiteFactorRow, carbon_of, carbon_sums, site_factor_rows
 from apps.costs.selectors.cost_files import cost_file, period_file
 from apps.costs.selectors.cost_reader import covers_platform
 from apps.costs.selectors.costs import (
@@ -76,13 +76,16 @@ from apps.costs.selectors.exported_files import (
 )
 from apps.costs.selectors.months import (
     AdjustmentRow,
+    ExchangeRateRow,
     Gaps,
     MonthCosts,
     MonthlyMailRow,
     MonthState,
     PeriodState,
+    UncollectedHours,
     adjustment_rows,
     closed_period,
+    exchange_rate_rows,
     gaps_of,
     last_closed_month,
     month_costs,
@@ -90,11 +93,13 @@ from apps.costs.selectors.months import (
     monthly_mails,
     monthly_report,
     period_states,
+    uncollected_hours,
 )
 from apps.costs.selectors.people import (
     PersonSumRow,
     PersonWork,
     PersonWorkloadRow,
+    has_metrics,
     last_week,
     person_sums,
     person_workloads,

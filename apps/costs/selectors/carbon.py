@@ -1,17 +1,21 @@
 """Carbon of the energy of usage, by the same periods and groups."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from decimal import Decimal
+from statistics import fmean
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from django.db.models import F, Value
+from django.db.models import F, Q, Value
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
 from apps.clusters.models import LargeSum
 from apps.clusters.selectors import report
+from apps.costs.domain.carbon import hour_key
 from apps.costs.models import (
     EnergyFactor,
     PoolCostDay,
@@ -118,6 +122,73 @@ def carbon_of(
         drawn = row.amounts.energy_mwh
         found.append((one.grams if drawn else None, one.kwh_without(drawn)))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFactorRow:
+    """PUE and carbon factor of a cluster's site, for the part of a window in which they hold."""
+
+    cluster: Annotated[str, Column("Cluster")]
+    pue: Annotated[float, Column("PUE", help="The site's energy ÷ that of its computers.")]
+    carbon_g_per_kwh: Annotated[
+        float | None,
+        Column(
+            *("Carbon factor", "g CO2e/kWh", "Of a file the mean of its hours in this window."),
+            absent="–",
+        ),
+    ]
+    least_g_per_kwh: Annotated[float | None, Column("Lowest", "g CO2e/kWh", "Of these hours.")]
+    most_g_per_kwh: Annotated[float | None, Column("Highest", "g CO2e/kWh", "Of these hours.")]
+    source: Annotated[str, Column("Source", help="Where the catalog has the factor.", wraps=True)]
+    hours_without_factor: Annotated[
+        int,
+        Column(
+            *("Without factor", "h"),
+            help="Hours of this window that the file does not have: their energy has no carbon.",
+        ),
+    ]
+    valid_from: Annotated[datetime, Column("Valid from", shown_as="day")]
+    valid_to: Annotated[datetime | None, Column("Valid to", shown_as="day")]
+
+
+def site_factor_rows(window: Window, *, clusters: Collection[str] = ()) -> list[SiteFactorRow]:
+    """Return the factors that hold in a window, by cluster and time; of these clusters, or all.
+
+    Like prices they are for every user. One query.
+    """
+    rows = EnergyFactor.objects.filter(
+        Q(valid_to=None) | Q(valid_to__gt=window.start),
+        valid_from__lt=window.end,
+        cluster__active=True,
+    ).select_related("cluster")
+    if clusters:
+        rows = rows.filter(cluster__name__in=clusters)
+    return [_factor_row(row, window) for row in rows.order_by("cluster__name", "valid_from")]
+
+
+def _factor_row(row: EnergyFactor, window: Window) -> SiteFactorRow:
+    # The same hours that carbon is computed by: those of the window in which the factor holds.
+    end = min(window.end, row.valid_to or window.end)
+    held = Window(max(window.start, row.valid_from), end)
+    values, missing = [row.carbon_g_per_kwh], 0
+    source = "catalog"
+    if row.carbon_g_per_kwh is None:
+        every = [row.carbon_hours.get(hour_key(hour.start)) for hour in held.hours()]
+        values = [Decimal(value) for value in every if value is not None]
+        missing = len(every) - len(values)
+        source = f"{row.carbon_file}, by hour"
+    known = [float(value) for value in values if value is not None]
+    return SiteFactorRow(
+        cluster=row.cluster.name,
+        pue=float(row.pue),
+        carbon_g_per_kwh=fmean(known) if known else None,
+        least_g_per_kwh=min(known, default=None),
+        most_g_per_kwh=max(known, default=None),
+        source=source,
+        hours_without_factor=missing,
+        valid_from=row.valid_from,
+        valid_to=row.valid_to,
+    )
 
 
 @read_once

@@ -1,21 +1,22 @@
 """Months of the report zone: open or closed, what is missing in them, and their reports."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
+from django.conf import settings
 from django.db.models import Case, Count, F, Max, Min, Q, Sum, When
 
 from apps.accounts.domain.rows import row_from
-from apps.accounts.permissions import Visibility
+from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.columns import Column
-from apps.clusters.domain.window import Window
-from apps.clusters.selectors import Report, report
+from apps.clusters.domain.window import Window, last_closed_hour
+from apps.clusters.selectors import Report, active_clusters, report
 from apps.costs.domain.costing import FREE, SCALE_DIGITS, WASTE, Basis, Policy
 from apps.costs.domain.exchange_rates import month_rates
 from apps.costs.domain.monthly_report import MonthlyReport
@@ -25,6 +26,7 @@ from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, charging, coverage_ratio, unpriced
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, day_start
 from apps.usage.models import HAS_FACTS, CollectionWindow
+from apps.usage.selectors import collected_hours
 from gpuportal.queries import read_once
 
 _HOUR = timedelta(hours=1)
@@ -118,10 +120,55 @@ def exchange_rates_of(month: date, closed: ClosedPeriod | None) -> dict[str, Dec
     return month_rates(catalog_rates(month, report()))
 
 
-def catalog_rates(month: date, settings: Report) -> dict[str, str]:
+def catalog_rates(month: date, terms: Report) -> dict[str, str]:
     """Return currency → rate of a month as the catalog has it now, decimal numbers as texts."""
-    rates = settings.exchange_rates.get(f"{month:%Y-%m}", {})
+    rates = terms.exchange_rates.get(f"{month:%Y-%m}", {})
     return {currency: rate for currency, (rate, _source) in rates.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeRateRow:
+    """What one unit of a currency is worth in the report's, fixed for a month."""
+
+    month: Annotated[date, Column("Month")]
+    currency: Annotated[str, Column("Currency")]
+    rate: Annotated[Decimal, Column("Rate", help="Units of Into for one of Currency.")]
+    into: Annotated[str, Column("Into", help="The currency of the report.")]
+    source: Annotated[str, Column("Source", help="As the catalog has it.", wraps=True)]
+    fixed_at: Annotated[
+        datetime | None,
+        Column(
+            "Fixed",
+            help="When the month was closed: from then on the catalog changes it no more.",
+            absent="not closed",
+        ),
+    ]
+
+
+def exchange_rate_rows() -> list[ExchangeRateRow]:
+    """Return the rates of all months, newest first: of closed ones as they were closed.
+
+    Like prices they are for every user. One query.
+    """
+    terms = report()
+    closed = ClosedPeriod.objects.filter(reopened_at__isnull=True).order_by("month")
+    closings = {period.month: period for period in closed}
+    loaded = {date.fromisoformat(f"{month}-01") for month in terms.exchange_rates}
+    rows = []
+    for month in sorted({*loaded, *closings}, reverse=True):
+        period = closings.get(month)
+        sources = terms.exchange_rates.get(f"{month:%Y-%m}", {})
+        for currency, rate in sorted(exchange_rates_of(month, period).items()):
+            known, source = sources.get(currency, ("", ""))
+            rows.append(
+                ExchangeRateRow(
+                    *(month, currency, rate, period.currency if period else terms.currency),
+                    # Of a rate that the catalog has changed since the source is another one's.
+                    source=source if known and Decimal(known) == rate else "",
+                    fixed_at=period.closed_at if period else None,
+                )
+            )
+    return rows
 
 
 def last_closed_month(*, visibility: Visibility) -> date | None:
@@ -231,6 +278,47 @@ def _missing_hours(window: Window) -> Iterator[tuple[str, int]]:
         wanted = max(0, (window.end - start) // _HOUR)
         if count < wanted:
             yield name, wanted - count
+
+
+class UncollectedHours(NamedTuple):
+    """How many of the `due` hours of a cluster are not collected: no cost is known of them."""
+
+    cluster: str
+    hours: int
+    due: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.hours:,} of {self.due:,} hours of {self.cluster} are not collected"
+
+
+def uncollected_hours(
+    month: date, *, now: datetime, clusters: Collection[str] = ()
+) -> list[UncollectedHours]:
+    """Return the clusters of which hours of a month, as far as it is over, are not collected.
+
+    Other than in `Gaps` hours from before a cluster's first one count: a month in whose last days
+    the portal was installed is no month of low costs. Everybody may see how complete the data is.
+    At most four queries.
+    """
+    closed = closed_period(month)
+    zone = ZoneInfo(closed.time_zone) if closed else report().zone
+    whole = month_window(month, zone)
+    settled = last_closed_hour(now, zone, timedelta(seconds=settings.SETTLING_SECONDS)) + _HOUR
+    # Of hours that are past their retention nobody knows any more whether they were collected.
+    retained = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
+    start, end = max(whole.start, retained), min(whole.end, settled)
+    if start >= end:
+        return []
+    # Counted in whole hours of facts, of which retention may begin within one.
+    due = (end - start) // _HOUR
+    filters = Filters(cluster=tuple(clusters))
+    there, _ = collected_hours(Window(start, end), filters=filters, visibility=EVERYTHING)
+    return [
+        UncollectedHours(cluster.name, due - there.get(cluster.name, 0), due)
+        for cluster in active_clusters()
+        if (not clusters or cluster.name in clusters) and there.get(cluster.name, 0) < due
+    ]
 
 
 def _unpriced_pools(window: Window) -> dict[tuple[str, str], int]:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, TypeGuard
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
@@ -25,16 +25,31 @@ from apps.costs.selectors.costs import (
 from apps.pending.selectors import unstarted_of
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.usage_query import Filters, TimeStep, UsageQuery
-from apps.usage.selectors import PersonPod, PersonWorkload, person_pods, person_work, usage_rows
+from apps.usage.selectors import (
+    FactsState,
+    PersonPod,
+    PersonWorkload,
+    facts_state,
+    facts_states,
+    person_pods,
+    person_work,
+    usage_rows,
+)
 
 _DAYS = 7
 _Workload = tuple[str, str, str, str, str]
+
+
+def has_metrics(amounts: Amounts | None) -> TypeGuard[Amounts]:
+    """Say whether it is known what was used of it: of nothing that was held, too."""
+    return amounts is not None and (amounts.allocated > amounts.unmeasured or not amounts.allocated)
 
 
 @dataclass(frozen=True, slots=True)
 class PersonWorkloadRow:
     """A workload of a person on a tier: what it holds now, and what of a window it held and used.
 
+    `amounts` are None where no hour of its cluster is collected in the window.
     `cost` is what its unused allocation costs, by the person's part of the workload's.
     """
 
@@ -53,7 +68,7 @@ class PersonWorkloadRow:
             digits=9,
         ),
     ]
-    amounts: Amounts
+    amounts: Amounts | None
     cost: Annotated[
         float | None,
         Column(
@@ -69,38 +84,63 @@ class PersonWorkloadRow:
         str | None,
         Column(help="idle: it holds idle GPUs now, see *Idle GPUs*; null: nothing was found."),
     ]
+    usage: Annotated[
+        FactsState,
+        Column(
+            "Usage data",
+            help="known: 0 is none. not_checked_yet: no hour of this time is collected yet. "
+            "no_data: the hours failed, are from before the first collected one, or its GPUs have "
+            "no metrics.",
+            values=FactsState,
+            off_page=True,
+        ),
+    ]
 
     @property
     def allocated_gpu_hours(
         self,
-    ) -> Annotated[float, Column("Allocated", "GPU-h", "Held by its pods.", after="waited")]:
-        return hours(self.amounts.allocated)
+    ) -> Annotated[
+        float | None,
+        Column(
+            *("Allocated", "GPU-h", "Held by its pods."),
+            after="waited",
+            api_note="Null where no hour is collected.",
+        ),
+    ]:
+        return None if self.amounts is None else hours(self.amounts.allocated)
 
     @property
     def busy_gpu_hours(
         self,
     ) -> Annotated[
-        float,
-        Column("Active", "GPU-h", "Allocated × activity.", after="allocated_gpu_hours"),
+        float | None,
+        Column(
+            *("Active", "GPU-h", "Allocated × activity."),
+            after="allocated_gpu_hours",
+            api_note="Null where usage is not known.",
+        ),
     ]:
-        return hours(self.amounts.busy)
+        return hours(self.amounts.busy) if has_metrics(self.amounts) else None
 
     @property
     def not_busy_gpu_hours(
         self,
     ) -> Annotated[
-        float,
+        float | None,
         Column(
-            *("Unused", "GPU-h", "Idle, underutilized and not running."), after="busy_gpu_hours"
+            *("Unused", "GPU-h", "Idle, underutilized and not running."),
+            after="busy_gpu_hours",
+            api_note="Null where usage is not known.",
         ),
     ]:
-        return hours(self.amounts.not_used)
+        return hours(self.amounts.not_used) if has_metrics(self.amounts) else None
 
 
 @dataclass(frozen=True, slots=True)
 class PersonWork:
     """All workloads of some persons in a window, most unused first; `pods` are there now.
 
+    `state` tells whether any hour of the window is known: `total` is a sum of those that are.
     `findings` are of workloads that hold GPUs now; `unstarted` are ids of pending workloads that
     have no pod yet.
     """
@@ -111,6 +151,7 @@ class PersonWork:
     total: Amounts
     waited: int
     unstarted: frozenset[int] = frozenset()
+    state: FactsState = FactsState.NOT_CHECKED_YET
 
     @property
     def running_gpus(self) -> float:
@@ -129,11 +170,15 @@ class PersonWork:
 
     @property
     def fix(self) -> str:
-        """The one thing to do, in a sentence."""
+        """The one thing to do, in a sentence; empty where nothing is known to judge by."""
         idle = {(one.cluster, one.namespace, one.workload) for one in self.findings if one.is_open}
+        if self.state is not FactsState.KNOWN and not idle:
+            return ""
         return fix_of(
             JudgedWork(
-                row.workload, row.amounts, (row.cluster, row.namespace, row.workload) in idle
+                row.workload,
+                row.amounts or Amounts(),
+                (row.cluster, row.namespace, row.workload) in idle,
             )
             for row in self.rows
         )
@@ -155,10 +200,11 @@ def person_workloads(
 ) -> PersonWork:
     """Return the work of these persons, of teams that the reader sees in detail.
 
-    Seventeen queries at most and those of `workload_costs`; none without persons.
+    Nineteen queries at most and those of `workload_costs`; two without persons.
     """
+    states = facts_states(window)
     if not people:
-        return PersonWork((), (), (), Amounts(), 0)
+        return PersonWork((), (), (), Amounts(), 0, state=facts_state(states.values()))
     # Up to now, so that pods of this moment are among them for a window that is over.
     whole = Window(window.start, max(window.end, now))
     pods = person_pods(whole, people=people, visibility=visibility)
@@ -170,13 +216,14 @@ def person_workloads(
         now=now,
     )
     costs = _unused_costs(window, held, visibility=visibility, zone=zone)
-    rows = _rows(window, pods, held, costs, findings)
+    rows = _rows(_Known(window, states, held, costs), pods, findings)
     total = Amounts()
     for amounts in held.values():
         total.add(amounts)
     waited = sum(row.waited for row in rows)
     unstarted = unstarted_of(people, visibility=visibility, now=now)
-    return PersonWork(rows, present, findings, total, waited, unstarted)
+    state = facts_state(states.values())
+    return PersonWork(rows, present, findings, total, waited, unstarted, state)
 
 
 def _without_person(found: Mapping[PersonWorkload, Amounts]) -> dict[_Workload, Amounts]:
@@ -187,12 +234,30 @@ def _without_person(found: Mapping[PersonWorkload, Amounts]) -> dict[_Workload, 
     return sums
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of the hours of a window: which clusters have some, and what was held then."""
+
+    window: Window
+    states: Mapping[str, FactsState]
+    held: Mapping[_Workload, Amounts]
+    costs: Mapping[_Workload, tuple[float, str]]
+
+    def amounts(self, key: _Workload) -> Amounts | None:
+        """Return what a workload held: nothing in collected hours, or None without any."""
+        is_known = self.states.get(key[0]) is FactsState.KNOWN
+        return self.held.get(key, Amounts() if is_known else None)
+
+    def state(self, key: _Workload) -> FactsState:
+        """Return whether it is known what was used of a workload."""
+        amounts = self.amounts(key)
+        if amounts is None:
+            return self.states.get(key[0], FactsState.NO_DATA)
+        return FactsState.KNOWN if has_metrics(amounts) else FactsState.NO_DATA
+
+
 def _rows(
-    window: Window,
-    pods: Iterable[PersonPod],
-    held: Mapping[_Workload, Amounts],
-    costs: Mapping[_Workload, tuple[float, str]],
-    findings: Iterable[IdleFinding],
+    known: _Known, pods: Iterable[PersonPod], findings: Iterable[IdleFinding]
 ) -> list[PersonWorkloadRow]:
     of_key: dict[_Workload, list[PersonPod]] = defaultdict(list)
     for pod in pods:
@@ -200,26 +265,31 @@ def _rows(
     idle = {(one.cluster, one.namespace, one.workload) for one in findings if one.is_open}
     rows = []
     # Also of pods that are only pending: they hold nothing, and are in no amounts.
-    for key in {*held, *of_key}:
+    for key in {*known.held, *of_key}:
         there = [pod for pod in of_key[key] if pod.ended_at is None]
-        cost, currency = costs.get(key, (None, None))
+        cost, currency = known.costs.get(key, (None, None))
         running = sum(pod.gpus for pod in there if pod.bound_at is not None)
         rows.append(
             PersonWorkloadRow(
                 *key,
                 running_gpus=running,
                 pending_gpus=sum(pod.gpus for pod in there if pod.bound_at is None),
-                waited=sum(pod.waited(window) for pod in of_key[key]),
-                amounts=held.get(key, Amounts()),
+                waited=sum(pod.waited(known.window) for pod in of_key[key]),
+                amounts=known.amounts(key),
                 cost=cost,
                 currency=currency,
                 # A finding names no tier: it is shown where the workload holds GPUs now.
                 finding="idle" if running and key[:3] in idle else None,
+                usage=known.state(key),
             )
         )
     return sorted(
         rows,
-        key=lambda row: (-row.amounts.not_used, -row.running_gpus, row.namespace, row.workload),
+        # What is not known comes after what is, as if it were nothing.
+        key=lambda row: (
+            -(row.amounts.not_used if row.amounts else 0),
+            *(-row.running_gpus, row.namespace, row.workload),
+        ),
     )
 
 
@@ -262,7 +332,10 @@ def _part(costs: Sequence[WorkloadCost], own: int, whole: int) -> tuple[float, s
 
 @dataclass(frozen=True, slots=True)
 class PersonSumRow:
-    """What one person of the teams that the reader leads holds, used and left unused."""
+    """What one person of the teams that the reader leads holds, used and left unused.
+
+    `amounts` are None where no hour of the window is collected.
+    """
 
     person: Annotated[str, Column("User", help="The person, as labels of pods name them.")]
     account: Annotated[
@@ -271,25 +344,25 @@ class PersonSumRow:
     running_gpus: Annotated[float, Column("Allocated now", "GPUs")]
     pending_gpus: Annotated[float, Column("Pending now", "GPUs")]
     over_cap: Annotated[bool, Column("Over cap", help="More than one person may hold.")]
-    amounts: Amounts
+    amounts: Amounts | None
 
     @property
-    def allocated_gpu_hours(self) -> Annotated[float, Column("Allocated", "GPU-h")]:
-        return hours(self.amounts.allocated)
+    def allocated_gpu_hours(self) -> Annotated[float | None, Column("Allocated", "GPU-h")]:
+        return None if self.amounts is None else hours(self.amounts.allocated)
 
     @property
-    def busy_gpu_hours(self) -> Annotated[float, Column("Active", "GPU-h")]:
-        return hours(self.amounts.busy)
+    def busy_gpu_hours(self) -> Annotated[float | None, Column("Active", "GPU-h")]:
+        return hours(self.amounts.busy) if has_metrics(self.amounts) else None
 
     @property
-    def not_busy_gpu_hours(self) -> Annotated[float, Column("Unused", "GPU-h")]:
-        return hours(self.amounts.not_used)
+    def not_busy_gpu_hours(self) -> Annotated[float | None, Column("Unused", "GPU-h")]:
+        return hours(self.amounts.not_used) if has_metrics(self.amounts) else None
 
 
 def person_sums(window: Window, *, visibility: Visibility, now: datetime) -> list[PersonSumRow]:
     """Return the persons of teams that the reader leads, most unused first.
 
-    `visibility` is of these teams alone (`visibility_of_led`). Six queries; none without a team.
+    `visibility` is of these teams alone (`visibility_of_led`). Eight queries; none without a team.
     """
     if not visibility.team_ids or settings.PEOPLE is None:
         return []
@@ -304,12 +377,23 @@ def person_sums(window: Window, *, visibility: Visibility, now: datetime) -> lis
             there[pod.key.person].append(pod)
     people = {*sums, *there}
     accounts = accounts_of(people)
-    rows = [_sum_row(one, accounts.get(one), there[one], sums[one]) for one in people]
-    return sorted(rows, key=lambda row: (-row.amounts.not_used, -row.running_gpus, row.person))
+    # Who held nothing in collected hours has zeros; without such hours nobody has.
+    is_known = facts_state(facts_states(window).values()) is FactsState.KNOWN
+    rows = [
+        _sum_row(one, accounts.get(one), there[one], sums[one] if is_known else None)
+        for one in people
+    ]
+    return sorted(
+        rows,
+        key=lambda row: (
+            -(row.amounts.not_used if row.amounts else 0),
+            *(-row.running_gpus, row.person),
+        ),
+    )
 
 
 def _sum_row(
-    person: str, account: str | None, pods: Sequence[PersonPod], amounts: Amounts
+    person: str, account: str | None, pods: Sequence[PersonPod], amounts: Amounts | None
 ) -> PersonSumRow:
     running = sum(pod.gpus for pod in pods if pod.bound_at is not None)
     pending = sum(pod.gpus for pod in pods if pod.bound_at is None)

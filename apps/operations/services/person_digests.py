@@ -15,8 +15,9 @@ from apps.alerts.services import NewAlert, go_on, page_address
 from apps.clusters.domain.resources import gpus
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import people_of
-from apps.costs.selectors import PersonWork, last_week, person_workloads
-from apps.usage.domain.amounts import hours
+from apps.costs.selectors import PersonWork, has_metrics, last_week, person_workloads
+from apps.usage.domain.amounts import Amounts, hours
+from apps.usage.selectors import FactsState
 
 # The last hours of Sunday are collected in the first ones of Monday, late samples included.
 _SETTLED = timedelta(hours=6)
@@ -67,9 +68,25 @@ def _digest(user: User, week: Window, now: datetime, zone: ZoneInfo) -> NewAlert
 
 def _sentences(work: PersonWork) -> Iterable[str]:
     total = work.total
+    if work.state is not FactsState.KNOWN:
+        # Sums of no hour are zeros, and would praise or blame nobody's week.
+        yield "No hour of that week is collected: what you used is not known."
+    else:
+        yield from _usage_sentences(total)
+    if work.waited:
+        yield f"Pods that requested GPUs were pending for {hours(work.waited):,.0f} GPU-hours."
+    yield f"Now: {gpus(work.running_gpus)} allocated."
+    if work.is_over_cap and settings.PEOPLE is not None and settings.PEOPLE.cap_gpus is not None:
+        yield f"That is more than the {gpus(settings.PEOPLE.cap_gpus)} that one person may hold."
+    if work.fix:
+        yield f"To fix: {work.fix}"
+    yield from _how_to_answer(work)
+
+
+def _usage_sentences(total: Amounts) -> Iterable[str]:
     allocated = f"{hours(total.allocated):,.0f} GPU-hours were allocated to you"
     # Of a week without metrics nothing was seen to be active, and nothing to be unused.
-    is_known = total.allocated > total.unmeasured or not total.allocated
+    is_known = has_metrics(total)
     if is_known:
         used = f"{hours(total.busy):,.0f} active, {hours(total.not_used):,.0f} unused"
         yield f"{allocated}: {used}."
@@ -77,13 +94,6 @@ def _sentences(work: PersonWork) -> Iterable[str]:
         yield f"{allocated}. They have no metrics."
     if is_known and total.unmeasured:
         yield f"{hours(total.unmeasured):,.0f} GPU-hours have no metrics."
-    if work.waited:
-        yield f"Pods that requested GPUs were pending for {hours(work.waited):,.0f} GPU-hours."
-    yield f"Now: {gpus(work.running_gpus)} allocated."
-    if work.is_over_cap and settings.PEOPLE is not None and settings.PEOPLE.cap_gpus is not None:
-        yield f"That is more than the {gpus(settings.PEOPLE.cap_gpus)} that one person may hold."
-    yield f"To fix: {work.fix}"
-    yield from _how_to_answer(work)
 
 
 def _how_to_answer(work: PersonWork) -> Iterable[str]:

@@ -4,6 +4,7 @@ from apps.usage.domain.usage_query import CursorRefused, GroupingRefused, NamesU
 from apps.usage.selectors.data_quality import (
     CoverageGap,
     ExporterHistory,
+    FactsState,
     Freshness,
     claims_before_the_watch,
     clusters_with,
@@ -11,6 +12,8 @@ from apps.usage.selectors.data_quality import (
     collection_page,
     data_ready,
     exporter_histories,
+    facts_state,
+    facts_states,
     freshness,
     gap_hours,
     gap_tiers,

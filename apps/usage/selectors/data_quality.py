@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
@@ -421,6 +422,47 @@ def collected_hours(
         {one.cluster: one.with_facts for one in found if one.with_facts},
         {one.cluster: one.before for one in found if one.before},
     )
+
+
+class FactsState(StrEnum):
+    """Whether anything is known of a window: zeros are true of `known` ones alone.
+
+    `not_checked_yet`: its hours are still to be collected. `no_data`: they failed, or are from
+    before the first collected hour.
+    """
+
+    KNOWN = "known"
+    NOT_CHECKED_YET = "not_checked_yet"
+    NO_DATA = "no_data"
+
+
+def facts_states(window: Window) -> dict[str, FactsState]:
+    """Return of each active cluster whether any hour of a window is known.
+
+    Everybody may see how complete the data is. Two queries at most.
+    """
+    known, troubled = collected_spans(window, None)
+    waiting = {pk for (pk, _), state in troubled.items() if state == CollectionState.WAITING.value}
+    return {
+        cluster.name: _facts_state(known.get(cluster.pk), window, is_waiting=cluster.pk in waiting)
+        for cluster in active_clusters()
+    }
+
+
+def _facts_state(of: CollectedSpan | None, window: Window, *, is_waiting: bool) -> FactsState:
+    if of is not None and of.with_facts:
+        return FactsState.KNOWN
+    # Hours after the last one that was asked for are asked for later: the running one, and all
+    # where the scheduler stands still.
+    if of is None or of.last is None or is_waiting or window.end > of.last + _HOUR:
+        return FactsState.NOT_CHECKED_YET
+    return FactsState.NO_DATA
+
+
+def facts_state(states: Collection[FactsState]) -> FactsState:
+    """Return the state of several clusters: what is known of one is shown."""
+    order = list(FactsState)
+    return min(states, key=order.index, default=FactsState.NOT_CHECKED_YET)
 
 
 def data_ready() -> bool:

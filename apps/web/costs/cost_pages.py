@@ -26,7 +26,7 @@ from apps.web.components.page_query import Query, during, figure_href, with_quer
 from apps.web.components.tables import CAPACITY_CLASSES, Column, LedgerClass, Table
 from apps.web.components.tabs import Tab, TabBar, tab_bar
 from apps.web.costs import explorer, money_format, waste_waterfall
-from apps.web.costs.energy_table import energy_table
+from apps.web.costs.energy_table import energy_table, factor_table
 from apps.web.costs.explorer import NOTHING, Costs, stack_group
 from apps.web.costs.exports import background_of, export_form
 from apps.web.costs.money_format import WHOLE, MoneyRow, MoneyTable, money_column, number_of
@@ -262,7 +262,10 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
     if tabs.chosen == "groups":
         tables = explorer.group_tables(found, asked, reading)
     elif tabs.chosen == "energy":
-        tables = [energy_table(asked.groups, reading, _of_seen_teams(reading))]
+        tables = [
+            energy_table(asked.groups, reading, _of_seen_teams(reading)),
+            factor_table(reading),
+        ]
     elif tabs.chosen == "lines":
         tables = [explorer.line_table(found, asked, reading)]
     return _cost_page(request, reading, asked, found, tabs, tables)

@@ -1,15 +1,22 @@
 """Measured energy and its carbon by group: a table of the pages of costs and of a workload."""
 
 from collections.abc import Sequence
+from math import fsum
 
 from apps.clusters.domain.window import Window
-from apps.costs.selectors import carbon_of
+from apps.costs.selectors import SiteFactorRow, carbon_of, site_factor_rows
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Filters, Grouping, GroupingRefused, UsageQuery
 from apps.usage.selectors import usage_rows
 from apps.web.components.formats import Format, Value
 from apps.web.components.listings import GROUP_LABELS
-from apps.web.components.tables import Column, Table, TableRow
+from apps.web.components.tables import (
+    Column,
+    Table,
+    TableRow,
+    declared_columns,
+    declared_values,
+)
 from apps.web.costs.query import links_of
 from apps.web.query_session import QuerySession
 
@@ -21,6 +28,7 @@ _COLUMNS = (
     Column("carbon_kg", "Carbon", Format.DECIMAL, "kg CO2e", "PUE included; – without a factor"),
     Column("energy_without_factor_kwh", "Without factor", Format.DECIMAL, "kWh", _WITHOUT),
 )
+_FORMULA = "Carbon = energy × PUE × carbon factor of its hour, summed over all hours."
 _Carbon = tuple[float | None, float | None]
 
 
@@ -65,9 +73,37 @@ def energy_table(groups: Sequence[Grouping], reading: QuerySession, filters: Fil
             *_COLUMNS,
         ],
         rows=sorted(rows, key=_most_first),
+        total=_total(rows, groups[0].value if groups else "what"),
         zone=zone,
         empty=problem or "No exporter shows energy in this window.",
+        note=_FORMULA,
     )
+
+
+def factor_table(reading: QuerySession) -> Table:
+    """Return PUE and carbon factors that hold in the window, and where they come from."""
+    found = site_factor_rows(reading.window, clusters=reading.filters.cluster)
+    return Table(
+        id="factors",
+        title="PUE and carbon factors",
+        columns=list(declared_columns(SiteFactorRow)),
+        rows=[TableRow(declared_values(row)) for row in found],
+        zone=reading.choice.zone,
+        empty="No PUE or carbon factor is set: an administrator loads them with the catalog.",
+        on_phone=("cluster", "pue", "carbon_g_per_kwh", "source"),
+    )
+
+
+def _total(rows: Sequence[TableRow], label: str) -> TableRow | None:
+    """Return the sum of the rows; of what no row knows, nothing."""
+    if len(rows) < 2:
+        return None
+    values: dict[str, Value] = {label: "Total"}
+    for column in _COLUMNS:
+        known = [one.values[column.key] for one in rows]
+        numbers = [value for value in known if isinstance(value, float)]
+        values[column.key] = fsum(numbers) if numbers else None
+    return TableRow(values)
 
 
 def _most_first(row: TableRow) -> float:

@@ -343,7 +343,7 @@ def _months(request: PageRequest, reading: QuerySession, asked: PageAsked) -> di
     bills: Mapping[date, float] = {}
     if can_see_bills(request.user):
         bills = costs.bill_differences(visibility=reading.visibility, now=reading.now)
-    shown_months = months.months_of(periods, asked)
+    shown_months = months.months_of(periods, asked, reading.now)
     return {
         "months": closed_months(shown_months, kept, bills, reading.choice.zone),
         "reopens": can_administer(request.user),
@@ -352,18 +352,22 @@ def _months(request: PageRequest, reading: QuerySession, asked: PageAsked) -> di
 
 @dataclass(frozen=True, slots=True)
 class ExportForm:
-    """The form of a month's file: `month` is chosen at first, of `teams` those named in `team`."""
+    """The form of a month's file: `month` is chosen at first, of `teams` those named in `team`.
+
+    `warnings` say of which hours of that month its file has no costs.
+    """
 
     month: str
     teams: Sequence[str]
     team: Sequence[str]
     formats: Sequence[tuple[str, str]]
+    warnings: Sequence[str] = ()
 
 
 def export_form(reading: QuerySession) -> ExportForm:
     """Return the form of a month's file, for the last closed month or the last whole one.
 
-    One query at most.
+    Five queries at most.
     """
     closed = costs.last_closed_month(visibility=reading.visibility)
     this_month = reading.now.astimezone(report().zone).date().replace(day=1)
@@ -375,6 +379,7 @@ def export_form(reading: QuerySession) -> ExportForm:
         teams=reading.choices.get("team") or (),
         team=reading.filters.team,
         formats=[(format_.value, LABELS[format_]) for format_ in formats],
+        warnings=months.uncollected_texts(month.replace(day=1), reading.now),
     )
 
 

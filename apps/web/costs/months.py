@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from http import HTTPStatus
 from os import SEEK_END
 from typing import BinaryIO
@@ -12,7 +13,7 @@ from django.urls import reverse
 
 from apps.costs.adapters.formats import csv_parts, write_to_file
 from apps.costs.domain.files import CostFile, FileFormat, FileRefused, file_name
-from apps.costs.selectors import AdjustmentRow, MonthState, PeriodState
+from apps.costs.selectors import AdjustmentRow, MonthState, PeriodState, uncollected_hours
 from apps.costs.services import ClosedCopy
 from apps.usage.selectors import GroupingRefused
 from apps.web.components.page_query import figure_href, with_query, without
@@ -127,14 +128,23 @@ class Month:
     terms: str
     gaps: Sequence[str]
     files: Sequence[FileLink]
+    warnings: Sequence[str] = ()
 
 
-def months_of(periods: Sequence[PeriodState], asked: CostPageQuery) -> list[Month]:
+def months_of(periods: Sequence[PeriodState], asked: CostPageQuery, now: datetime) -> list[Month]:
     """Return the months, newest first."""
-    return [_month(period, asked) for period in periods]
+    return [_month(period, asked, now) for period in periods]
 
 
-def _month(period: PeriodState, asked: CostPageQuery) -> Month:
+def uncollected_texts(month: date, now: datetime) -> list[str]:
+    """Return of which hours the files of a month have no costs, by cluster. Two queries at most."""
+    return [
+        f"{one.text}. Files of {month:%Y-%m} have no costs of them."
+        for one in uncollected_hours(month, now=now)
+    ]
+
+
+def _month(period: PeriodState, asked: CostPageQuery, now: datetime) -> Month:
     state, css = STATES[period.state]
     name = f"{period.month:%Y-%m}"
     bases = {basis.value: label for basis, label in BASES.items()}
@@ -153,6 +163,7 @@ def _month(period: PeriodState, asked: CostPageQuery) -> Month:
         terms=terms,
         gaps=period.gaps.texts() if period.gaps else (),
         files=month_files(name, asked, period),
+        warnings=uncollected_texts(period.month, now),
     )
 
 

@@ -10,19 +10,29 @@ from django.http import HttpResponseBase
 
 from apps.costs import selectors as costs
 from apps.costs.domain.prices import PriceEntry
-from apps.costs.selectors import CostQuery
+from apps.costs.selectors import CostQuery, ExchangeRateRow
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Grouping
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row
 from apps.web.components.formats import Format, day_text, percent
 from apps.web.components.page_query import href
-from apps.web.components.tables import Column, Table, TableRow
+from apps.web.components.tables import (
+    Column,
+    Table,
+    TableRow,
+    declared_columns,
+    declared_values,
+)
 from apps.web.components.tabs import Tab, tab_bar
 from apps.web.costs.query import TAKES
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
-TABS = (Tab("current", "Current"), Tab("history", "Price history"))
+TABS = (
+    Tab("current", "Current"),
+    Tab("history", "Price history"),
+    Tab("rates", "Exchange rates"),
+)
 _ANY = "any"
 _PRICE = Column("price_per_gpu_hour", "Price", Format.DECIMAL, "per GPU-h", "after the discount")
 _COLUMNS = (
@@ -61,12 +71,18 @@ def prices(request: PageRequest) -> HttpResponseBase:
     # The whole book is read for the count of its history anyway.
     current = [entry for entry in book.entries if entry.holds(reading.now)]
     tabs = tab_bar(request, TABS, name="Prices")
-    history = tabs.chosen == "history"
-    unpriced = {} if history else _unpriced(reading)
-    tables = [] if not unpriced else [_unpriced_table(unpriced, reading)]
-    tables.append(_price_table(book.entries if history else current, reading, history=history))
-    counts = {"current": len(current), "history": len(book.entries)}
-    shown: dict[str, Any] = {} if history else {"row": _figures(current, unpriced)}
+    rates = costs.exchange_rate_rows()
+    counts = {"current": len(current), "history": len(book.entries), "rates": len(rates)}
+    shown: dict[str, Any] = {}
+    if tabs.chosen == "current":
+        unpriced = _unpriced(reading)
+        tables = [_unpriced_table(unpriced, reading)] if unpriced else []
+        tables.append(_price_table(current, reading))
+        shown["row"] = _figures(current, unpriced)
+    elif tabs.chosen == "history":
+        tables = [_price_table(book.entries, reading, history=True)]
+    else:
+        tables = [_rate_table(rates, reading)]
     return respond(request, reading, "prices", tables=tables, tabs=tabs.counted(counts), **shown)
 
 
@@ -135,7 +151,21 @@ def _unpriced_table(found: dict[tuple[str, str], int], reading: QuerySession) ->
     )
 
 
-def _price_table(entries: Sequence[PriceEntry], reading: QuerySession, *, history: bool) -> Table:
+def _rate_table(rates: Sequence[ExchangeRateRow], reading: QuerySession) -> Table:
+    return Table(
+        id="rates",
+        title="Exchange rates",
+        columns=list(declared_columns(ExchangeRateRow)),
+        rows=[TableRow({**declared_values(row), "month": f"{row.month:%Y-%m}"}) for row in rates],
+        zone=reading.choice.zone,
+        empty="No exchange rate is set: an administrator loads them with the catalog.",
+        on_phone=("month", "currency", "rate", "fixed_at"),
+    )
+
+
+def _price_table(
+    entries: Sequence[PriceEntry], reading: QuerySession, *, history: bool = False
+) -> Table:
     rows = [_price_row(entry, reading.choice.zone) for entry in entries]
     return Table(
         id="prices",

@@ -30,6 +30,7 @@ from apps.costs.selectors import (
     PersonSumRow,
     PersonWork,
     PersonWorkloadRow,
+    has_metrics,
     last_week,
     person_sums,
     person_workloads,
@@ -38,7 +39,7 @@ from apps.pending.selectors import PendingFilters
 from apps.planning.domain.queue_time_ranges import row_for
 from apps.planning.selectors import queue_forecasts
 from apps.usage.domain.amounts import hours
-from apps.usage.selectors import HOURLY_DAYS, PersonPod
+from apps.usage.selectors import HOURLY_DAYS, FactsState, PersonPod
 from apps.web.alerts.alert_list import whose
 from apps.web.components.commands import kubectl
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
@@ -172,6 +173,7 @@ def work_page(request: PageRequest, reading: QuerySession, scope: PersonScope) -
         figures=_figures(work, reading),
         findings=[_line(one, reading) for one in work.findings],
         fix=work.fix if work.rows else "",
+        unknown=_unknown_text(work),
         cap=_cap_text(work),
         week_href=own,
         keep_days=_keep_days(),
@@ -188,16 +190,18 @@ def _figures(work: PersonWork, reading: QuerySession) -> FigureRow:
     oldest = min((p.created_at for p in work.pods if p.bound_at is None), default=None)
     age = "" if oldest is None else f"oldest {duration((reading.now - oldest).total_seconds())}"
     measured = total.allocated - total.unmeasured
+    # Of no hour nothing is known, and of hours without metrics what was held and not what of it.
+    unknown = _unknown_text(work) or (
+        "" if has_metrics(total) else "Nothing of yours has metrics in this time."
+    )
 
-    def amount(label: str, value: int, *, note: str = "") -> KeyFigure:
+    def amount(label: str, value: int, *, why: str = "", note: str = "") -> KeyFigure:
+        if why:
+            return no_data(label, why)
         exact = f"{hours(value)} GPU-h"
         return KeyFigure(label, f"{hours(value):,.0f}", "GPU-h", exact=exact, note=note)
 
-    unused = (
-        amount("Unused", total.not_used, note=f"{percent(total.not_used / measured)} of allocated")
-        if measured
-        else no_data("Unused", "Nothing of yours has metrics in this time.")
-    )
+    share = f"{percent(total.not_used / measured)} of allocated" if measured else ""
     return figure_row(
         KeyFigure(
             "Allocated",
@@ -214,11 +218,25 @@ def _figures(work: PersonWork, reading: QuerySession) -> FigureRow:
             note=age,
             tone=Tone.WARNING if pending else Tone.NONE,
         ),
-        amount("Active", total.busy),
-        unused,
-        amount("Queue time", work.waited, note="requested × time pending"),
+        amount("Active", total.busy, why=unknown),
+        amount("Unused", total.not_used, why=unknown, note=share),
+        amount(
+            "Queue time",
+            work.waited,
+            # Pods are known from the watch before any hour is collected, and then it is exact.
+            why="" if work.rows else _unknown_text(work),
+            note="requested × time pending",
+        ),
         name="My workloads",
     )
+
+
+def _unknown_text(work: PersonWork) -> str:
+    """Return why nothing is known of the window; empty where some of its hours are collected."""
+    return {
+        FactsState.NOT_CHECKED_YET: "Not checked yet: no hour of this time is collected.",
+        FactsState.NO_DATA: "No hour of this time could be collected.",
+    }.get(work.state, "")
 
 
 def _cap_text(work: PersonWork) -> str:
@@ -346,7 +364,7 @@ def _work_table(work: PersonWork, reading: QuerySession) -> Table:
         columns=columns,
         rows=[work_row(row, reading.query, currency) for row in work.rows],
         zone=reading.choice.zone,
-        empty="No pod of this time names you.",
+        empty=_unknown_text(work) or "No pod of this time names you.",
         on_phone=("workload", "running_gpus", "not_busy_gpu_hours"),
     )
 

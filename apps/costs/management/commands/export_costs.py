@@ -17,7 +17,7 @@ from apps.costs.adapters.formats import write
 from apps.costs.domain.costing import STATEMENTS, Basis, Policy
 from apps.costs.domain.files import CostFile, FileFormat, FileRefused
 from apps.costs.management.periods import month
-from apps.costs.selectors import charging, closed_period, period_file
+from apps.costs.selectors import charging, closed_period, period_file, uncollected_hours
 from apps.costs.services import sha256_of_file
 from apps.costs.services.exports import closed_copy
 
@@ -66,6 +66,7 @@ class Command(BaseCommand):
                 # Nothing else may be printed: the file itself goes to stdout.
                 if options["output"] == "-":
                     _to_stdout(put, format_)
+                    self._warn(period)
                     return
                 sha = _to_file(put, Path(options["output"]))
         except FileRefused as error:
@@ -76,17 +77,23 @@ class Command(BaseCommand):
             ) from error
         self._tell(file, format_, sha, options)
 
+    def _warn(self, period: date) -> None:
+        """Say of which hours the file has no costs; beside it, where it goes to stdout."""
+        for one in uncollected_hours(period, now=timezone.now()):
+            self.stderr.write(f"Warning: {one.text}. The file has no costs of them.")
+
     def _tell(self, file: CostFile, format_: FileFormat, sha: str, options: dict[str, Any]) -> None:
-        notes = file.notes
+        notes, period = file.notes, month(options["period"])
         self.stdout.write(f"{options['output']}: {options['period']} as {format_.value}")
         self.stdout.write(
             f"{notes.time_zone}, {notes.currency}, basis {notes.basis}, price book "
             f"{notes.price_book}. {STATEMENTS[Policy(notes.policy)]}"
         )
+        self._warn(period)
         if notes.unpriced_gpu_hours:
             self.stdout.write(f"{notes.unpriced_gpu_hours:,.2f} GPU-hours are unpriced.")
         self.stdout.write(f"SHA-256 {sha}")
-        closed = closed_period(month(options["period"]))
+        closed = closed_period(period)
         if closed is None:
             self.stdout.write("The month is not closed: it may change still.")
         elif format_.value in closed.files and not options["bom"]:
