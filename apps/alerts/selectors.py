@@ -36,13 +36,15 @@ from gpuportal.queries import BatchQuery
 class AnswerRow:
     """What was answered to an idle alert last; `until` None: it can go, or `silences`.
 
-    `person` is empty where it is not for the reader, see `naming`.
+    `person` is empty where it is not for the reader, see `naming`. `kept_to` is the last moment
+    before `until`: its day is the last one on which it is kept.
     """
 
     person: str
     at: datetime
     reason: str
     until: datetime | None
+    kept_to: datetime | None = None
     silences: bool = False
 
 
@@ -342,7 +344,9 @@ def _alert_row(alert: Alert, answer: IdleDecision | None) -> AlertRow:
     told = None
     if answer is not None and alert.kind == AlertKind.IDLE.value:
         silences = answer.choice is IdleChoice.SILENCE
-        told = AnswerRow(answer.person, answer.at, answer.reason, answer.until, silences)
+        told = AnswerRow(
+            *(answer.person, answer.at, answer.reason, answer.until, answer.kept_to, silences)
+        )
     return row_from(
         AlertRow,
         alert,

@@ -294,7 +294,8 @@ class WindowParams(PageParams):
     end = serializers.CharField(
         required=False,
         help_text="End of the window, not included; forms as `start`. Unless told: the last "
-        "midnight in the report's time zone.",
+        "midnight in the report's time zone, so that all its days are whole. Pages end with the "
+        "running day: for their figures give the date of tomorrow.",
     )
 
 

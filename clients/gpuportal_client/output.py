@@ -81,6 +81,13 @@ def duration(seconds: Any) -> str:
     return f"{whole}s"
 
 
+def milliseconds(value: Any) -> str:
+    """Return milliseconds as `250 ms` or `1.5 s`; an empty cell for null."""
+    if value is None:
+        return ""
+    return f"{value:,} ms" if value < 1_000 else f"{value / 1_000:g} s"
+
+
 def instant(value: Any) -> str:
     """Return an RFC 3339 time as `2026-03-28 07:41` in its own offset."""
     return f"{datetime.fromisoformat(value):%Y-%m-%d %H:%M}" if value else ""

@@ -10,6 +10,7 @@ from gpuportal_client.output import (
     duration,
     equivalents,
     instant,
+    milliseconds,
     money,
     percent,
     printable,
@@ -56,6 +57,7 @@ SERVING = (
     Column("cost_per_million_tokens", "COST PER 1M", money, is_number=True),
     Column("currency", "CURRENCY"),
     Column("ttft_ratio", "TTFT MET", percent, is_number=True),
+    Column("ttft_objective_ms", "OBJECTIVE", milliseconds, is_number=True),
     Column("allocated_gpu_hours", "GPU-H", amount, is_number=True),
     Column("idle_gpu_hours", "IDLE GPU-H", amount, is_number=True),
 )
@@ -67,6 +69,7 @@ QUOTAS = (
     Column("key", "KEY"),
     Column("hard", "LIMIT", amount, is_number=True),
     Column("used", "USED", amount, is_number=True),
+    Column("held", "ALLOCATED", amount, is_number=True),
     Column("pending", "PENDING", amount, is_number=True),
     Column("saturation_ratio", "USAGE", percent, is_number=True),
     Column("finding", "FINDING"),
@@ -82,6 +85,7 @@ REQUESTS = (
     Column("from", "FROM", is_number=True),
     Column("to", "TO", is_number=True),
     Column("changed_at", "CHANGED", instant),
+    Column("until", "EXPIRES", instant),
     Column("reason", "REASON"),
 )
 _VERDICTS = {

@@ -51,7 +51,9 @@ def kept(
 def test_keep_until_friday_holds_to_the_end_of_that_day() -> None:
     found = kept(reason="the  demo\nis then")
     assert found.until == datetime(2026, 11, 20, 23, tzinfo=UTC)
-    assert found.sentence == "ada: keep until 20 Nov 23:00 UTC, because the demo is then"
+    assert (found.person, found.reason) == ("ada", "the demo is then")
+    assert found.kept_to is not None
+    assert found.kept_to.astimezone(BERLIN).date() == date(2026, 11, 20)
 
 
 def test_the_day_is_that_of_the_readers_zone() -> None:
@@ -76,8 +78,10 @@ def test_an_answer_that_does_not_say_enough_is_refused(
 
 
 def test_that_it_can_go_needs_no_reason() -> None:
-    assert release_idle("", person="ada", now=NOON).sentence == "ada: can go"
-    assert release_idle("done", person="ada", now=NOON).sentence == "ada: can go, because done"
+    for reason in ("", "done"):
+        found = release_idle(reason, person="ada", now=NOON)
+        assert (found.choice, found.reason, found.until) == (IdleChoice.RELEASE, reason, None)
+        assert found.kept_to is None
 
 
 FOR_GOOD = IdleDecision(IdleChoice.KEEP, "ada", NOON, "always")

@@ -22,6 +22,7 @@ from apps.costs.domain.files import FileFormat
 from apps.costs.models import PricedHour
 from apps.costs.selectors import price_book
 from apps.costs.services import close_period, price_hours
+from apps.usage.models import CollectionWindow
 from tests.api.conftest import client_of
 from tests.costs.portal import (
     CHARGINGS,
@@ -129,6 +130,19 @@ def test_focus_bills_what_the_list_says(priced: Priced, format_: str, version: s
     assert ("AllocatedMethodId" in charges[0]) == (version == "1.3")
     month = {"start": "2026-10-01", "end": "2026-11-01", "interval": "total"}
     assert summed(charges, "BilledCost") == summed(listed(priced.portal.finn, "costs", **month))
+
+
+def test_focus_of_a_month_that_is_mostly_not_collected_says_so_in_a_header(priced: Priced) -> None:
+    for user in (priced.portal.finn, priced.portal.dan):
+        response = get(user, "costs/focus", {"period": "2026-10"})
+        told = response["X-Hours-Not-Collected"]
+        assert "hours of west are not collected" in told
+        there = CollectionWindow.objects.filter(cluster__name="west").count()
+        assert told.split(" ")[0] == f"{745 - there}"
+    # The month of now is not over: hours that are to come are not missing.
+    assert "X-Hours-Not-Collected" not in get(
+        priced.portal.finn, "costs/focus", {"period": "2099-10"}
+    )
 
 
 def test_focus_of_a_closed_month_is_the_file_that_was_kept(

@@ -236,7 +236,7 @@ def test_a_catalog_names_the_file_and_loading_reads_it(tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match=r"carbon_file: cannot be read: No such file"):
         load(by_hour)
     carbon.write_text("2026-01-01T00:00:00Z,380\n2026-01-01T01:00:00Z,many\n")
-    with pytest.raises(CatalogError, match=r"west.csv, line 2: 'many' is not a number"):
+    with pytest.raises(CatalogError, match=r"west.csv, line 2, g_per_kwh: 'many' is not a number"):
         load(by_hour)
     for wrong, said in (
         ({"pue": "0.9", "carbon_g_per_kwh": "1"}, "pue: must be 1 or more, not 0.9"),

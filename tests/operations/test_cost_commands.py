@@ -5,7 +5,7 @@ import hashlib
 import io
 import sys
 from copy import deepcopy
-from datetime import date
+from datetime import date, timedelta
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from pytest_django import Settings
 from apps.costs.domain import files
 from apps.costs.domain.files import FileFormat
 from apps.costs.models import ClosedPeriod, Price
-from apps.costs.selectors import closed_period
+from apps.costs.selectors import closed_period, month_window
 from apps.costs.services import price_hours
 from apps.usage.domain.usage_query import Grouping, TimeStep
+from apps.usage.models import CollectionWindow
 from tests.costs.portal import NOW, Priced, closed_path, make_priced, rows, total
 from tests.factories import H100
 from tests.shared_rows import shared
@@ -123,6 +124,38 @@ def test_the_files_of_a_closed_month_stay_what_they_were(
     assert "this is as it was closed" in said
     assert "apportioned by entitlement" in said
     assert hashlib.sha256((tmp_path / "f").read_bytes()).hexdigest() == closed.files[format_]
+
+
+def test_hours_that_are_not_collected_are_told_beside_the_file(
+    priced: Priced, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two days of the month are collected: October has 745 hours in Berlin."""
+    path = tmp_path / "focus.csv"
+    export(path, format="focus-csv")
+    warnings = capfd.readouterr().err
+    for cluster in priced.portal.clusters:
+        there = CollectionWindow.objects.filter(cluster=cluster).count()
+        missing = f"{745 - there} of 745 hours of {cluster.name} are not collected"
+        assert f"Warning: {missing}. The file has no costs of them." in warnings
+    assert "Warning" not in path.read_text()
+    CollectionWindow.objects.all().delete()
+    export(path, format="focus-csv", output="-")
+    assert "745 of 745 hours of west are not collected" in capfd.readouterr().err
+
+
+def test_a_month_that_is_collected_to_now_has_no_warning(
+    priced: Priced, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    start = month_window(date(2026, 10, 1), priced.portal.zone).start
+    hours = [start + timedelta(hours=number) for number in range(745)]
+    CollectionWindow.objects.all().delete()
+    CollectionWindow.objects.bulk_create(
+        CollectionWindow(cluster=cluster, hour=hour, state="complete", collected_at=NOW)
+        for cluster in priced.portal.clusters
+        for hour in hours
+    )
+    export(tmp_path / "focus.csv", format="focus-csv")
+    assert "Warning" not in capfd.readouterr().err
 
 
 def test_a_workbook_has_its_notes(priced: Priced, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from apps.costs.domain.files import FileFormat
 from apps.costs.models import ClosedPeriod, Export
 from apps.costs.services import close_period
 from apps.costs.services.exports import keep_closed_files, write_export
+from apps.usage.models import CollectionWindow
 from tests.costs.portal import PRICES, Priced, closed_path, make_priced
 from tests.factories import A100, make_portal
 from tests.shared_rows import shared
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.django_db
 
 SignIn = Callable[[User], Client]
 MONTH = date(2026, 10, 1)
+OF_MONTH = "first=2026-10-30&last=2026-10-31"
 CLOSED_AT = datetime(2026, 11, 2, 12, tzinfo=UTC)
 
 
@@ -68,6 +70,21 @@ def test_an_open_month_says_what_keeps_it_from_being_closed(
     assert 'id="month-2026-10"' in page
     assert "Before it can close:" in page
     assert "no price for" in page
+
+
+def test_a_month_that_is_mostly_not_collected_says_so_beside_its_downloads(
+    priced: Priced, signed_in: SignIn
+) -> None:
+    there = CollectionWindow.objects.filter(cluster__name="west").count()
+    said = f"{745 - there} of 745 hours of west are not collected. Files of 2026-10"
+    months = text_of(signed_in(priced.portal.finn), "/costs/exports/?tab=months")
+    line = months[months.index('id="month-2026-10"') :]
+    assert line.index(said) < line.index("file-list"), "it stands before the files"
+    # Leads have no list of months: for them it stands at the form.
+    for address in ("/costs/exports/", f"/costs/?{OF_MONTH}"):
+        assert said in text_of(signed_in(priced.portal.ada), address)
+    CollectionWindow.objects.all().delete()
+    assert "745 of 745 hours of west" in text_of(signed_in(priced.portal.ada), "/costs/exports/")
 
 
 def test_a_closed_month_says_by_whom_and_its_files_have_the_hashes_it_names(

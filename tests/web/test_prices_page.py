@@ -10,9 +10,12 @@ from django.test import Client
 
 from apps.accounts.models import User
 from apps.costs.models import Price
-from tests.costs.portal import PRICES, make_priced
+from apps.costs.services import close_period
+from tests.costs.bills import OCTOBER
+from tests.costs.portal import NOW, PRICES, make_priced
+from tests.costs.test_exchange_rates import ECB, load_rates
 from tests.factories import A100, make_portal
-from tests.web.pages import file_of, table_links, text_of
+from tests.web.pages import file_of, records_of, table_links, text_of
 from tests.web.shown import figures_of, tables_of
 
 pytestmark = pytest.mark.django_db
@@ -83,3 +86,31 @@ def test_each_price_says_who_confirmed_it_and_when(signed_in: SignIn) -> None:
 def test_a_portal_without_prices_says_what_to_do(signed_in: SignIn) -> None:
     page = text_of(signed_in(make_portal().finn), "/costs/prices/?tab=history")
     assert "The price book is empty" in page
+
+
+def test_exchange_rates_say_where_they_come_from_and_when_they_were_fixed(
+    signed_in: SignIn,
+) -> None:
+    portal = make_priced().portal
+    rates = "/costs/prices/?tab=rates"
+    assert "No exchange rate is set" in text_of(signed_in(portal.dan), rates)
+    november = ECB | {"month": "2026-11", "rate": "1.09", "source": "ECB, 2 November"}
+    load_rates(ECB, november, ECB | {"currency": "GBP", "rate": "1.31", "source": ""})
+    close_period(OCTOBER, by="finn", now=NOW, forced="a part of it")
+    file = f"{rates}&format=csv&table=rates"
+    months = [
+        ("2026-11", "EUR", "1.09", "USD", "ECB, 2 November"),
+        ("2026-10", "EUR", "1.0842", "USD", "ECB, 1 October"),
+        ("2026-10", "GBP", "1.31", "USD", ""),
+    ]
+    keys = ("month", "currency", "rate", "into", "source")
+    found = records_of(signed_in(portal.dan), file)
+    assert [tuple(row[key] for key in keys) for row in found] == months
+    assert [bool(row["fixed_at"]) for row in found] == [False, True, True]
+    # What is loaded later changes no closed month, and is no source of its rate.
+    load_rates(ECB | {"rate": "2", "source": "a slip"}, november)
+    found = records_of(signed_in(portal.dan), file)
+    assert [row["rate"] for row in found] == ["1.09", "1.0842", "1.31"]
+    assert [row["source"] for row in found] == ["ECB, 2 November", "", ""]
+    page = text_of(signed_in(portal.finn), rates)
+    assert "not closed" in page

@@ -2,15 +2,22 @@
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from html import unescape
+from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from apps.accounts.models import User
+from apps.clusters.domain.window import Window
+from apps.costs.domain.carbon import hour_key
+from apps.costs.models import EnergyFactor
+from apps.costs.services import price_hours
 from apps.fairness.models import FairnessDay, TierFairnessHour
-from tests.factories import Portal, make_team
+from tests.factories import BEGINNING, Portal, make_team
 from tests.web.entitlements import HOUR, MORNING
 from tests.web.pages import records_of, table_links, text_of
 from tests.web.shown import tables_of
@@ -140,6 +147,50 @@ def test_energy_beside_costs_is_of_the_teams_whose_costs_one_sees(
     assert energy(member, "&team=speech") == {}
     cost = records_of(admin, f"/capacity/teams/vision/?tab=cost&{WIDE}&format=csv&table=energy")
     assert float(cost[0]["energy_kwh"]) == everyone["vision"]
+
+
+def test_energy_has_a_total_and_tells_pue_factor_and_where_they_come_from(
+    portal: Portal, admin: Client, signed_in: SignIn
+) -> None:
+    address = f"/costs/?tab=energy&group=team&{WIDE}"
+    assert "No PUE or carbon factor is set" in text_of(admin, address)
+    west, east = portal.clusters
+    start = read_window(admin, address).start
+    factor = {"valid_from": BEGINNING}
+    EnergyFactor.objects.create(
+        cluster=west, pue=Decimal("1.3"), carbon_g_per_kwh=Decimal(380), **factor
+    )
+    by_hour = {hour_key(start + timedelta(hours=n)): str(100 + n) for n in range(3)}
+    EnergyFactor.objects.create(
+        cluster=east, pue=Decimal("1.1"), carbon_file="carbon/east.csv", carbon_hours=by_hour,
+        **factor,
+    )  # fmt: skip
+    price_hours(now=timezone.now())
+    page = text_of(admin, address)
+    assert "Carbon = energy × PUE × carbon factor of its hour" in page
+    total = [cell.text for cell in tables_of(page)["energy"].rows[-1]]
+    assert total[0] == "Total"
+    rows = records_of(admin, f"{address}&format=csv&table=energy")
+    for column in ("energy_kwh", "carbon_kg", "energy_without_factor_kwh"):
+        *parts, whole = [float(row[column] or 0) for row in rows]
+        assert whole == pytest.approx(sum(parts))
+    # Everybody may see them, as prices.
+    own = records_of(signed_in(portal.ben), f"{address}&format=csv&table=factors")
+    by_cluster = {row["cluster"]: row for row in own}
+    assert (by_cluster["west"]["pue"], by_cluster["west"]["carbon_g_per_kwh"]) == ("1.3", "380")
+    assert by_cluster["west"]["source"] == "catalog"
+    assert by_cluster["west"]["hours_without_factor"] == "0"
+    file = by_cluster["east"]
+    assert (file["source"], file["carbon_g_per_kwh"]) == ("carbon/east.csv, by hour", "101")
+    assert (file["least_g_per_kwh"], file["most_g_per_kwh"]) == ("100", "102")
+    window = read_window(admin, address)
+    assert int(file["hours_without_factor"]) == len(list(window.hours())) - 3
+
+
+def read_window(client: Client, address: str) -> Window:
+    response: Any = client.get(address)
+    found: Window = response.context["reading"].window
+    return found
 
 
 def test_the_costs_of_a_workload_have_its_energy_which_is_no_gpu_hours(admin: Client) -> None:

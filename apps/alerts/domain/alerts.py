@@ -8,8 +8,6 @@ from enum import StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from apps.accounts.domain.formats import utc_words
-
 WEEKDAYS: Final = (
     "monday",
     "tuesday",
@@ -246,6 +244,9 @@ class IdleChoice(StrEnum):
     SILENCE = "silence"
 
 
+_MOMENT = timedelta(microseconds=1)
+
+
 @dataclass(frozen=True, slots=True)
 class IdleDecision:
     """What was answered, by whom, when and why; `until` (UTC) is the end of a KEEP."""
@@ -257,14 +258,9 @@ class IdleDecision:
     until: datetime | None = None
 
     @property
-    def sentence(self) -> str:
-        """One line for the page and the log."""
-        if self.choice is IdleChoice.RELEASE:
-            return f"{self.person}: can go" + (f", because {self.reason}" if self.reason else "")
-        if self.choice is IdleChoice.SILENCE:
-            return f"{self.person}: do not ask again"
-        day = utc_words(self.until, now=self.at) if self.until else "further notice"
-        return f"{self.person}: keep until {day}, because {self.reason}"
+    def kept_to(self) -> datetime | None:
+        """The last moment of a KEEP, which lies in the day that pages name."""
+        return None if self.until is None else self.until - _MOMENT
 
 
 def last_day(written: str, *, today: date) -> date:

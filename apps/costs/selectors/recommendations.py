@@ -45,8 +45,9 @@ _Cash = Annotated[
 _RetainedUntil = Annotated[
     datetime | None,
     Column(
-        help="A user keeps it although it is idle, until this instant; null without such a "
-        "decision. Until then the page does not count its saving.",
+        help="A user keeps it although it is idle, until this instant: the end of the last day, "
+        "which is the one that pages name. Null without such a decision. Until then the page does "
+        "not count its saving.",
         after="verdict",
         keep_offset=True,
     ),

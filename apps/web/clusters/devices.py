@@ -224,7 +224,7 @@ def _figures(
     amounts: Counter[str] = Counter()
     for device in devices:
         amounts[use_state(device)] += device.share  # type: ignore[assignment]
-    watched = len({device.gpu for device in devices if device.row.health is Health.WATCH})
+    watched = [device for device in devices if device.row.health is Health.WATCH]
     allocated = sum(device.share for device in devices if device.holders)
     found = [
         KeyFigure(
@@ -240,7 +240,7 @@ def _figures(
             _unit(amounts["unavailable"]),
             basis="now",
             href=_list_href(request, "health", Health.BROKEN.value),
-            note=f"{watched:,} to watch" if watched else "",
+            note=_watch_text(watched),
             tone=Tone.DANGER if amounts["unavailable"] else Tone.NONE,
         ),
         KeyFigure(
@@ -255,6 +255,16 @@ def _figures(
     if reading.visibility.everything:
         found.append(_unattributed(request, amounts["unattributed"], unattributed))
     return figure_row(*found)
+
+
+def _watch_text(watched: Sequence[FleetDevice]) -> str:
+    """Return how many GPUs are to be watched, and the rows that the list has of them."""
+    gpus = len({device.gpu for device in watched})
+    if not gpus:
+        return ""
+    # The list and the map have a row for each MIG device, so their count is another one.
+    rows = f", {len(watched):,} devices" if len(watched) != gpus else ""
+    return f"{gpus:,} {_unit(gpus)} to watch{rows}"
 
 
 def _unit(gpus: float) -> str:
