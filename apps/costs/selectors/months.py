@@ -1,7 +1,7 @@
 """Months of the report zone: open or closed, what is missing in them, and their reports."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -292,17 +292,14 @@ class UncollectedHours(NamedTuple):
         return f"{self.hours:,} of {self.due:,} hours of {self.cluster} are not collected"
 
 
-def uncollected_hours(
-    month: date, *, now: datetime, clusters: Collection[str] = ()
-) -> list[UncollectedHours]:
+def uncollected_hours(month: date, *, now: datetime) -> list[UncollectedHours]:
     """Return the clusters of which hours of a month, as far as it is over, are not collected.
 
     Other than in `Gaps` hours from before a cluster's first one count: a month in whose last days
     the portal was installed is no month of low costs. Everybody may see how complete the data is.
-    At most four queries.
+    One query beside those that pages share.
     """
-    closed = closed_period(month)
-    zone = ZoneInfo(closed.time_zone) if closed else report().zone
+    zone = report().zone
     whole = month_window(month, zone)
     settled = last_closed_hour(now, zone, timedelta(seconds=settings.SETTLING_SECONDS)) + _HOUR
     # Of hours that are past their retention nobody knows any more whether they were collected.
@@ -312,12 +309,11 @@ def uncollected_hours(
         return []
     # Counted in whole hours of facts, of which retention may begin within one.
     due = (end - start) // _HOUR
-    filters = Filters(cluster=tuple(clusters))
-    there, _ = collected_hours(Window(start, end), filters=filters, visibility=EVERYTHING)
+    there, _ = collected_hours(Window(start, end), filters=Filters(), visibility=EVERYTHING)
     return [
         UncollectedHours(cluster.name, due - there.get(cluster.name, 0), due)
         for cluster in active_clusters()
-        if (not clusters or cluster.name in clusters) and there.get(cluster.name, 0) < due
+        if there.get(cluster.name, 0) < due
     ]
 
 

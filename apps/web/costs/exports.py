@@ -367,7 +367,7 @@ class ExportForm:
 def export_form(reading: QuerySession) -> ExportForm:
     """Return the form of a month's file, for the last closed month or the last whole one.
 
-    Five queries at most.
+    Two queries at most.
     """
     closed = costs.last_closed_month(visibility=reading.visibility)
     this_month = reading.now.astimezone(report().zone).date().replace(day=1)

@@ -71,8 +71,7 @@ def prices(request: PageRequest) -> HttpResponseBase:
     # The whole book is read for the count of its history anyway.
     current = [entry for entry in book.entries if entry.holds(reading.now)]
     tabs = tab_bar(request, TABS, name="Prices")
-    rates = costs.exchange_rate_rows()
-    counts = {"current": len(current), "history": len(book.entries), "rates": len(rates)}
+    counts = {"current": len(current), "history": len(book.entries)}
     shown: dict[str, Any] = {}
     if tabs.chosen == "current":
         unpriced = _unpriced(reading)
@@ -82,7 +81,7 @@ def prices(request: PageRequest) -> HttpResponseBase:
     elif tabs.chosen == "history":
         tables = [_price_table(book.entries, reading, history=True)]
     else:
-        tables = [_rate_table(rates, reading)]
+        tables = [_rate_table(costs.exchange_rate_rows(), reading)]
     return respond(request, reading, "prices", tables=tables, tabs=tabs.counted(counts), **shown)
 
 
