@@ -36,7 +36,7 @@ from gpuportal.queries import BatchQuery
 class AnswerRow:
     """What was answered to an idle alert last; `until` None: it can go, or `silences`.
 
-    `person` is empty where it is not for the reader, see `naming`. `kept_to` is the last moment
+    `person` is empty where it is not for the reader, see `naming`. `last_moment` is the last moment
     before `until`: its day is the last one on which it is kept.
     """
 
@@ -44,7 +44,7 @@ class AnswerRow:
     at: datetime
     reason: str
     until: datetime | None
-    kept_to: datetime | None = None
+    last_moment: datetime | None = None
     silences: bool = False
 
 
@@ -345,7 +345,7 @@ def _alert_row(alert: Alert, answer: IdleDecision | None) -> AlertRow:
     if answer is not None and alert.kind == AlertKind.IDLE.value:
         silences = answer.choice is IdleChoice.SILENCE
         told = AnswerRow(
-            *(answer.person, answer.at, answer.reason, answer.until, answer.kept_to, silences)
+            *(answer.person, answer.at, answer.reason, answer.until, answer.last_moment, silences)
         )
     return row_from(
         AlertRow,

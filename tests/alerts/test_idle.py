@@ -52,8 +52,8 @@ def test_keep_until_friday_holds_to_the_end_of_that_day() -> None:
     found = kept(reason="the  demo\nis then")
     assert found.until == datetime(2026, 11, 20, 23, tzinfo=UTC)
     assert (found.person, found.reason) == ("ada", "the demo is then")
-    assert found.kept_to is not None
-    assert found.kept_to.astimezone(BERLIN).date() == date(2026, 11, 20)
+    assert found.last_moment is not None
+    assert found.last_moment.astimezone(BERLIN).date() == date(2026, 11, 20)
 
 
 def test_the_day_is_that_of_the_readers_zone() -> None:
@@ -81,7 +81,7 @@ def test_that_it_can_go_needs_no_reason() -> None:
     for reason in ("", "done"):
         found = release_idle(reason, person="ada", now=NOON)
         assert (found.choice, found.reason, found.until) == (IdleChoice.RELEASE, reason, None)
-        assert found.kept_to is None
+        assert found.last_moment is None
 
 
 FOR_GOOD = IdleDecision(IdleChoice.KEEP, "ada", NOON, "always")

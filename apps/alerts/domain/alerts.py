@@ -258,7 +258,7 @@ class IdleDecision:
     until: datetime | None = None
 
     @property
-    def kept_to(self) -> datetime | None:
+    def last_moment(self) -> datetime | None:
         """The last moment of a KEEP, which lies in the day that pages name."""
         return None if self.until is None else self.until - _MOMENT
 

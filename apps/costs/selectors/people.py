@@ -216,7 +216,7 @@ def person_workloads(
         now=now,
     )
     costs = _unused_costs(window, held, visibility=visibility, zone=zone)
-    rows = _rows(_Known(window, states, held, costs), pods, findings)
+    rows = _rows(_WindowFacts(window, states, held, costs), pods, findings)
     total = Amounts()
     for amounts in held.values():
         total.add(amounts)
@@ -235,7 +235,7 @@ def _without_person(found: Mapping[PersonWorkload, Amounts]) -> dict[_Workload, 
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _WindowFacts:
     """What is known of the hours of a window: which clusters have some, and what was held then."""
 
     window: Window
@@ -257,7 +257,7 @@ class _Known:
 
 
 def _rows(
-    known: _Known, pods: Iterable[PersonPod], findings: Iterable[IdleFinding]
+    known: _WindowFacts, pods: Iterable[PersonPod], findings: Iterable[IdleFinding]
 ) -> list[PersonWorkloadRow]:
     of_key: dict[_Workload, list[PersonPod]] = defaultdict(list)
     for pod in pods:

@@ -85,7 +85,7 @@ def factor_table(reading: QuerySession) -> Table:
     found = site_factor_rows(reading.window, clusters=reading.filters.cluster)
     return Table(
         id="factors",
-        title="PUE and carbon factors",
+        title="Energy factors",
         columns=list(declared_columns(SiteFactorRow)),
         rows=[TableRow(declared_values(row)) for row in found],
         zone=reading.choice.zone,

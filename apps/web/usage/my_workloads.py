@@ -273,8 +273,8 @@ def _answered(one: IdleFinding, zone: ZoneInfo) -> str:
     answer = one.answer
     if answer is None:
         return ""
-    if answer.choice is IdleChoice.KEEP and answer.kept_to is not None:
-        return f"Kept until {day_text(answer.kept_to, zone)} ({answer.person})."
+    if answer.choice is IdleChoice.KEEP and answer.last_moment is not None:
+        return f"Kept until {day_text(answer.last_moment, zone)} ({answer.person})."
     if answer.choice is IdleChoice.SILENCE:
         return f"Not asked again until it works and is idle anew ({answer.person})."
     return f"Released ({answer.person}). The portal deletes nothing: run the command."

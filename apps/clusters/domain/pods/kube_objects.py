@@ -65,7 +65,7 @@ def gang_name(metadata: JsonObject, spec: JsonObject) -> str:
     )
 
 
-def is_kept_for_latency(metadata: JsonObject) -> bool:
+def has_latency_mark(metadata: JsonObject) -> bool:
     """Say whether a pod is marked to stay for quick answers; only `true` marks it."""
     # Whoever takes a mark back often writes `false` instead of taking the annotation out.
     return text(mapping(metadata, "annotations").get(KEPT_FOR_LATENCY)).strip().lower() == "true"
@@ -247,7 +247,7 @@ def pod_record(
         # How the pod itself ended is its `end_reason`.
         exits=tuple(one for one in _exits(pod, names) if one.at != finished),
         checkpoints=_checkpoints(pod),
-        kept_for_latency=is_kept_for_latency(pod.metadata),
+        kept_for_latency=has_latency_mark(pod.metadata),
     )
 
 

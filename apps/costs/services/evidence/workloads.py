@@ -145,7 +145,7 @@ def workload_evidence(
         there=_still_there(span),
         main=_main(held),
         activity=_tier_activity(held),
-        kept_for_latency=_kept_for_latency(span),
+        kept_for_latency=_marked_workloads(span),
     )
     found = [_evidence(span, tier, sharing, one, known, prices) for one in held]
     notebooks = sorted({one.workload_id for one in found if one.evidence.is_notebook})
@@ -394,7 +394,7 @@ def _still_there(span: EvidenceSpan) -> set[int]:
     return set(pods.order_by().values_list("workload_id", flat=True).distinct())
 
 
-def _kept_for_latency(span: EvidenceSpan) -> set[int]:
+def _marked_workloads(span: EvidenceSpan) -> set[int]:
     """Return the workloads that have a pod that is there and is marked to stay."""
     # Of pods that are gone the mark does not count: a new template may have taken it out.
     pods = Pod.objects.filter(cluster=span.cluster, kept_for_latency=True, ended_at__isnull=True)
