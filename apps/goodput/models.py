@@ -1,8 +1,12 @@
 """What goodput works out once and pages show: failures of nodes by cluster, and losses by day."""
 
+from datetime import datetime, timedelta
+
 from django.db import models
 
 from apps.usage.models import Daily, WorkloadDimensions
+
+RELIABILITY_DAYS = 30
 
 
 class ReliabilityReport(models.Model):
@@ -10,7 +14,8 @@ class ReliabilityReport(models.Model):
 
     `nodes` have the fields of `NodeFailures`, `sizes` those of `SizeInterruptions`, `gpus` those of
     `GpuFailures`, without GPUs that had none (null: not
-    judged); `gpus_judged` counts all whose runs are known. The
+    judged); `gpus_judged` counts all whose runs are known. It rests on `hours` that were collected
+    of these days, the last of them at `facts_at`: it is computed again when either changes. The
     process that computes holds `lease_until`.
     """
 
@@ -22,6 +27,8 @@ class ReliabilityReport(models.Model):
     sizes = models.JSONField(default=list)
     gpus = models.JSONField(null=True)
     gpus_judged = models.PositiveIntegerField(default=0, db_default=0)
+    hours = models.PositiveIntegerField(null=True)
+    facts_at = models.DateTimeField(null=True)
     lease_until = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -30,6 +37,10 @@ class ReliabilityReport(models.Model):
     def __str__(self) -> str:
         return f"{self.cluster_id} to {self.end}"
 
+    @property
+    def days_from(self) -> datetime | None:
+        """When its days begin; `start` is later where no pod ran in the first of them."""
+        return self.end and self.end - timedelta(days=RELIABILITY_DAYS)
 
 class LossDay(Daily, WorkloadDimensions):
     """What a pod lost on a local day for one reason; kept for good, as daily sums of usage are.

@@ -13,7 +13,12 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.clusters.services import snapshot_cluster, store_device_states
-from apps.goodput.selectors import gpu_reliability_rows, reliability_rows, unreliable_parts
+from apps.goodput.selectors import (
+    gpu_reliability_rows,
+    hardware_advice,
+    reliability_reports,
+    reliability_rows,
+)
 from apps.goodput.services import judge_nodes
 from apps.operations.services import load_catalog
 from apps.usage.services import collect_window
@@ -98,8 +103,8 @@ def test_the_planted_node_and_gpu_are_named_and_no_other() -> None:
             collect_window("lab", Window(start, start + timedelta(days=1)), now=NOW)
         store_device_states(Cluster.objects.get(name="lab").pk, NOW)
     judge_nodes(now=NOW)
-    nodes = reliability_rows(visibility=EVERYTHING)
-    gpus = gpu_reliability_rows(visibility=EVERYTHING)
+    nodes = reliability_rows(reliability_reports(visibility=EVERYTHING))
+    gpus = gpu_reliability_rows(reliability_reports(visibility=EVERYTHING))
     assert [row.node for row in nodes if row.is_unreliable] == [BAD_NODE]
     (bad,) = (row for row in gpus if row.is_unreliable)
     (device,) = (one for node in scenario.nodes if node.name == "five" for one in node.devices[2:3])
@@ -107,7 +112,7 @@ def test_the_planted_node_and_gpu_are_named_and_no_other() -> None:
     assert (bad.xids_hardware, bad.xids_application, bad.last_xid) == (1, 0, FELL_OFF)
     assert (bad.ecc_uncorrected, bad.thermal_seconds) == (0, 0)
     assert bad.known_hours >= (DAYS - 1) * 24
-    bad_nodes, bad_gpus = unreliable_parts(Cluster.objects.get(name="lab").pk)
+    bad_nodes, bad_gpus = hardware_advice("lab")
     assert list(bad_nodes) == [BAD_NODE]
     assert [(one.node, one.gpu, one.action) for one in bad_gpus] == [("five", "2", "replace")]
     admin = Client()

@@ -3,13 +3,22 @@
 import random
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom, chi2, poisson
+from scipy.stats import beta, binom, chi2, poisson
 
+from apps.goodput.domain.advice import excess_text
+from apps.goodput.domain.failure_rates import FailureRates
 from apps.goodput.domain.ledger import PodHistory, pod_runs, runs_of
-from apps.goodput.domain.poisson import binomial_tail, poisson_range, poisson_tail
+from apps.goodput.domain.poisson import (
+    WorkKind,
+    binomial_tail,
+    poisson_tail,
+    ratio_range,
+    share_tail,
+)
 from apps.goodput.domain.reliability import (
     LEVEL,
     Judgement,
@@ -75,22 +84,122 @@ def test_a_node_that_takes_all_its_pods_at_once_fails_once() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.booleans()), max_size=40))
-def test_expected_incidents_are_as_many_as_there_were(drawn: list[tuple[int, int, bool]]) -> None:
+def test_incidents_are_divided_among_places_and_expected_at_the_rate_of_the_others(
+    drawn: list[tuple[int, int, bool]],
+) -> None:
     runs = [
         PodRun(NODES[node], workload, k * HOUR, (k + 1) * HOUR, 1.0, "Error" if fails else "")
         for k, (node, workload, fails) in enumerate(drawn)
     ]
-    found = node_failures(runs)
-    assert sum(one.expected for one in found) == pytest.approx(sum(o.incidents for o in found))
-    assert sum(one.gpu_hours for one in found) == pytest.approx(sum(run.gpu_hours for run in runs))
+    rates = FailureRates(runs, lambda run: run.node)
+    found = {one.node: one for one in node_failures(runs)}
+    tallies = {
+        node: rates.tally(n for n, run in enumerate(runs) if run.node == node) for node in found
+    }
+    incidents = sum(one.incidents for one in found.values())
+    assert sum(one.even for one in tallies.values()) == pytest.approx(incidents)
+    assert sum(one.gpu_hours for one in found.values()) == pytest.approx(len(runs))
+    for node, one in found.items():
+        others = [run for run in runs if run.node != node]
+        expected = 0.0
+        for workload in {run.workload for run in runs if run.node == node}:
+            # What failed wherever it was tried says nothing of a place.
+            own = [run for run in runs if run.workload == workload]
+            if all(run.reason for run in own) and len({run.node for run in own}) > 1:
+                continue
+            here = sum(run.workload == workload and run.node == node for run in runs)
+            there = [run for run in others if run.workload == workload]
+            if 4 * len(there) >= here:
+                expected += here * sum(bool(run.reason) for run in there) / max(1, len(there))
+        assert one.expected == pytest.approx(expected)
+
+
+def test_work_that_ran_on_one_node_alone_is_compared_with_nothing() -> None:
+    runs = [
+        PodRun("alone", 1, k * HOUR, (k + 0.5) * HOUR, 1.0, "Error" if k % 2 else "")
+        for k in range(40)
+    ]
+    runs += [PodRun(node, 2, 0.0, 5 * HOUR, 1.0) for node in ("alone", *NODES)]
+    one = next(found for found in node_failures(runs) if found.node == "alone")
+    assert (one.incidents, one.compared, one.expected) == (20, 0, 0.0)
+    assert (one.ratio, one.ratio_low, one.ratio_high) == (None, None, None)
+    assert one.compared_ratio == pytest.approx(5 / 25)
+    assert one.p_value == 1.0
+    told = judgement(is_unreliable=False, low=None, compared_ratio=one.compared_ratio)
+    assert told is Judgement.INCOMPARABLE
+
+
+def test_failures_that_the_same_work_never_has_elsewhere_have_a_range_and_no_ratio() -> None:
+    lives = [
+        PodRun(node, k % 4, k * 30 * HOUR, (k * 30 + 9) * HOUR, 1.0)
+        for k in range(20)
+        for node in ("bad", *NODES[:9])
+    ]
+    runs = [
+        life._replace(pod=number, reason="Error" if life.node == "bad" else "")
+        for number, life in enumerate(lives, 1)
+    ]
+    (bad, *_) = node_failures(runs)
+    assert (bad.node, bad.compared, bad.expected, bad.ratio) == ("bad", 20, 0.0, None)
+    assert bad.is_unreliable
+    assert bad.ratio_high is None
+    # All 20 fell to the node that has a tenth of the run time.
+    low = beta.ppf(0.025, 20, 1)
+    assert bad.ratio_low == pytest.approx(low / (1 - low) * 9, rel=1e-3)
+    text = excess_text(bad.ratio, bad.ratio_low, bad.ratio_high, 180.0)
+    assert text == (
+        f"the same work never failed elsewhere (at least {bad.ratio_low:.1f}× as often), "
+        "180 GPU-hours lost in at most 30 days"
+    )
 
 
 @given(st.integers(0, 200), st.floats(0.001, 300))
-def test_tails_and_ranges_are_the_exact_ones(count: int, mean: float) -> None:
+def test_tails_of_counts_are_the_exact_ones(count: int, mean: float) -> None:
     assert poisson_tail(count, mean) == pytest.approx(poisson.sf(count - 1, mean), abs=1e-9)
-    low, high = poisson_range(count)
-    assert low == pytest.approx(chi2.ppf(0.025, 2 * count) / 2 if count else 0.0, abs=1e-6)
-    assert high == pytest.approx(chi2.ppf(0.975, 2 * count + 2) / 2, abs=1e-6)
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.floats(0.05, 20))
+def test_ranges_of_one_kind_of_work_are_the_exact_ones(here: int, there: int, times: float) -> None:
+    kinds = [WorkKind(here + there, 3600.0, times * 3600.0)] if here + there else []
+    low, high = ratio_range(here, kinds)
+    if not kinds:
+        assert (low, high) == (None, None)
+        return
+    share = beta.ppf(0.025, here, there + 1) if here else 0.0
+    assert low == pytest.approx(share / (1 - share) * times, rel=1e-5)
+    share = beta.ppf(0.975, here + 1, there) if there else 1.0
+    expected = share / (1 - share) * times if there else None
+    assert high == (expected if expected is None else pytest.approx(expected, rel=1e-5))
+
+
+def test_against_a_rate_that_is_known_well_the_range_is_that_of_a_poisson_count() -> None:
+    low, high = ratio_range(7, [WorkKind(2_000_000, 1.0, 1_000_000.0)])
+    assert low == pytest.approx(chi2.ppf(0.025, 14) / 2 / 2, rel=1e-3)
+    assert high == pytest.approx(chi2.ppf(0.975, 16) / 2 / 2, rel=1e-3)
+
+
+KINDS = st.lists(
+    st.tuples(st.integers(1, 12), st.floats(1, 100), st.floats(1, 3000)), min_size=1, max_size=5
+)
+
+
+@given(KINDS, st.integers(0, 30))
+def test_the_chance_over_all_kinds_of_work_is_the_exact_one(
+    drawn: list[tuple[int, float, float]], count: int
+) -> None:
+    kinds = [WorkKind(*one) for one in drawn]
+    chances = np.ones(1)
+    for one in kinds:
+        own = binom.pmf(np.arange(one.incidents + 1), one.incidents, one.share)
+        chances = np.convolve(chances, np.asarray(own))
+    exact = float(chances[count:].sum())
+    found = share_tail(count, kinds)
+    mean = sum(one.incidents * one.share for one in kinds)
+    if count > mean + 1 and all(one.share > 0.02 for one in kinds):
+        assert found == pytest.approx(exact, abs=1e-9)
+    # Where many are rare the chance is never taken for less than it is.
+    elif count > mean + 1:
+        assert found >= exact - 1e-9
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.floats(0.001, 0.999))
@@ -145,7 +254,11 @@ def test_a_gang_is_interrupted_once_and_counts_by_its_size() -> None:
 
 
 def test_more_failures_than_expected_that_are_not_accused_are_too_few_to_tell() -> None:
-    assert judgement(is_unreliable=True, low=2.0) is Judgement.UNRELIABLE
-    assert judgement(is_unreliable=False, low=1.1) is Judgement.UNDECIDED
-    assert judgement(is_unreliable=False, low=0.9) is Judgement.USUAL
-    assert judgement(is_unreliable=False, low=None) is Judgement.USUAL
+    def told(*, is_unreliable: bool = False, low: float | None, compared: float = 0.9) -> Judgement:
+        return judgement(is_unreliable=is_unreliable, low=low, compared_ratio=compared)
+
+    assert told(is_unreliable=True, low=2.0, compared=0.1) is Judgement.UNRELIABLE
+    assert told(low=1.1, compared=0.1) is Judgement.UNDECIDED
+    assert told(low=0.9) is Judgement.USUAL
+    assert told(low=None) is Judgement.USUAL
+    assert told(low=0.9, compared=0.4) is Judgement.INCOMPARABLE

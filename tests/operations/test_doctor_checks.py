@@ -13,7 +13,7 @@ from apps.clusters.domain.devices.exporter_profile import (
     WorkloadLabels,
 )
 from apps.clusters.domain.tiers import GpuSharing, TierRule
-from apps.goodput.domain.reliability import GpuAction, UnreliableGpu
+from apps.goodput.domain.advice import GpuAction, GpuAdvice, gpu_advice
 from apps.operations.domain.examine import examine
 from apps.operations.domain.examine.catalog import counts_nothing, limits_gpus
 from apps.operations.domain.examine.topology import without_policy
@@ -347,14 +347,21 @@ FAULTS = [
         id="topology-manager-none",
     ),
     pytest.param(
-        lambda: with_past(unreliable_nodes={"whole-1": "3.1× the expected failures"}),
+        lambda: with_past(unreliable_nodes={"whole-1": "3.1× the expected failures."}),
         "node-unreliable",
         id="node-that-fails",
     ),
     pytest.param(
-        lambda: with_past(unreliable_gpus=(UnreliableGpu("3", "whole-1", GpuAction.RESET, "9×"),)),
+        lambda: with_past(gpu_advice=(GpuAdvice("3", "whole-1", GpuAction.RESET, "9×.", True),)),
         "gpu-unreliable",
         id="gpu-that-fails",
+    ),
+    pytest.param(
+        lambda: with_past(
+            gpu_advice=(GpuAdvice("3", "whole-1", GpuAction.REPLACE, "XID 79.", False),)
+        ),
+        "gpu-broken",
+        id="gpu-that-is-broken",
     ),
     pytest.param(
         lambda: with_past(gangs=(GangGroup("vision", "PyTorchJob", 2, 8),)),
@@ -611,14 +618,15 @@ def test_shown_nodes_stand_in_for_those_of_the_api() -> None:
 
 @pytest.mark.parametrize("action", GpuAction)
 def test_a_bad_gpu_is_reset_unless_it_shows_errors_of_hardware(action: GpuAction) -> None:
-    gpu = UnreliableGpu("3", "whole-1", action, "9.0× the expected failures")
+    text = gpu_advice(action, "GPU 3 of lab/whole-1", "9.0× the expected failures")
+    gpu = GpuAdvice("3", "whole-1", action, text, is_unreliable=True)
     (found,) = (
-        one for one in examine([with_past(unreliable_gpus=(gpu,))]) if one.code == "gpu-unreliable"
+        one for one in examine([with_past(gpu_advice=(gpu,))]) if one.code == "gpu-unreliable"
     )
     words = {
-        GpuAction.REPLACE: "Replace GPU 3 of node whole-1",
+        GpuAction.REPLACE: "Replace GPU 3 of lab/whole-1",
         GpuAction.UPDATE_DRIVER: "look for an update of its driver",
-        GpuAction.RESET: "Reset GPU 3 of node whole-1, and replace it when",
+        GpuAction.RESET: "Reset GPU 3 of lab/whole-1, and replace it when",
     }
     assert words[action] in found.what
     assert ("--gpu-reset" in found.fix) == (action is not GpuAction.REPLACE)

@@ -5,12 +5,12 @@ often, else within its family: jobs that do the same work (`eval-*`).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from statistics import median
 
-from apps.goodput.domain.poisson import poisson_tail
+from apps.goodput.domain.poisson import WorkKind, poisson_tail, ratio_range, share_tail
 from apps.goodput.domain.runs import PodRun
 
 INCIDENT_SECONDS = 600.0
@@ -23,6 +23,8 @@ _DAY = 86_400.0
 _WORST_DAYS = 3
 _MANY_RUNS = 20
 _CONFIRMED = 0.01
+_LEAST_ELSEWHERE = 0.25
+"""Work is compared where it ran elsewhere at least so many times as long: less tells no rate."""
 
 Place = Callable[[PodRun], Hashable]
 _Stratum = tuple[bool, Hashable]
@@ -59,16 +61,36 @@ def incident_weights(
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Incidents of some runs beside those that their work has elsewhere."""
+    """Incidents of some runs beside those that the same work has elsewhere.
+
+    `compared` are the incidents of work that ran elsewhere too, `expected` what it would have had
+    at the rate that it has there, `compared_ratio` the part of all exposure that is of such work,
+    0..1. `even` are the incidents that all work had, here and elsewhere, divided by how long it
+    ran: over all places they sum to the incidents. `kinds` are the compared kinds of work.
+    """
 
     incidents: int
+    even: float
+    compared: int
     expected: float
+    compared_ratio: float
+    kinds: tuple[WorkKind, ...]
     is_spread: bool
 
     @property
     def p_value(self) -> float:
-        """The chance of so many or more where only the work decides."""
-        return poisson_tail(self.incidents, self.expected)
+        """The chance of so many or more, given all there were, where only the work decides."""
+        return share_tail(self.compared, self.kinds)
+
+    @property
+    def ratio(self) -> float | None:
+        """Compared ÷ expected; None where none are expected."""
+        return self.compared / self.expected if self.expected else None
+
+    @property
+    def ratio_range(self) -> tuple[float | None, float | None]:
+        """The 95 % range of the ratio; None where nothing bounds it."""
+        return ratio_range(self.compared, self.kinds)
 
 
 class FailureRates:
@@ -126,33 +148,77 @@ class FailureRates:
             if own == failed.get(workload) and len(places[workload]) > 1
         }
 
-    def tally(self, numbers: Iterable[int]) -> Tally:
-        """Return what runs (by their positions) had, and would have had elsewhere."""
+    def tally(self, numbers: Iterable[int], within: Iterable[int] | None = None) -> Tally:
+        """Return what runs (by their positions) had, and would have had elsewhere.
+
+        Elsewhere are all runs outside `within`, which holds `numbers`; it is they by default.
+        """
+        own = list(numbers)
+        here = self._sums(own)
+        place = here if within is None else self._sums(within)
+        kinds: dict[_Stratum, WorkKind] = {}
+        even = expected = 0.0
+        for one, (seconds, failed) in here.items():
+            even += self._failed[one] * seconds / self._seconds[one]
+            elsewhere = self._seconds[one] - place[one][0]
+            # What its own failures say of this place must not be what it is compared with.
+            if elsewhere < max(_LEAST_ELSEWHERE * seconds, _LEAST_SECONDS):
+                continue
+            others = max(0.0, self._failed[one] - place[one][1])
+            kinds[one] = WorkKind(failed + others, seconds, elsewhere)
+            expected += others * seconds / elsewhere
+        exposed = sum(seconds for seconds, _ in here.values())
+        compared = sum(kind.seconds for kind in kinds.values())
+        return Tally(
+            incidents=_whole(failed for _, failed in here.values()),
+            even=even,
+            compared=_whole(here[one][1] for one in kinds),
+            expected=expected,
+            compared_ratio=compared / exposed if exposed else 0.0,
+            kinds=tuple(kind for kind in kinds.values() if kind.incidents and kind.seconds),
+            is_spread=self._is_spread(own, kinds),
+        )
+
+    def _sums(self, numbers: Iterable[int]) -> Mapping[_Stratum, tuple[float, float]]:
+        """Return by stratum the exposure, seconds, and the incidents of runs."""
         seconds: defaultdict[_Stratum, float] = defaultdict(float)
+        failed: defaultdict[_Stratum, float] = defaultdict(float)
+        for number in numbers:
+            stratum = self._stratum(self._runs[number])
+            seconds[stratum] += self._exposure(self._runs[number])
+            failed[stratum] += self._weights.get(number, 0.0)
+        return {one: (some, failed[one]) for one, some in seconds.items()}
+
+    def _is_spread(self, numbers: Iterable[int], kinds: Mapping[_Stratum, WorkKind]) -> bool:
+        """Return whether compared incidents are too many without their worst days and workload.
+
+        Counts are taken as independent. A few bad days, of cooling or of a network, or one
+        workload whose pods all fail for one cause, are not: neither may decide alone.
+        """
         by_day: defaultdict[int, float] = defaultdict(float)
         by_workload: defaultdict[int, float] = defaultdict(float)
         days: set[int] = set()
         for number in numbers:
             run = self._runs[number]
             days.update(range(int(run.start // _DAY), int(run.end // _DAY) + 1))
-            stratum = self._stratum(run)
-            weight = self._weights.get(number)
-            if weight:
+            if (weight := self._weights.get(number)) and self._stratum(run) in kinds:
                 by_day[int(run.end // _DAY)] += weight
                 by_workload[run.workload] += weight
-            if stratum in self._failed:
-                seconds[stratum] += self._exposure(run)
-        # Of work that left no time to count by, no rate is known and nothing is expected.
-        expected = sum(
-            self._failed[one] * some / self._seconds[one]
-            for one, some in seconds.items()
-            if self._seconds[one]
+        mean = sum(kind.incidents * kind.share for kind in kinds.values())
+        left = _whole(sorted(by_day.values())[:-_WORST_DAYS])
+        others = _whole(sorted(by_workload.values())[:-1])
+        rest = mean * max(0, len(days) - _WORST_DAYS) / max(1, len(days))
+        return (
+            left > 0
+            and others > 0
+            and poisson_tail(left, rest) <= _CONFIRMED
+            and poisson_tail(others, mean) <= _CONFIRMED
         )
-        count = _whole(by_day.values())
-        return Tally(count, expected, _is_spread(by_day, by_workload, len(days), expected))
 
     def _exposure(self, run: PodRun) -> float:
-        if run.start >= self._over.get((run.node, self._unit(run)), inf):
+        # One that was refused at once has no length, and is exposed all the same.
+        over = self._over.get((run.node, self._unit(run)), inf)
+        if run.start >= over and run.end > over:
             return 0.0
         longest = self._longest.get(self._stratum(run), inf)
         return max(min(run.end - run.start, longest), _LEAST_SECONDS)
@@ -173,22 +239,3 @@ class FailureRates:
 def _whole(weights: Iterable[float]) -> int:
     """Return a sum of weights in full incidents; thirds must not lose one to rounding."""
     return int(sum(weights) + 1e-6)
-
-
-def _is_spread(
-    by_day: dict[int, float], by_workload: dict[int, float], days: int, expected: float
-) -> bool:
-    """Return whether there are too many incidents without the worst days, and the worst workload.
-
-    Counts are taken as independent. A few bad days, of cooling or of a network, or one workload
-    whose pods all fail for one cause, are not: neither may decide alone.
-    """
-    left = _whole(sorted(by_day.values())[:-_WORST_DAYS])
-    rest = expected * max(0, days - _WORST_DAYS) / max(1, days)
-    others = _whole(sorted(by_workload.values())[:-1])
-    return (
-        left > 0
-        and others > 0
-        and poisson_tail(left, rest) <= _CONFIRMED
-        and poisson_tail(others, expected) <= _CONFIRMED
-    )

@@ -1,10 +1,10 @@
 """Nodes and GPUs on which work fails more often than the same work fails elsewhere.
 
 The question is not how often a node failed, but whether it failed more often than chance would let
-it. Counts are taken as Poisson, with exact tails and intervals (Garwood 1936), and many are judged
-at once (Holm 1979): the chance that any node of a sound fleet is accused is `LEVEL`, and so is that
-of any GPU. A GPU must also fail more than the rest of its node, so that a bad node accuses none of
-its GPUs; a node is judged without the runs on GPUs that are accused.
+it. Counts are taken as Poisson and compared with those of the same work elsewhere, never with their
+own, and many are judged at once (Holm 1979): the chance that any node of a sound fleet is accused
+is `LEVEL`, and so is that of any GPU. A GPU must also fail more than the rest of its node, so that
+a bad node accuses none of its GPUs; a node is judged without the runs on GPUs that are accused.
 """
 
 from collections import Counter, defaultdict
@@ -12,15 +12,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
-from typing import NamedTuple
 
 from apps.goodput.domain.failure_rates import FailureRates, Tally, incident_weights
-from apps.goodput.domain.poisson import binomial_tail, poisson_range
+from apps.goodput.domain.poisson import binomial_tail
 from apps.goodput.domain.runs import PodRun
 
 LEVEL = 0.01
 _LEAST_FAILURES = 3
 _CONFIRMED = 0.05
+_LEAST_COMPARED = 0.5
+"""Where less of the run time is of work that ran elsewhere too, the rest may hide anything."""
 _APART = 100.0
 """So many times likelier to be sound another GPU of the same runs must be."""
 
@@ -29,8 +30,10 @@ _APART = 100.0
 class NodeFailures:
     """How a node did: incidents, and how many its work would have had elsewhere.
 
-    `ratio` is incidents ÷ expected with its 95 % interval, None where none were expected.
-    `p_value` is the chance of so many or more on a sound node, without those of accused GPUs.
+    `compared` incidents are of work that ran on others too, and `compared_ratio` is its part of
+    the run time, 0..1. `ratio` is compared ÷ expected, None where none were expected, with its
+    95 % range, None where nothing bounds it. `p_value` is the chance of so many or more on a sound
+    node, without those of accused GPUs.
     `lost_gpu_hours` is what the failures cost, as the goodput ledger has it. `reasons` counts
     failed runs.
     """
@@ -46,9 +49,12 @@ class NodeFailures:
     gpu_hours: float
     lost_gpu_hours: float
     reasons: dict[str, int]
+    # Reports of the version before do not have them: all was compared then.
+    compared: int | None = None
+    compared_ratio: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFailures(NodeFailures):
     """How a GPU did; fields as those of its node.
 
@@ -58,65 +64,23 @@ class GpuFailures(NodeFailures):
     uuid: str
 
 
-def excess_text(
-    ratio: float | None, low: float | None, high: float | None, lost_gpu_hours: float
-) -> str:
-    """Return how much more often than elsewhere work failed, with the range, and what it cost."""
-    return (
-        f"{ratio or 0:.1f}× the expected failures ({low or 0:.1f}× to {high or 0:.1f}×), "
-        f"{lost_gpu_hours:,.0f} GPU-hours lost in 30 days at most"
-    )
-
-
 class Judgement(StrEnum):
     """What can be said of a node or GPU by its failures."""
 
     UNRELIABLE = "unreliable"
     UNDECIDED = "too few failures to tell"
+    INCOMPARABLE = "too little to compare"
     USUAL = "as expected"
 
 
-def judgement(*, is_unreliable: bool, low: float | None) -> Judgement:
+def judgement(*, is_unreliable: bool, low: float | None, compared_ratio: float) -> Judgement:
     """Return what can be said; `low` is the lower end of the ratio's 95 % range."""
     if is_unreliable:
         return Judgement.UNRELIABLE
     # Alone it would stand out: among many, some do by chance, so that it is not accused.
-    return Judgement.UNDECIDED if low is not None and low > 1 else Judgement.USUAL
-
-
-class GpuAction(StrEnum):
-    """What to do first about an unreliable GPU."""
-
-    REPLACE = "replace"
-    UPDATE_DRIVER = "update-driver"
-    RESET = "reset"
-
-
-def gpu_action(*, hardware: bool, driver: bool, application: bool) -> GpuAction:
-    """Return what to do about an unreliable GPU, by whose errors it showed in these days."""
-    if hardware:
-        return GpuAction.REPLACE
-    # Programs at fault make the driver complain too, so that it alone is blamed without theirs.
-    return GpuAction.UPDATE_DRIVER if driver and not application else GpuAction.RESET
-
-
-class UnreliableGpu(NamedTuple):
-    """What to do about an unreliable GPU, by its number (else its UUID), and why."""
-
-    gpu: str
-    node: str
-    action: GpuAction
-    excess: str
-
-
-def gpu_advice(action: GpuAction, name: str, excess: str) -> str:
-    """Return the advice in a sentence; `excess` as of `excess_text`."""
-    if action is GpuAction.REPLACE:
-        return f"Replace {name}: {excess}, and it shows errors of hardware."
-    # Where no error tells of hardware, a reset is tried first, for it may help.
-    if action is GpuAction.UPDATE_DRIVER:
-        return f"Reset {name}, and look for an update of its driver: {excess}."
-    return f"Reset {name}, and replace it when failures go on: {excess}."
+    if low is not None and low > 1:
+        return Judgement.UNDECIDED
+    return Judgement.INCOMPARABLE if compared_ratio < _LEAST_COMPARED else Judgement.USUAL
 
 
 def node_failures(
@@ -135,42 +99,46 @@ def node_failures(
         own = [known[number] for number in numbers]
         whole = rates.tally(numbers)
         others = [n for n in numbers if accused.isdisjoint(known[n].gpus)] if accused else numbers
-        rest = whole if len(others) == len(numbers) else rates.tally(others)
-        is_grave = rest.is_spread and rest.incidents >= _LEAST_FAILURES and rest.p_value <= LEVEL
-        if is_grave and not _is_of_one_gpu(known, others, rates):
+        rest = whole if len(others) == len(numbers) else rates.tally(others, numbers)
+        p_value = rest.p_value
+        is_grave = rest.is_spread and rest.compared >= _LEAST_FAILURES and p_value <= LEVEL
+        if is_grave and not _is_of_one_gpu(known, others, numbers, rates):
             spread.add(node)
-        found.append(_failures(node, own, whole, rest.p_value))
+        found.append(_failures(node, own, whole, p_value))
     found.sort(key=lambda one: (one.p_value, one.node))
     return list(_with_verdicts(found, spread))
 
 
-def _is_of_one_gpu(runs: Sequence[PodRun], numbers: Sequence[int], rates: FailureRates) -> bool:
+def _is_of_one_gpu(
+    runs: Sequence[PodRun], numbers: Sequence[int], within: Sequence[int], rates: FailureRates
+) -> bool:
     """Return whether one GPU alone, which failed too seldom to be accused, explains its node."""
     failed = Counter(gpu for n in numbers if runs[n].reason for gpu in runs[n].gpus)
     if not failed:
         return False
     worst = failed.most_common(1)[0][0]
-    held = rates.tally(n for n in numbers if worst in runs[n].gpus)
-    left = rates.tally(n for n in numbers if worst not in runs[n].gpus)
+    held = rates.tally((n for n in numbers if worst in runs[n].gpus), within)
+    left = rates.tally((n for n in numbers if worst not in runs[n].gpus), within)
     return left.p_value > _CONFIRMED and _chance_of_more(held, left) <= _CONFIRMED
 
 
 def _failures(node: str, runs: Sequence[PodRun], tally: Tally, p_value: float) -> NodeFailures:
-    low, high = poisson_range(tally.incidents)
-    mean = tally.expected
+    low, high = tally.ratio_range
     failed = [run for run in runs if run.reason]
     return NodeFailures(
         node=node,
         incidents=tally.incidents,
-        expected=mean,
-        ratio=tally.incidents / mean if mean else None,
-        ratio_low=low / mean if mean else None,
-        ratio_high=high / mean if mean else None,
+        expected=tally.expected,
+        ratio=tally.ratio,
+        ratio_low=low,
+        ratio_high=high,
         p_value=p_value,
         is_unreliable=False,
         gpu_hours=sum(run.gpu_hours for run in runs),
         lost_gpu_hours=sum(run.lost_gpu_hours for run in failed),
         reasons=dict(Counter(run.reason for run in failed).most_common()),
+        compared=tally.compared,
+        compared_ratio=tally.compared_ratio,
     )
 
 
@@ -243,16 +211,17 @@ class _GpuCourt:
         fields.update(is_unreliable=is_accused, gpu_hours=hours)
         return GpuFailures(**fields, uuid=gpu)
 
-    def _tally(self, numbers: Iterable[int]) -> Tally:
-        return self._rates.tally(number for number in numbers if number not in self._explained)
+    def _tally(self, numbers: Collection[int]) -> Tally:
+        left = (number for number in numbers if number not in self._explained)
+        return self._rates.tally(left, numbers)
 
     def _p_value(self, gpu: str) -> float:
         """Return the chance that it is sound: against the fleet, and against its own node."""
         own = self._tally(self._of_gpu[gpu])
-        if own.incidents < _LEAST_FAILURES:
+        if own.compared < _LEAST_FAILURES:
             return 1.0
         held = set(self._of_gpu[gpu])
-        rest = self._tally(n for n in self._of_node[self._node[gpu]] if n not in held)
+        rest = self._tally([n for n in self._of_node[self._node[gpu]] if n not in held])
         return max(own.p_value, _chance_of_more(own, rest))
 
     def _is_accusable(self, gpu: str, chances: Mapping[str, float]) -> bool:
@@ -265,8 +234,8 @@ class _GpuCourt:
 
 def _chance_of_more(one: Tally, other: Tally) -> float:
     """Return the chance that one of two has so many of their incidents, were both alike."""
-    both = one.expected + other.expected
-    share = one.expected / both if both else 1.0
+    both = one.even + other.even
+    share = one.even / both if both else 1.0
     return binomial_tail(one.incidents, one.incidents + other.incidents, share)
 
 

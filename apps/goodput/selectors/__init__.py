@@ -12,9 +12,8 @@ from apps.goodput.selectors.ledger import (
 from apps.goodput.selectors.reliability import (
     InterruptionRow,
     ReliabilityRow,
-    ReliabilityState,
+    hardware_advice,
     interruption_rows,
     reliability_rows,
-    reliability_states,
-    unreliable_parts,
 )
+from apps.goodput.selectors.reports import ClusterReport, reliability_reports

@@ -1,26 +1,30 @@
 """GPUs by how often work fails on them, beside the errors that they show themselves."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
 
-from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column, Counts
 from apps.clusters.domain.devices.errors import HealthMeasure
 from apps.clusters.domain.devices.state import XidKind, meaning
 from apps.clusters.models import Device
-from apps.goodput.domain.reliability import (
+from apps.goodput.domain.advice import (
     GpuAction,
-    GpuFailures,
-    Judgement,
+    GpuErrors,
+    GpuFault,
+    excess_text,
     gpu_action,
-    judgement,
+    gpu_advice,
+    gpu_faults,
+    gravest,
 )
+from apps.goodput.domain.reliability import GpuFailures, Judgement, judgement
 from apps.goodput.models import ReliabilityReport
+from apps.goodput.selectors.reports import ClusterReport
 from apps.usage.models import CollectionWindow, DeviceHealthHour
 
 _SUMMED = (
@@ -46,6 +50,9 @@ _SHOWN_BY: Mapping[str, tuple[str, ...]] = {
     "thermal_seconds": ("thermal_throttled_seconds",),
     "power_seconds": ("power_throttled_seconds",),
 }
+_FAULTS_BY = ("xid", "remap_failure", "ecc_uncorrected_volatile")
+_GONE = timedelta(days=7)
+"""One that fell off its bus is no longer shown; after so long it was taken out."""
 
 
 def _count(label: str, unit: str, note: str) -> Column:
@@ -71,13 +78,23 @@ class GpuReliabilityRow:
     incidents: Annotated[
         int, Column("Failures", help="Pods that held it and failed; ten minutes count once.")
     ]
-    expected: Annotated[float, Column("Expected", help="What its work has on other GPUs.")]
+    compared: Annotated[
+        int, Column("Compared", help="Failures of work that ran on other GPUs too.")
+    ]
+    expected: Annotated[
+        float, Column("Expected", help="What this work would have at its rate on other GPUs.")
+    ]
     ratio: Annotated[
         float | None,
-        Column("Ratio", help="Failures ÷ expected.", api_note="Null where none are expected."),
+        Column("Ratio", help="Compared ÷ expected.", api_note="Null where none are expected."),
     ]
-    ratio_low: Annotated[float | None, Column("Low", help="Lower end of its 95 % range.")]
-    ratio_high: Annotated[float | None, Column("High", help="Upper end of its 95 % range.")]
+    ratio_low: Annotated[
+        float | None,
+        Column("Low", help="Lower end of its 95 % range.", api_note="Null: not compared."),
+    ]
+    ratio_high: Annotated[
+        float | None, Column("High", help="Upper end of its 95 % range.", api_note="Null: no end.")
+    ]
     lost_gpu_hours: Annotated[
         float, Column("Lost", "GPU-h", "What failures cost on all GPUs of these runs.")
     ]
@@ -115,6 +132,21 @@ class GpuReliabilityRow:
         int,
         Column("Errors known", "h", "Hours with data of these days, of the least known figure."),
     ]
+    compared_ratio: Annotated[
+        float,
+        Column("Compared run time", help="Of work that ran on other GPUs too.", off_page=True),
+    ]
+    action: Annotated[
+        GpuAction | None,
+        Column(
+            "Action",
+            help="What to do first: it is unreliable, or broken by what it shows now.",
+            api_note="Null where nothing is.",
+        ),
+    ]
+    advice: Annotated[
+        str, Column("Advice", help="What to do and why, in a sentence.", off_page=True)
+    ]
 
     @property
     def judgement(
@@ -127,15 +159,10 @@ class GpuReliabilityRow:
         ),
     ]:
         """What can be said by its failures."""
-        return judgement(is_unreliable=self.is_unreliable, low=self.ratio_low)
-
-    @property
-    def action(self) -> GpuAction:
-        """What to do first, where it is unreliable."""
-        return gpu_action(
-            hardware=any((self.xids_hardware, self.ecc_uncorrected, self.remapped_uncorrectable)),
-            driver=bool(self.xids_driver),
-            application=bool(self.xids_application),
+        return judgement(
+            is_unreliable=self.is_unreliable,
+            low=self.ratio_low,
+            compared_ratio=self.compared_ratio,
         )
 
 
@@ -149,53 +176,58 @@ class _Health:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What a cluster's exporters show: states of GPUs now, and hours with data by figure."""
+    """What a cluster's exporters show: states of GPUs and what is broken in them now, and hours
+    with data by figure."""
 
     cluster: str
     devices: Mapping[str, Mapping[str, Any]]
     hours: Mapping[str, int]
+    faults: Mapping[str, Sequence[GpuFault]]
 
 
-def gpu_reliability_rows(*, visibility: Visibility) -> list[GpuReliabilityRow]:
-    """Return GPUs that had a failure or showed an error, the least likely to be sound first.
+def gpu_reliability_rows(reports: Iterable[ClusterReport]) -> list[GpuReliabilityRow]:
+    """Return GPUs that had a failure or show an error, the least likely to be sound first.
 
-    One query, and three for each cluster; empty for who sees some teams only.
+    GPUs that are broken by their own word are listed before any report too. Three queries for each
+    cluster.
     """
-    if not visibility.everything:
-        return []
-    reports = ReliabilityReport.objects.filter(cluster__active=True, end__isnull=False)
-    ordered = reports.select_related("cluster").order_by("cluster__name", "pk")
-    return [row for report in ordered for row in gpu_rows(report)]
+    return [row for report in reports for row in gpu_rows(report.row)]
 
 
 def gpu_rows(report: ReliabilityReport) -> Iterator[GpuReliabilityRow]:
-    """Yield the GPUs of a report as `gpu_reliability_rows` has them. Three queries."""
-    if report.start is None or report.end is None:
-        return
-    health = _health(report.cluster_id, report.start, report.end)
-    shown = _Shown(
-        *(report.cluster.name, _devices(report.cluster_id)),
-        _hours_known(report.cluster_id, report.start, report.end),
-    )
-    devices = shown.devices
-    judged = msgspec.convert(report.gpus or [], list[GpuFailures])
+    """Yield the GPUs of a report as `gpu_reliability_rows` has them. Three queries.
+
+    Of one that is not computed yet, only those that are broken now, which takes one.
+    """
+    devices, faults = _devices(report.cluster_id)
+    judged: list[GpuFailures] = []
+    health: dict[str, _Health] = {}
+    hours: Mapping[str, int] = dict.fromkeys(_MEASURES, 0)
+    if report.start is not None and report.end is not None:
+        judged = msgspec.convert(report.gpus or [], list[GpuFailures])
+        health = _health(report.cluster_id, report.start, report.end)
+        hours = _hours_known(report.cluster_id, report.start, report.end)
+    shown = _Shown(report.cluster.name, devices, hours, faults)
     known = {one.uuid for one in judged}
     for one in judged:
         yield _row(shown, one, health.get(one.uuid) or _Health())
-    for uuid in sorted(health.keys() - known, key=lambda uuid: (_place(devices, uuid), uuid)):
+    others = (health.keys() | faults.keys()) - known
+    for uuid in sorted(others, key=lambda uuid: (_place(devices, uuid), uuid)):
         nothing = GpuFailures(
             node=devices.get(uuid, {}).get("node", ""),
             incidents=0,
             expected=0.0,
             p_value=1.0,
             is_unreliable=False,
-            **dict.fromkeys(("ratio", "ratio_low", "ratio_high")),
+            ratio=None,
+            ratio_low=None,
+            ratio_high=None,
             gpu_hours=0.0,
             lost_gpu_hours=0.0,
             reasons={},
             uuid=uuid,
         )
-        yield _row(shown, nothing, health[uuid])
+        yield _row(shown, nothing, health.get(uuid) or _Health())
 
 
 def _place(devices: Mapping[str, Mapping[str, Any]], uuid: str) -> tuple[str, str]:
@@ -220,6 +252,7 @@ def _row(shown: _Shown, one: GpuFailures, own: _Health) -> GpuReliabilityRow:
         return kinds[kind] if "xids" in known else None
 
     sums = {name: own.sums[name] if name in known else None for name in _SUMMED}
+    action = _action(one, own, shown.faults.get(one.uuid, ()))
     return GpuReliabilityRow(
         cluster=shown.cluster,
         node=one.node,
@@ -242,6 +275,40 @@ def _row(shown: _Shown, one: GpuFailures, own: _Health) -> GpuReliabilityRow:
         last_xid=max(own.xids)[1] if own.xids else None,
         **sums,
         known_hours=min((shown.hours[name] for name in known), default=0),
+        compared=one.incidents if one.compared is None else one.compared,
+        compared_ratio=one.compared_ratio,
+        action=action,
+        advice=_advice(shown, one, action) if action else "",
+    )
+
+
+def _action(one: GpuFailures, own: _Health, faults: Sequence[GpuFault]) -> GpuAction | None:
+    """Return what to do first about a GPU, by its faults of now and, where it is unreliable, by
+    the errors that it showed in these days."""
+    actions = [fault.action for fault in faults]
+    if one.is_unreliable:
+        kinds = {meaning(code).kind for _, code in own.xids}
+        rows = own.sums["ecc_uncorrected"] or own.sums["remapped_uncorrectable"]
+        actions.append(
+            gpu_action(
+                hardware=bool(rows or XidKind.HARDWARE in kinds),
+                driver=XidKind.DRIVER in kinds,
+                application=XidKind.APPLICATION in kinds,
+            )
+        )
+    return gravest(*actions) if actions else None
+
+
+def _advice(shown: _Shown, one: GpuFailures, action: GpuAction) -> str:
+    index = shown.devices.get(one.uuid, {}).get("index", "")
+    why = [fault.text for fault in shown.faults.get(one.uuid, ())]
+    if one.is_unreliable:
+        excess = excess_text(one.ratio, one.ratio_low, one.ratio_high, one.lost_gpu_hours)
+        # Errors that are over, as after a reset, are why it is to be replaced all the same.
+        past = action is GpuAction.REPLACE and not why
+        why.append(f"{excess}, and it showed errors of hardware" if past else excess)
+    return gpu_advice(
+        action, f"GPU {index or one.uuid} of {shown.cluster}/{one.node}", "; ".join(why)
     )
 
 
@@ -265,7 +332,21 @@ def _hours_known(cluster_id: int, start: datetime, end: datetime) -> dict[str, i
     return {name: measures[measure.value] for name, measure in _MEASURES.items()}
 
 
-def _devices(cluster_id: int) -> dict[str, dict[str, Any]]:
-    """Return the newest state of each GPU; of MIG instances one tells, for these are the GPU's."""
+def _devices(
+    cluster_id: int,
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[GpuFault]]]:
+    """Return by UUID the newest state of each GPU, and what is broken in it now.
+
+    Of MIG instances one tells, for errors are the GPU's.
+    """
     rows = Device.objects.filter(cluster_id=cluster_id).order_by("last_seen", "pk")
-    return dict(rows.values_list("uuid", "state"))
+    states: dict[str, dict[str, Any]] = {}
+    faults: dict[str, list[GpuFault]] = {}
+    for uuid, state, seen, looked in rows.values_list("uuid", "state", "last_seen", "looked_at"):
+        states[uuid] = state
+        found = gpu_faults(GpuErrors(*(state.get(key) for key in _FAULTS_BY)))
+        if found and looked - seen < _GONE:
+            faults[uuid] = found
+        else:
+            faults.pop(uuid, None)
+    return states, faults

@@ -1,28 +1,21 @@
 """Nodes by how often work fails on them, and interruptions by size, as lists show them."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated
 
 import msgspec
 
-from apps.accounts.permissions import Visibility
+from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.columns import Column, Counts
 from apps.clusters.domain.devices.state import Health
 from apps.clusters.models import Device
-from apps.goodput.domain.reliability import (
-    GpuFailures,
-    Judgement,
-    NodeFailures,
-    SizeInterruptions,
-    UnreliableGpu,
-    excess_text,
-    judgement,
-)
+from apps.goodput.domain.advice import GpuAdvice, excess_text, node_advice
+from apps.goodput.domain.reliability import Judgement, NodeFailures, SizeInterruptions, judgement
 from apps.goodput.models import ReliabilityReport
-from apps.goodput.selectors.gpu_reliability import GpuReliabilityRow, gpu_rows
+from apps.goodput.selectors.gpu_reliability import gpu_reliability_rows
+from apps.goodput.selectors.reports import ClusterReport, reliability_reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +34,23 @@ class ReliabilityRow:
     incidents: Annotated[
         int, Column("Failures", help="Failed runs; those within ten minutes count once.")
     ]
+    compared: Annotated[
+        int, Column("Compared", help="Failures of work that ran on other nodes too.")
+    ]
     expected: Annotated[
-        float,
-        Column(
-            "Expected", help="What its workloads would have had, by how long they ran on each node."
-        ),
+        float, Column("Expected", help="What this work would have at its rate on other nodes.")
     ]
     ratio: Annotated[
         float | None,
-        Column("Ratio", help="Failures ÷ expected.", api_note="Null where none are expected."),
+        Column("Ratio", help="Compared ÷ expected.", api_note="Null where none are expected."),
     ]
-    ratio_low: Annotated[float | None, Column("Low", help="Lower end of its 95 % range.")]
-    ratio_high: Annotated[float | None, Column("High", help="Upper end of its 95 % range.")]
+    ratio_low: Annotated[
+        float | None,
+        Column("Low", help="Lower end of its 95 % range.", api_note="Null: not compared."),
+    ]
+    ratio_high: Annotated[
+        float | None, Column("High", help="Upper end of its 95 % range.", api_note="Null: no end.")
+    ]
     lost_gpu_hours: Annotated[
         float, Column("Lost", "GPU-h", "What failures cost, since the last checkpoint.")
     ]
@@ -60,6 +58,13 @@ class ReliabilityRow:
     reasons: Annotated[Counts, Column("", help="Failed runs by the reason of their end.")]
     devices_broken: Annotated[
         int, Column("Broken GPUs", help="GPUs of the node that are out of order now.")
+    ]
+    compared_ratio: Annotated[
+        float,
+        Column("Compared run time", help="Of work that ran on other nodes too.", off_page=True),
+    ]
+    advice: Annotated[
+        str, Column("Advice", help="What to do and why, in a sentence.", off_page=True)
     ]
 
     @property
@@ -73,7 +78,11 @@ class ReliabilityRow:
         ),
     ]:
         """What can be said by its failures."""
-        return judgement(is_unreliable=self.is_unreliable, low=self.ratio_low)
+        return judgement(
+            is_unreliable=self.is_unreliable,
+            low=self.ratio_low,
+            compared_ratio=self.compared_ratio,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,38 +104,17 @@ class InterruptionRow:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class ReliabilityState:
-    """When the nodes of a cluster were judged, over which window; None: not yet."""
-
-    cluster: str
-    start: datetime | None
-    end: datetime | None
+def reliability_rows(reports: Sequence[ClusterReport]) -> list[ReliabilityRow]:
+    """Return the nodes, the least likely to be sound first. One query."""
+    broken = _broken([report.row.cluster_id for report in reports])
+    return [row for report in reports for row in _rows(report.row, broken[report.row.cluster_id])]
 
 
-def reliability_states(*, visibility: Visibility) -> list[ReliabilityState]:
-    """Return when each cluster was judged, by name. One query; none for who sees some teams only.
-
-    What fails on a node belongs to all teams, so the lists are for those who see everything.
-    """
-    return [ReliabilityState(one.cluster.name, one.start, one.end) for one in _reports(visibility)]
-
-
-def reliability_rows(*, visibility: Visibility) -> list[ReliabilityRow]:
-    """Return the nodes, the least likely to be sound first. Two queries.
-
-    Empty for who sees some teams only.
-    """
-    reports = _reports(visibility)
-    broken = _broken(visibility)
-    return [row for report in reports for row in _rows(report, broken.get(report.cluster_id, {}))]
-
-
-def interruption_rows(*, visibility: Visibility) -> list[InterruptionRow]:
-    """Return interruptions by size, smallest first. One query; empty as `reliability_rows`."""
+def interruption_rows(reports: Sequence[ClusterReport]) -> list[InterruptionRow]:
+    """Return interruptions by size, smallest first. No query."""
     return [
         InterruptionRow(
-            cluster=report.cluster.name,
+            cluster=report.cluster,
             # Parts of a GPU belong to the smallest size, which is shown as one GPU and more.
             least_gpus=max(1, one.least),
             workloads=one.workloads,
@@ -134,56 +122,35 @@ def interruption_rows(*, visibility: Visibility) -> list[InterruptionRow]:
             interruptions=one.interruptions,
             mean_hours=one.mean_hours,
         )
-        for report in _reports(visibility)
-        for one in msgspec.convert(report.sizes, list[SizeInterruptions])
+        for report in reports
+        for one in msgspec.convert(report.row.sizes, list[SizeInterruptions])
     ]
 
 
-def unreliable_parts(cluster_id: int) -> tuple[Mapping[str, str], Sequence[UnreliableGpu]]:
-    """Return by name how much too often work fails on the unreliable nodes, and the GPUs.
-
-    Four queries at most, one where no GPU is unreliable.
-    """
-    reports = ReliabilityReport.objects.filter(cluster_id=cluster_id, end__isnull=False)
-    report = reports.select_related("cluster").first()
-    if report is None:
-        return {}, ()
-    nodes = msgspec.convert(report.nodes, list[NodeFailures])
-    gpus = msgspec.convert(report.gpus or [], list[GpuFailures])
-    # The errors of all GPUs are read where they decide something.
-    rows = gpu_rows(report) if any(one.is_unreliable for one in gpus) else ()
+def hardware_advice(cluster: str) -> tuple[Mapping[str, str], Sequence[GpuAdvice]]:
+    """Return by name what to do about nodes that are unreliable, and about GPUs that are or that
+    are broken. Six queries."""
+    reports = reliability_reports(visibility=EVERYTHING, clusters=[cluster])
     return (
-        {one.node: _excess(one) for one in nodes if one.is_unreliable},
+        {row.node: row.advice for row in reliability_rows(reports) if row.is_unreliable},
         [
-            UnreliableGpu(row.gpu or row.uuid, row.node, row.action, _excess(row))
-            for row in rows
-            if row.is_unreliable
+            GpuAdvice(row.gpu or row.uuid, row.node, row.action, row.advice, row.is_unreliable)
+            for row in gpu_reliability_rows(reports)
+            if row.action
         ],
     )
 
 
-def _excess(one: NodeFailures | GpuReliabilityRow) -> str:
-    return excess_text(one.ratio, one.ratio_low, one.ratio_high, one.lost_gpu_hours)
-
-
-def _reports(visibility: Visibility) -> list[ReliabilityReport]:
-    if not visibility.everything:
-        return []
-    reports = ReliabilityReport.objects.filter(cluster__active=True).select_related("cluster")
-    return list(reports.order_by("cluster__name", "pk"))
-
-
-def _broken(visibility: Visibility) -> dict[int, dict[str, int]]:
+def _broken(cluster_ids: Sequence[int]) -> Mapping[int, Mapping[str, int]]:
     """Return by cluster and node how many GPUs are out of order now."""
-    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    if visibility.everything:
-        rows = Device.objects.filter(health=Health.BROKEN.value).order_by()
-        for cluster_id, node in rows.values_list("cluster_id", "node_name"):
-            found[cluster_id][node] = found[cluster_id].get(node, 0) + 1
+    found: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    rows = Device.objects.filter(cluster_id__in=cluster_ids, health=Health.BROKEN.value).order_by()
+    for cluster_id, node in rows.values_list("cluster_id", "node_name"):
+        found[cluster_id][node] += 1
     return found
 
 
-def _rows(report: ReliabilityReport, broken: dict[str, int]) -> Iterator[ReliabilityRow]:
+def _rows(report: ReliabilityReport, broken: Mapping[str, int]) -> Iterator[ReliabilityRow]:
     for one in msgspec.convert(report.nodes, list[NodeFailures]):
         yield ReliabilityRow(
             cluster=report.cluster.name,
@@ -198,4 +165,12 @@ def _rows(report: ReliabilityReport, broken: dict[str, int]) -> Iterator[Reliabi
             gpu_hours=one.gpu_hours,
             reasons=Counts(one.reasons),
             devices_broken=broken.get(one.node, 0),
+            compared=one.incidents if one.compared is None else one.compared,
+            compared_ratio=one.compared_ratio,
+            advice=_advice(report.cluster.name, one) if one.is_unreliable else "",
         )
+
+
+def _advice(cluster: str, one: NodeFailures) -> str:
+    excess = excess_text(one.ratio, one.ratio_low, one.ratio_high, one.lost_gpu_hours)
+    return node_advice(f"{cluster}/{one.node}", excess)

@@ -1,4 +1,4 @@
 """What is computed of failed work."""
 
 from apps.goodput.services.losses import fold_losses, keep_losses
-from apps.goodput.services.reliability import RELIABILITY_DAYS, judge_nodes
+from apps.goodput.services.reliability import judge_nodes

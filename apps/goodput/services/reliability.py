@@ -1,11 +1,11 @@
-"""Failures of nodes and GPUs over the last weeks, judged once a day from the pod ledger."""
+"""Failures of nodes and GPUs over the last weeks, judged from the pod ledger."""
 
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
-from django.db.models import Q
+from django.db.models import Count, Max, Q
 
 from apps.accounts.services import leases
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
@@ -16,9 +16,9 @@ from apps.clusters.selectors import active_clusters
 from apps.goodput.domain.ledger import PodHistory, pod_runs
 from apps.goodput.domain.reliability import gpu_failures, interruptions_by_size, node_failures
 from apps.goodput.domain.runs import PodRun
-from apps.goodput.models import ReliabilityReport
+from apps.goodput.models import RELIABILITY_DAYS, ReliabilityReport
+from apps.usage.models import CollectionWindow
 
-RELIABILITY_DAYS = 30
 _COLUMNS = (
     *("node_name", "workload_id", "bound_at", "ended_at", "gpu_equivalents", "end_reason", "pk"),
     *("workload__namespace_id", "workload__kind", "workload__name", "on_devices__uuids"),
@@ -27,21 +27,26 @@ _COLUMNS = (
 
 
 def judge_nodes(*, now: datetime) -> int:
-    """Judge the nodes of each active cluster whose last report is of another day.
+    """Judge the nodes of each active cluster whose last report is due; return how many were.
 
-    Returns how many clusters were judged.
+    It is due on another day, and when hours of its days were collected since, as by a backfill.
     """
     return sum(_judge(one.pk, now) for one in active_clusters())
 
 
 def _judge(cluster_id: int, now: datetime) -> int:
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    computed = Q(computed_at__gte=midnight)
+    # Whole days: the report of a day says the same whenever it is computed, after a crash too.
+    window = Window(midnight - timedelta(days=RELIABILITY_DAYS), midnight)
+    # Read before the pods: what is collected meanwhile makes it due again.
+    facts = CollectionWindow.objects.filter(
+        cluster_id=cluster_id, hour__gte=window.start, hour__lt=window.end
+    ).aggregate(hours=Count("collected_at"), facts_at=Max("collected_at"))
+    rests = Q(facts_at=facts["facts_at"]) if facts["hours"] else Q(facts_at__isnull=True)
+    computed = Q(end=window.end, hours=facts["hours"]) & rests
     held = leases.take_figure(ReliabilityReport, now, computed=computed, cluster_id=cluster_id)
     if held is None:
         return 0
-    # Whole days: the report of a day says the same whenever it is computed, after a crash too.
-    window = Window(midnight - timedelta(days=RELIABILITY_DAYS), midnight)
     runs = list(_runs(cluster_id, window))
     gpus = gpu_failures(runs)
     accused = [one.uuid for one in gpus if one.is_unreliable]
@@ -58,6 +63,7 @@ def _judge(cluster_id: int, now: datetime) -> int:
         gpus_judged=len(gpus),
         sizes=[asdict(one) for one in interruptions_by_size(runs)],
         lease_until=None,
+        **facts,
     )
     return 1
 

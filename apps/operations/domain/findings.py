@@ -136,6 +136,7 @@ KINDS: dict[str, FindingKind] = {
     "gangs-without-scheduler": FindingKind("Gangs start pod by pod", _W, practice=True),
     "node-unreliable": FindingKind("Work fails too often on a node", _W, practice=True),
     "gpu-unreliable": FindingKind("Work fails too often on a GPU", _W, practice=True),
+    "gpu-broken": FindingKind("A GPU is to be reset or replaced", _W, practice=True),
     "team-not-allowed": FindingKind("A team uses a tier that is not for it", _W, practice=True),
     "free-unreachable": FindingKind(
         "Free GPUs cannot be reached for want of CPU or memory", _W, public=True, practice=True

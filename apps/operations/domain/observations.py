@@ -9,7 +9,7 @@ from apps.clusters.domain.credentials import Credential
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
 from apps.clusters.domain.pods.ledger import PLURALS, NodeInterval
 from apps.clusters.domain.tiers import TierRule, same_model
-from apps.goodput.domain.reliability import UnreliableGpu
+from apps.goodput.domain.advice import GpuAdvice
 from apps.operations.domain.findings import Finding
 
 
@@ -241,7 +241,8 @@ class ClusterHistory:
 
     `quotas` are the keys of ResourceQuotas as the watch lists them; None: they are not watched.
     `topology_policies` has the policy of the Topology Manager of the nodes that publish it.
-    `unreliable_nodes` and `unreliable_gpus` say how much too often work fails there.
+    `unreliable_nodes` say what to do about nodes on which work fails too often, `gpu_advice` what
+    about GPUs where it does, or that are broken.
     """
 
     nodes: Sequence[NodeInterval] = ()
@@ -256,7 +257,7 @@ class ClusterHistory:
     gangs: Sequence[GangGroup] = ()
     topology_policies: Mapping[str, str] = field(default_factory=dict)
     unreliable_nodes: Mapping[str, str] = field(default_factory=dict)
-    unreliable_gpus: Sequence[UnreliableGpu] = ()
+    gpu_advice: Sequence[GpuAdvice] = ()
 
 
 class FindingDetails(TypedDict, total=False):

@@ -4,16 +4,15 @@ from collections.abc import Sequence
 
 from django.http import HttpResponseBase
 
-from apps.goodput.domain.reliability import excess_text, gpu_advice
 from apps.goodput.selectors import (
+    ClusterReport,
     GpuReliabilityRow,
     InterruptionRow,
     ReliabilityRow,
-    ReliabilityState,
     gpu_reliability_rows,
     interruption_rows,
+    reliability_reports,
     reliability_rows,
-    reliability_states,
 )
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row
 from apps.web.components.formats import Format, shown
@@ -35,13 +34,12 @@ _REASONS = Column("reasons", "Reasons", wraps=True)
 def reliability(request: PageRequest) -> HttpResponseBase:
     """Show the nodes of all clusters as they were judged last."""
     reading = query_session(request)
-    rows = reliability_rows(visibility=reading.visibility)
-    states = reliability_states(visibility=reading.visibility)
-    empty = _empty(states, reading)
-    is_judged = any(one.end for one in states)
-    gpus = gpu_reliability_rows(visibility=reading.visibility)
+    reports = reliability_reports(visibility=reading.visibility)
+    rows, gpus = reliability_rows(reports), gpu_reliability_rows(reports)
+    empty = _empty(reports, reading)
+    is_judged = any(one.end for one in reports)
     nodes = _nodes(rows, reading, empty)
-    sizes = _sizes(interruption_rows(visibility=reading.visibility), reading, empty)
+    sizes = _sizes(interruption_rows(reports), reading, empty)
     return respond(
         request,
         reading,
@@ -49,11 +47,8 @@ def reliability(request: PageRequest) -> HttpResponseBase:
         tables=[nodes, _gpus(gpus, reading, _NO_GPU if is_judged else empty), sizes],
         # Before the first judgement every figure would be 0, as if all were well.
         figures=_figures(rows, gpus) if is_judged else None,
-        verdicts=[
-            *(_verdict(row) for row in rows if row.is_unreliable),
-            *(_gpu_verdict(row) for row in gpus if row.is_unreliable),
-        ],
-        notes=[_note(one, reading) for one in states if one.end],
+        verdicts=[text for text in (*(r.advice for r in rows), *(g.advice for g in gpus)) if text],
+        notes=[_note(one, reading) for one in reports],
     )
 
 
@@ -69,27 +64,20 @@ def _figures(rows: Sequence[ReliabilityRow], gpus: Sequence[GpuReliabilityRow]) 
             tone=Tone.WARNING if unreliable else Tone.NONE,
         ),
         KeyFigure("Unreliable GPUs", str(bad_gpus), tone=Tone.WARNING if bad_gpus else Tone.NONE),
-        KeyFigure("Failures", f"{sum(row.incidents for row in rows):,}", basis="30 days at most"),
-        KeyFigure("Failed runs", f"{lost:,.0f}", of="GPU-h", basis="30 days at most"),
+        KeyFigure("Failures", f"{sum(row.incidents for row in rows):,}", basis="at most 30 days"),
+        KeyFigure("Lost to failures", f"{lost:,.0f}", of="GPU-h", basis="at most 30 days"),
     )
 
 
-def _verdict(row: ReliabilityRow) -> str:
-    return f"Drain {row.cluster}/{row.node}: {_excess(row)}."
-
-
-def _gpu_verdict(row: GpuReliabilityRow) -> str:
-    name = f"GPU {row.gpu or row.uuid} of {row.cluster}/{row.node}"
-    return gpu_advice(row.action, name, _excess(row))
-
-
-def _excess(row: ReliabilityRow | GpuReliabilityRow) -> str:
-    return excess_text(row.ratio, row.ratio_low, row.ratio_high, row.lost_gpu_hours)
-
-
-def _note(one: ReliabilityState, reading: QuerySession) -> str:
+def _note(one: ClusterReport, reading: QuerySession) -> str:
+    if not one.end:
+        return f"{one.cluster}: not checked yet."
     start, end = (shown(at, Format.TIME, reading.choice.zone) for at in (one.start, one.end))
-    return f"{one.cluster}: {start} to {end}, once a day."
+    text = f"{one.cluster}: {start} to {end}."
+    if not one.missing_hours:
+        return text
+    # The report stands, for it rests on most of its days.
+    return f"{text} {one.missing_hours:,} hours were collected since and are not checked yet."
 
 
 def _nodes(rows: Sequence[ReliabilityRow], reading: QuerySession, empty: str) -> Table:
@@ -132,10 +120,10 @@ def _sizes(rows: Sequence[InterruptionRow], reading: QuerySession, empty: str) -
     )
 
 
-def _empty(states: Sequence[ReliabilityState], reading: QuerySession) -> str:
+def _empty(reports: Sequence[ClusterReport], reading: QuerySession) -> str:
     # First of all: for who may not see nodes, it says nothing that none are listed.
     if not reading.visibility.everything:
         return "Shown to those who see all teams."
-    if any(one.end for one in states):
+    if any(one.end for one in reports):
         return "No pod ran on a GPU in these days."
-    return "Not computed yet. A worker judges the nodes once a day."
+    return "Not checked yet. Nodes are checked within an hour after their days are collected."

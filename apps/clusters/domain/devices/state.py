@@ -95,6 +95,11 @@ class Xid(NamedTuple):
     advice: str
     fatal: bool = False
 
+    @property
+    def needs_replacement(self) -> bool:
+        """Whether a reset does not help: the GPU is to be checked and replaced."""
+        return self.advice == _REPLACE
+
 
 _KNOWN = (
     Xid(8, "a channel of the GPU timed out", XidKind.APPLICATION, _APPLICATION),

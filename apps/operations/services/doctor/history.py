@@ -25,7 +25,7 @@ from apps.clusters.models import Cluster, Pod, holds_at
 from apps.clusters.models import TierRule as TierRuleRow
 from apps.clusters.selectors import report
 from apps.clusters.services import observed_objects, recorded_intervals, team_finder_at
-from apps.goodput.selectors import unreliable_parts
+from apps.goodput.selectors import hardware_advice
 from apps.operations.domain.observations import (
     ClusterHistory,
     CollectedHours,
@@ -69,15 +69,15 @@ def history_of(
 ) -> ClusterHistory:
     """Return what is known of a cluster from the database.
 
-    Sixteen queries, fewer without API. One more where namespaces belong to no team, and where jobs
-    of several pods came without a group; two where a tier is of claims, three where a GPU is
-    unreliable.
+    Twenty-one queries, fewer without API and before nodes were judged. One more where namespaces
+    belong to no team, and where jobs of several pods came without a group; two where a tier is of
+    claims.
 
     `shown` and `shown_nodes` are what kube-state-metrics shows: of a cluster without API they say
     who holds GPUs, for pods known from series alone are not known to be there still.
     """
     since = (now - MONTH).date()
-    bad_nodes, bad_gpus = unreliable_parts(cluster.pk)
+    bad_nodes, gpu_advice = hardware_advice(cluster.name)
     groups, listed = _groups(cluster, now), _listed(cluster)
     if cluster.kubernetes:
         tenants = _tenants(cluster)
@@ -100,7 +100,7 @@ def history_of(
         gangs=_ungrouped_gangs(cluster, now),
         topology_policies=_topology_policies(listed),
         unreliable_nodes=bad_nodes,
-        unreliable_gpus=bad_gpus,
+        gpu_advice=gpu_advice,
     )
 
 
