@@ -43,7 +43,12 @@ def _campus_failures(seed: int, origin: int | None, now: int, data: Path | None)
     start = _origin(origin, now, scenario.DAYS * DAY)
     losses = [failures.NodeLoss("a100-04", start + 30 * DAY + 7200)]
     return failures.FailingCampus(
-        seed=seed, origin=start, trace=trace, planted=(start, FOREVER), losses=losses
+        seed=seed,
+        origin=start,
+        trace=trace,
+        planted=(start, FOREVER),
+        losses=losses,
+        bad=failures.BAD_HARDWARE,
     )
 
 

@@ -66,10 +66,12 @@ class Tally:
     `compared` are the incidents of work that ran elsewhere too, `expected` what it would have had
     at the rate that it has there, `compared_ratio` the part of all exposure that is of such work,
     0..1. `even` are the incidents that all work had, here and elsewhere, divided by how long it
-    ran: over all places they sum to the incidents. `kinds` are the compared kinds of work.
+    ran: over all places they sum to the incidents. `seconds` is the exposure, `kinds` are the
+    compared kinds of work.
     """
 
     incidents: int
+    seconds: float
     even: float
     compared: int
     expected: float
@@ -171,6 +173,7 @@ class FailureRates:
         compared = sum(kind.seconds for kind in kinds.values())
         return Tally(
             incidents=_whole(failed for _, failed in here.values()),
+            seconds=exposed,
             even=even,
             compared=_whole(here[one][1] for one in kinds),
             expected=expected,

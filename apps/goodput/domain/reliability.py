@@ -233,10 +233,16 @@ class _GpuCourt:
 
 
 def _chance_of_more(one: Tally, other: Tally) -> float:
-    """Return the chance that one of two has so many of their incidents, were both alike."""
-    both = one.even + other.even
-    share = one.even / both if both else 1.0
-    return binomial_tail(one.incidents, one.incidents + other.incidents, share)
+    """Return the chance that one of two has so many of their incidents, were both alike.
+
+    What is bad fails all work alike, or each in proportion to how often it fails elsewhere: the
+    incidents must be too many by how long both ran, and by what their work has elsewhere.
+    """
+    shares = (
+        part / both if (both := part + rest) else 1.0
+        for part, rest in ((one.even, other.even), (one.seconds, other.seconds))
+    )
+    return binomial_tail(one.incidents, one.incidents + other.incidents, max(shares))
 
 
 # ---------------------------------------------------------------- interruptions

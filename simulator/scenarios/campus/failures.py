@@ -1,15 +1,17 @@
 """`campus` with planted failures, of which it is known what each costs.
 
 Some work of the pools crashes and is started again, runs out of memory, is evicted or preempted,
-or loses its node; some of it saves its state now and then. Everything else is as in `campus`.
+or loses its node; some of it saves its state now and then. One node and one GPU are bad: what runs
+there fails more often. Everything else is as in `campus`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log
 from typing import NamedTuple
 
 from simulator import identity
-from simulator.fleet import FOREVER, LINGER_SECONDS, Crash, Node, NodeState, Pod
+from simulator.fleet import DAY, FOREVER, LINGER_SECONDS, Crash, Node, NodeState, Pod
 from simulator.scenarios.campus.pods import part_of
 from simulator.scenarios.campus.pools import Pool
 from simulator.scenarios.campus.scenario import Campus
@@ -27,6 +29,21 @@ _APART_SECONDS = 1200
 _SAVES = 0.5
 _NOT_READY_BEFORE, _NOT_READY_AFTER = 300, 900
 """For how long a node is not ready before its pods are deleted (their toleration), and after."""
+
+
+class BadHardware(NamedTuple):
+    """Nodes, and GPUs by node and index, on which work fails so many times in an hour.
+
+    Such a GPU shows the XID `code` once.
+    """
+
+    nodes: Mapping[str, float] = {}
+    gpus: Mapping[tuple[str, int], float] = {}
+    code: int = 94
+
+
+BAD_HARDWARE = BadHardware({"a100-07": 0.4}, {("a100-08", 6): 3.0})
+"""What is bad in the scenario: bad enough to be found in eight days."""
 
 
 class NodeLoss(NamedTuple):
@@ -54,9 +71,12 @@ class Failure:
 
 
 class FailingCampus(Campus):
-    """Failures happen in start..end of `planted`; `losses` are of nodes."""
+    """Failures happen in start..end of `planted`; `losses` are of nodes.
 
-    title = "campus, whose work crashes, is evicted and loses a node at a cost that is known"
+    Work on `bad` hardware fails beside what fails for its own sake.
+    """
+
+    title = "campus with a bad node, a bad GPU and other failures at a cost that is known"
 
     def __init__(
         self,
@@ -66,14 +86,16 @@ class FailingCampus(Campus):
         trace: Trace,
         planted: tuple[int, int],
         losses: Sequence[NodeLoss] = (),
+        bad: BadHardware | None = None,
     ) -> None:
+        self._bad = bad or BadHardware()
         self._planted = planted
         self._losses: Mapping[str, int] = dict(losses)
         self.failures: list[Failure] = []
         super().__init__(seed=seed, origin=origin, trace=trace)
 
     def own_nodes(self, begins: int, origin: int) -> list[Node]:
-        return [self._losing(node) for node in super().own_nodes(begins, origin)]
+        return [self._erring(self._losing(node)) for node in super().own_nodes(begins, origin)]
 
     def pool_pods(self, pool: Pool, number: int, start: int, end: int) -> Iterator[Pod]:
         for pod in super().pool_pods(pool, number, start, end):
@@ -91,10 +113,34 @@ class FailingCampus(Campus):
         away = NodeState(at - _NOT_READY_BEFORE, ready=False)
         return replace(node, states=(away, NodeState(at + _NOT_READY_AFTER), *node.states))
 
+    def _erring(self, node: Node) -> Node:
+        """Return a node whose bad GPUs show their error after a day."""
+        bad = {index for name, index in self._bad.gpus if name == node.name}
+        xids = ((self._planted[0] + DAY, self._bad.code),)
+        return replace(
+            node,
+            devices=tuple(
+                replace(one, xids=xids) if one.index in bad else one for one in node.devices
+            ),
+        )
+
+    def _broken_at(self, pod: Pod) -> int:
+        """Return when bad hardware ends a pod; FOREVER where it does not."""
+        rate = self._bad.nodes.get(pod.node, 0.0)
+        rate += sum(self._bad.gpus.get((pod.node, index), 0.0) for index in set(pod.devices))
+        if not rate:
+            return FOREVER
+        first = max(pod.started, self._planted[0])
+        hours = -log(1 - identity.fraction(pod.uid, "hardware")) / rate
+        return first + 1 + int(hours * 3600)
+
     def _failing(self, pod: Pod) -> Pod:
         """Return a pod with what goes wrong with it; the same one where nothing does."""
         if pod.started >= FOREVER:
             return pod
+        at = self._broken_at(pod)
+        if at < pod.finished and self._counts(at, pod):
+            return _ended(_saving(pod, at), at, "Error")
         lost = self._losses.get(pod.node, FOREVER)
         if pod.started < lost < pod.finished:
             return _ended(_saving(pod, lost), lost, NODE_LOST)
