@@ -10,6 +10,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.domain.identity import Role
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.models import Cluster, Device
+from apps.goodput.domain.reliability import Judgement
 from apps.goodput.selectors import (
     gpu_reliability_rows,
     hardware_advice,
@@ -71,7 +72,7 @@ def test_the_bad_node_is_found_once_a_day(
     assert bad.expected == pytest.approx(6 / 9)
     assert bad.ratio_low is not None
     assert bad.ratio_low > 8
-    assert bad.advice.startswith("Drain west/bad: 225.0× the expected failures (")
+    assert bad.advice.startswith("Drain west/bad: 225× the expected failures (")
     (sizes,) = interruption_rows(reliability_reports(visibility=EVERYTHING))
     assert (sizes.least_gpus, sizes.workloads, sizes.interruptions) == (16, 6, 150)
     assert judge_nodes(now=NOW + timedelta(days=1)) == 1
@@ -174,7 +175,7 @@ def test_after_most_days_were_collected_nothing_is_said_until_it_is_judged_again
     assert (report.end, reliability_rows([report]), interruption_rows([report])) == (None, [], [])
     admin = Client()
     admin.force_login(make_user("cleo", role=Role.ADMIN))
-    assert "west: not checked yet." in admin.get("/capacity/reliability/").content.decode()
+    assert "Not checked yet." in admin.get("/capacity/reliability/").content.decode()
     derive_after_history(lambda: NOW + HOUR)
     (report,) = reliability_reports(visibility=EVERYTHING)
     assert [row.node for row in reliability_rows([report]) if row.is_unreliable] == ["bad"]
@@ -219,6 +220,9 @@ def test_a_broken_gpu_has_advice_however_few_pods_failed_on_it(
     rows = gpu_reliability_rows(reliability_reports(visibility=EVERYTHING))
     assert [row.advice for row in rows if row.advice] == ([advice] if advice else [])
     assert [row.action is not None for row in rows] == [True] * bool(advice)
+    # No pod held it, so that its failures say nothing.
+    told_of_it = Judgement.INCOMPARABLE if is_judged else Judgement.UNCHECKED
+    assert {(row.judgement, row.expected) for row in rows} <= {(told_of_it, None)}
     _, told = hardware_advice("west")
     assert [one.text for one in told] == ([advice] if advice else [])
     admin = Client()

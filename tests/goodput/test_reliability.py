@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -125,8 +126,7 @@ def test_work_that_ran_on_one_node_alone_is_compared_with_nothing() -> None:
     assert (one.ratio, one.ratio_low, one.ratio_high) == (None, None, None)
     assert one.compared_ratio == pytest.approx(5 / 25)
     assert one.p_value == 1.0
-    told = judgement(is_unreliable=False, low=None, compared_ratio=one.compared_ratio)
-    assert told is Judgement.INCOMPARABLE
+    assert judgement(one) is Judgement.INCOMPARABLE
 
 
 def test_failures_that_the_same_work_never_has_elsewhere_have_a_range_and_no_ratio() -> None:
@@ -148,7 +148,7 @@ def test_failures_that_the_same_work_never_has_elsewhere_have_a_range_and_no_rat
     assert bad.ratio_low == pytest.approx(low / (1 - low) * 9, rel=1e-3)
     text = excess_text(bad.ratio, bad.ratio_low, bad.ratio_high, 180.0)
     assert text == (
-        f"the same work never failed elsewhere (at least {bad.ratio_low:.1f}× as often), "
+        f"the same work never failed elsewhere (at least {bad.ratio_low:.0f}× as often), "
         "180 GPU-hours lost in at most 30 days"
     )
 
@@ -254,8 +254,11 @@ def test_a_gang_is_interrupted_once_and_counts_by_its_size() -> None:
 
 
 def test_more_failures_than_expected_that_are_not_accused_are_too_few_to_tell() -> None:
+    (node,) = node_failures([PodRun("a", 1, 0.0, HOUR, 1.0)])
+
     def told(*, is_unreliable: bool = False, low: float | None, compared: float = 0.9) -> Judgement:
-        return judgement(is_unreliable=is_unreliable, low=low, compared_ratio=compared)
+        found = replace(node, is_unreliable=is_unreliable, ratio_low=low, compared_ratio=compared)
+        return judgement(found)
 
     assert told(is_unreliable=True, low=2.0, compared=0.1) is Judgement.UNRELIABLE
     assert told(low=1.1, compared=0.1) is Judgement.UNDECIDED

@@ -110,6 +110,12 @@ def excess_text(
     """Return how much more often than elsewhere work failed, with the range, and what it cost."""
     lost = f"{lost_gpu_hours:,.0f} GPU-hours lost in at most 30 days"
     if ratio is None:
-        return f"the same work never failed elsewhere (at least {low or 0:.1f}× as often), {lost}"
-    to = f"{low or 0:.1f}× to {high:.1f}×" if high is not None else f"at least {low or 0:.1f}×"
-    return f"{ratio:.1f}× the expected failures ({to}), {lost}"
+        return f"the same work never failed elsewhere (at least {_times(low)} as often), {lost}"
+    to = f"at least {_times(low)}" if high is None else f"{_times(low)} to {_times(high)}"
+    return f"{_times(ratio)} the expected failures ({to}), {lost}"
+
+
+def _times(ratio: float | None) -> str:
+    """Return a ratio in words; None: nothing bounds it below."""
+    known = ratio or 0.0
+    return f"{known:.1f}×" if known < 10 else f"{known:,.0f}×"

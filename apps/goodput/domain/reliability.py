@@ -71,16 +71,17 @@ class Judgement(StrEnum):
     UNDECIDED = "too few failures to tell"
     INCOMPARABLE = "too little to compare"
     USUAL = "as expected"
+    UNCHECKED = "not checked yet"
 
 
-def judgement(*, is_unreliable: bool, low: float | None, compared_ratio: float) -> Judgement:
-    """Return what can be said; `low` is the lower end of the ratio's 95 % range."""
-    if is_unreliable:
+def judgement(one: NodeFailures) -> Judgement:
+    """Return what can be said of a node or GPU."""
+    if one.is_unreliable:
         return Judgement.UNRELIABLE
     # Alone it would stand out: among many, some do by chance, so that it is not accused.
-    if low is not None and low > 1:
+    if one.ratio_low is not None and one.ratio_low > 1:
         return Judgement.UNDECIDED
-    return Judgement.INCOMPARABLE if compared_ratio < _LEAST_COMPARED else Judgement.USUAL
+    return Judgement.INCOMPARABLE if one.compared_ratio < _LEAST_COMPARED else Judgement.USUAL
 
 
 def node_failures(

@@ -68,10 +68,27 @@ class GpuReliabilityRow:
     gpu: Annotated[str, Column("GPU", help="Its number on the node.")]
     uuid: Annotated[str, Column("UUID", off_page=True)]
     model: Annotated[str, Column("Model")]
+    judgement: Annotated[
+        Judgement,
+        Column(
+            "Judgement",
+            help="Too few to tell: chance or a few bad days explain it. Too little to compare: most "
+            "of its work ran nowhere else.",
+        ),
+    ]
+    action: Annotated[
+        GpuAction | None,
+        Column(
+            "Action",
+            help="What to do first: it is unreliable, or broken by what it shows now.",
+            api_note="Null where nothing is.",
+        ),
+    ]
     is_unreliable: Annotated[
         bool,
         Column(
             "Unreliable",
+            off_page=True,
             help="More failures than chance and its node explain: 1 % for all GPUs of a cluster.",
         ),
     ]
@@ -82,7 +99,12 @@ class GpuReliabilityRow:
         int, Column("Compared", help="Failures of work that ran on other GPUs too.")
     ]
     expected: Annotated[
-        float, Column("Expected", help="What this work would have at its rate on other GPUs.")
+        float | None,
+        Column(
+            "Expected",
+            help="What this work would have at its rate on other GPUs.",
+            api_note="Null where nothing is compared.",
+        ),
     ]
     ratio: Annotated[
         float | None,
@@ -136,34 +158,9 @@ class GpuReliabilityRow:
         float,
         Column("Compared run time", help="Of work that ran on other GPUs too.", off_page=True),
     ]
-    action: Annotated[
-        GpuAction | None,
-        Column(
-            "Action",
-            help="What to do first: it is unreliable, or broken by what it shows now.",
-            api_note="Null where nothing is.",
-        ),
-    ]
     advice: Annotated[
         str, Column("Advice", help="What to do and why, in a sentence.", off_page=True)
     ]
-
-    @property
-    def judgement(
-        self,
-    ) -> Annotated[
-        Judgement,
-        Column(
-            "Judgement",
-            help="Too few to tell: more than expected, and chance or a few bad days explain it.",
-        ),
-    ]:
-        """What can be said by its failures."""
-        return judgement(
-            is_unreliable=self.is_unreliable,
-            low=self.ratio_low,
-            compared_ratio=self.compared_ratio,
-        )
 
 
 @dataclass(slots=True)
@@ -177,12 +174,13 @@ class _Health:
 @dataclass(frozen=True, slots=True)
 class _Shown:
     """What a cluster's exporters show: states of GPUs and what is broken in them now, and hours
-    with data by figure."""
+    with data by figure. `is_judged`: there is a report of it."""
 
     cluster: str
     devices: Mapping[str, Mapping[str, Any]]
     hours: Mapping[str, int]
     faults: Mapping[str, Sequence[GpuFault]]
+    is_judged: bool
 
 
 def gpu_reliability_rows(reports: Iterable[ClusterReport]) -> list[GpuReliabilityRow]:
@@ -207,7 +205,7 @@ def gpu_rows(report: ReliabilityReport) -> Iterator[GpuReliabilityRow]:
         judged = msgspec.convert(report.gpus or [], list[GpuFailures])
         health = _health(report.cluster_id, report.start, report.end)
         hours = _hours_known(report.cluster_id, report.start, report.end)
-    shown = _Shown(report.cluster.name, devices, hours, faults)
+    shown = _Shown(report.cluster.name, devices, hours, faults, is_judged=report.end is not None)
     known = {one.uuid for one in judged}
     for one in judged:
         yield _row(shown, one, health.get(one.uuid) or _Health())
@@ -226,6 +224,7 @@ def gpu_rows(report: ReliabilityReport) -> Iterator[GpuReliabilityRow]:
             lost_gpu_hours=0.0,
             reasons={},
             uuid=uuid,
+            compared_ratio=0.0,
         )
         yield _row(shown, nothing, health.get(uuid) or _Health())
 
@@ -259,9 +258,10 @@ def _row(shown: _Shown, one: GpuFailures, own: _Health) -> GpuReliabilityRow:
         gpu=str(state.get("index", "")),
         uuid=one.uuid,
         model=str(state.get("model", "")),
+        judgement=judgement(one) if shown.is_judged else Judgement.UNCHECKED,
         is_unreliable=one.is_unreliable,
         incidents=one.incidents,
-        expected=one.expected,
+        expected=one.expected if one.compared_ratio else None,
         ratio=one.ratio,
         ratio_low=one.ratio_low,
         ratio_high=one.ratio_high,

@@ -24,10 +24,19 @@ class ReliabilityRow:
 
     cluster: Annotated[str, Column("Cluster")]
     node: Annotated[str, Column("Node")]
+    judgement: Annotated[
+        Judgement,
+        Column(
+            "Judgement",
+            help="Too few to tell: chance or a few bad days explain it. Too little to compare: most "
+            "of its work ran nowhere else.",
+        ),
+    ]
     is_unreliable: Annotated[
         bool,
         Column(
             "Unreliable",
+            off_page=True,
             help="More failures than chance explains: 1 % for all nodes of a cluster together.",
         ),
     ]
@@ -38,7 +47,12 @@ class ReliabilityRow:
         int, Column("Compared", help="Failures of work that ran on other nodes too.")
     ]
     expected: Annotated[
-        float, Column("Expected", help="What this work would have at its rate on other nodes.")
+        float | None,
+        Column(
+            "Expected",
+            help="What this work would have at its rate on other nodes.",
+            api_note="Null where nothing is compared.",
+        ),
     ]
     ratio: Annotated[
         float | None,
@@ -67,23 +81,6 @@ class ReliabilityRow:
         str, Column("Advice", help="What to do and why, in a sentence.", off_page=True)
     ]
 
-    @property
-    def judgement(
-        self,
-    ) -> Annotated[
-        Judgement,
-        Column(
-            "Judgement",
-            help="Too few to tell: more than expected, and chance or a few bad days explain it.",
-        ),
-    ]:
-        """What can be said by its failures."""
-        return judgement(
-            is_unreliable=self.is_unreliable,
-            low=self.ratio_low,
-            compared_ratio=self.compared_ratio,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class InterruptionRow:
@@ -99,7 +96,10 @@ class InterruptionRow:
     mean_hours: Annotated[
         float | None,
         Column(
-            "Mean between", "h", "Run time ÷ interruptions.", api_note="Null where there was none."
+            "Mean time between",
+            "h",
+            "Run time ÷ interruptions.",
+            api_note="Null where there was none.",
         ),
     ]
 
@@ -155,9 +155,10 @@ def _rows(report: ReliabilityReport, broken: Mapping[str, int]) -> Iterator[Reli
         yield ReliabilityRow(
             cluster=report.cluster.name,
             node=one.node,
+            judgement=judgement(one),
             is_unreliable=one.is_unreliable,
             incidents=one.incidents,
-            expected=one.expected,
+            expected=one.expected if one.compared_ratio else None,
             ratio=one.ratio,
             ratio_low=one.ratio_low,
             ratio_high=one.ratio_high,

@@ -48,7 +48,7 @@ def reliability(request: PageRequest) -> HttpResponseBase:
         # Before the first judgement every figure would be 0, as if all were well.
         figures=_figures(rows, gpus) if is_judged else None,
         verdicts=[text for text in (*(r.advice for r in rows), *(g.advice for g in gpus)) if text],
-        notes=[_note(one, reading) for one in reports],
+        notes=[_note(one, reading) for one in reports if is_judged],
     )
 
 
@@ -88,7 +88,7 @@ def _nodes(rows: Sequence[ReliabilityRow], reading: QuerySession, empty: str) ->
         rows=[TableRow({**declared_values(row), "reasons": _reasons(row.reasons)}) for row in rows],
         zone=reading.choice.zone,
         empty=empty,
-        on_phone=("node", "incidents", "expected", "is_unreliable"),
+        on_phone=("node", "judgement", "incidents", "expected"),
     )
 
 
@@ -100,7 +100,7 @@ def _gpus(rows: Sequence[GpuReliabilityRow], reading: QuerySession, empty: str) 
         rows=[TableRow({**declared_values(row), "reasons": _reasons(row.reasons)}) for row in rows],
         zone=reading.choice.zone,
         empty=empty,
-        on_phone=("node", "gpu", "incidents", "expected", "is_unreliable"),
+        on_phone=("node", "gpu", "judgement", "action", "incidents"),
     )
 
 
