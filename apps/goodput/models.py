@@ -42,6 +42,7 @@ class ReliabilityReport(models.Model):
         """When its days begin; `start` is later where no pod ran in the first of them."""
         return self.end and self.end - timedelta(days=RELIABILITY_DAYS)
 
+
 class LossDay(Daily, WorkloadDimensions):
     """What a pod lost on a local day for one reason; kept for good, as daily sums of usage are.
 
