@@ -28,8 +28,8 @@ class ReliabilityRow:
         Judgement,
         Column(
             "Judgement",
-            help="Too few to tell: chance or a few bad days explain it. Too little to compare: most "
-            "of its work ran nowhere else.",
+            help="Too few to tell: chance or a few bad days explain it. Too little to compare: "
+            "most of its work ran nowhere else.",
         ),
     ]
     is_unreliable: Annotated[
