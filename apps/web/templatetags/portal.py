@@ -38,7 +38,7 @@ register.filter(mebibytes)
 register.simple_tag(turns_for)
 # Numbers are written alike in every zone; the formatter asks for one all the same.
 _UTC = ZoneInfo("UTC")
-_WHOLE_HOURS_FROM = 100
+_WHOLE_FROM = 100
 
 
 @register.filter
@@ -99,13 +99,15 @@ def month_unit(figure: MonthFigure) -> str:
 
 @register.filter
 def month_short(figure: MonthFigure) -> str:
-    """Write a figure at the head of the report: GPU-hours without unit, large ones whole."""
-    if figure.unit in _ENERGY_UNITS:
-        return month_number(figure)
-    if figure.value is None or figure.unit is not FigureUnit.GPU_HOURS:
+    """Write a figure at the head of the report: hours and energy without unit, large ones whole.
+
+    Eleven share a row: with decimals, thousands of kWh would break in two.
+    """
+    if figure.value is None or figure.unit not in (FigureUnit.GPU_HOURS, *_ENERGY_UNITS):
         return month_value(figure)
-    hours = float(figure.value) / NANO
-    return f"{hours:,.0f}" if hours >= _WHOLE_HOURS_FROM else month_number(figure)
+    scale = NANO if figure.unit is FigureUnit.GPU_HOURS else 1
+    amount = float(figure.value) / scale
+    return f"{amount:,.0f}" if amount >= _WHOLE_FROM else month_number(figure)
 
 
 @register.filter
