@@ -15,7 +15,7 @@ from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window, day_start
 from apps.clusters.selectors import accounts_of
 from apps.costs.domain.costing import money
-from apps.costs.domain.person_fix import JudgedWork, fix_of
+from apps.costs.domain.person_fix import NOTHING_TO_FIX, JudgedWork, fix_of
 from apps.costs.selectors.costs import (
     WORKLOAD_GROUPS,
     WorkloadCost,
@@ -171,17 +171,31 @@ class PersonWork:
     @property
     def fix(self) -> str:
         """The one thing to do, in a sentence; empty where nothing is known to judge by."""
-        idle = {(one.cluster, one.namespace, one.workload) for one in self.findings if one.is_open}
+        idle = self._idle
         if self.state is not FactsState.KNOWN and not idle:
             return ""
-        return fix_of(
-            JudgedWork(
-                row.workload,
-                row.amounts or Amounts(),
-                (row.cluster, row.namespace, row.workload) in idle,
-            )
-            for row in self.rows
-        )
+        return fix_of(_judged(row, is_idle=_of(row) in idle) for row in self.rows)
+
+    @property
+    def further_fix(self) -> str:
+        """What to do beside the open findings, in a sentence; empty where that is nothing."""
+        idle = self._idle
+        if self.state is not FactsState.KNOWN:
+            return ""
+        found = fix_of(_judged(row) for row in self.rows if _of(row) not in idle)
+        return "" if idle and found == NOTHING_TO_FIX else found
+
+    @property
+    def _idle(self) -> frozenset[tuple[str, str, str]]:
+        return frozenset(_of(one) for one in self.findings if one.is_open)
+
+
+def _of(one: PersonWorkloadRow | IdleFinding) -> tuple[str, str, str]:
+    return one.cluster, one.namespace, one.workload
+
+
+def _judged(row: PersonWorkloadRow, *, is_idle: bool = False) -> JudgedWork:
+    return JudgedWork(row.workload, row.amounts or Amounts(), is_idle)
 
 
 def is_over_cap(gpus: float) -> bool:

@@ -172,7 +172,7 @@ def work_page(request: PageRequest, reading: QuerySession, scope: PersonScope) -
         scope=scope,
         figures=_figures(work, reading),
         findings=[_line(one, reading) for one in work.findings],
-        fix=work.fix if work.rows else "",
+        fix=work.further_fix if work.rows else "",
         unknown=_unknown_text(work),
         cap=_cap_text(work),
         week_href=own,
