@@ -54,7 +54,7 @@ SERVING = (
     Column("tokens_in", "TOKENS IN", short, is_number=True),
     Column("tokens_out", "TOKENS OUT", short, is_number=True),
     Column("tokens_per_gpu_hour", "PER GPU-H", short, is_number=True),
-    Column("cost_per_million_tokens", "COST PER 1M", money, is_number=True),
+    Column("cost_per_million_tokens", "COST/1M", money, is_number=True),
     Column("currency", "CURRENCY"),
     Column("ttft_ratio", "TTFT MET", percent, is_number=True),
     Column("ttft_objective_ms", "OBJECTIVE", milliseconds, is_number=True),

@@ -26,7 +26,7 @@ PAGES = {
     "/admin/data-quality/": 15,
     "/explain/": 10,
     "/explain/pending_gpu_hours/": 16,
-    "/costs/waste/": 17,
+    "/costs/waste/": 18,
     "/capacity/goodput/": 21,
     "/capacity/serving/": 17,
 }
