@@ -8,11 +8,16 @@ from django.test import Client
 
 from apps.accounts.models import Role, User
 from apps.accounts.permissions import EVERYTHING, NotAllowed
-from apps.clusters.domain.window import Window
-from apps.clusters.services import snapshot_cluster
+from apps.clusters.domain.window import Window, day_of
+from apps.clusters.models import Cluster
+from apps.clusters.selectors import report
+from apps.clusters.services import TierHistory, snapshot_cluster
 from apps.costs.domain.costing import Cause
 from apps.costs.selectors import planned_outage_costs
 from apps.costs.services import price_hours
+from apps.costs.services.evidence.hours import hours_evidence
+from apps.costs.services.evidence.offers import PricesInForce, offer_book
+from apps.costs.services.evidence.span import span_of
 from apps.fairness.services.hour_inputs import read_hour
 from apps.usage.domain.outages import OutagePart, OutageSpan, outage_part
 from apps.usage.domain.usage_query import Filters
@@ -171,3 +176,20 @@ def test_pages_announce_and_cancel(lab: Small, admin: User, client: Client) -> N
     number = str(PlannedOutage.objects.get().pk)
     assert client.post("/capacity/outages/cancel", {"outage": number}).status_code == 302
     assert PlannedOutage.objects.get().canceled
+
+
+def empty_gpus(hours: int) -> list[float]:
+    """Collect the first hours, and return what stood empty in each as recommendations read it."""
+    collect_window("lab", Window(START, START + hours * HOUR), now=NOW)
+    price_hours(now=NOW)
+    prices = PricesInForce(NOW)
+    span = span_of(Cluster.objects.get(), day_of(START, report().zone), now=NOW, days=1)
+    book = offer_book(span.cluster, span.last, TierHistory.load().at(NOW.timestamp()), prices)
+    (found,) = hours_evidence(span, book, prices, {})
+    return sorted(gpus for own in found.empty.values() for gpus in own)
+
+
+def test_nothing_stood_empty_that_was_away_as_planned(lab: Small, admin: User) -> None:
+    assert empty_gpus(2) == [3.0, 3.0]
+    announce(admin, START, START + 30 * MINUTE)
+    assert empty_gpus(2) == [1.0, 3.0]
