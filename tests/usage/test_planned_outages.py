@@ -19,7 +19,7 @@ from apps.costs.services.evidence.hours import hours_evidence
 from apps.costs.services.evidence.offers import PricesInForce, offer_book
 from apps.costs.services.evidence.span import span_of
 from apps.fairness.services.hour_inputs import read_hour
-from apps.usage.domain.outages import OutagePart, OutageSpan, outage_part
+from apps.usage.domain.outages import NodeRest, OutagePart, OutageSpan, outage_part
 from apps.usage.domain.usage_query import Filters
 from apps.usage.models import NodeHour, OutageHour, PlannedOutage, TierHour
 from apps.usage.selectors import OutageState, outage_rows
@@ -30,6 +30,8 @@ from apps.usage.services import (
     collect_window,
     plan_outages,
 )
+from simulator.fleet import Sharing
+from simulator.machines import A100, gpu_node
 from simulator.scenarios.base import Team
 from tests.factories import make_user
 from tests.served_lab import served_lab
@@ -43,26 +45,30 @@ NANO = 10**9
 
 
 @pytest.mark.parametrize(
-    ("amounts", "spans", "found"),
+    ("rest", "spans", "found"),
     [
-        ((8, 0, 8), [], (0, 0, 0)),
+        ((8, 0, 8, 4), [], (0, 0, 0)),
         # Half of it in each half of the hour: from 00:15 to 00:45.
-        ((8, 0, 8), [(900, 2700)], (0, 4, 2)),
-        ((8, 8, 0), [(900, 2700)], (4, 0, 2)),
+        ((8, 0, 8, 4), [(900, 2700)], (0, 4, 2)),
+        ((8, 8, 0, 4), [(900, 2700)], (4, 0, 2)),
         # Pods go on: only what nothing held is away.
-        ((8, 0, 1), [(0, 3600)], (0, 1, 0.5)),
-        ((8, 1, 4), [(1800, 9000)], (1, 3, 0)),
+        ((8, 0, 1, 0.5), [(0, 3600)], (0, 1, 0.5)),
+        # What was free before it began is not what it took.
+        ((8, 0, 1, 0.5), [(1800, 3600)], (0, 0.5, 0)),
+        # A pod held all of it in the first half.
+        ((8, 0, 4, 0), [(0, 3600)], (0, 4, 0)),
+        ((8, 1, 4, 2), [(1800, 9000)], (1, 2, 0)),
         # Two that overlap are no longer than both together.
-        ((8, 8, 0), [(0, 1800), (900, 1800)], (4, 0, 4)),
+        ((8, 8, 0, 4), [(0, 1800), (900, 1800)], (4, 0, 4)),
     ],
 )
 def test_an_outage_takes_what_nothing_held_for_as_long_as_it_lasts(
-    amounts: tuple[int, int, int],
+    rest: tuple[float, float, float, float],
     spans: list[tuple[float, float]],
     found: tuple[float, float, float],
 ) -> None:
-    capacity, sick, free = (amount * NANO for amount in amounts)
-    part = outage_part(capacity, sick, free, [OutageSpan(*span) for span in spans], 0.0)
+    of = NodeRest(*(round(amount * NANO) for amount in rest))
+    part = outage_part(of, [OutageSpan(*span) for span in spans], 0.0)
     assert part == OutagePart(*(round(amount * NANO) for amount in found))
 
 
@@ -91,24 +97,26 @@ def test_what_was_announced_is_in_no_waste_and_no_fair_share(lab: Small, admin: 
     announce(admin, START + 30 * MINUTE, START + 90 * MINUTE)
     window = Window(START, START + 2 * HOUR)
     collect_window("lab", window, now=NOW)
-    # Half of four GPUs in each hour, which is less than the three that are free.
+    # Three of four GPUs are free, in half of each hour.
+    part = 3 * NANO // 2
     hours = OutageHour.objects.order_by("hour")
-    assert [row.unhealthy + row.unallocated for row in hours] == [2 * NANO, 2 * NANO]
-    assert [row.first for row in hours] == [0, 2 * NANO]
+    assert [row.unhealthy + row.unallocated for row in hours] == [part, part]
+    assert [row.first for row in hours] == [0, part]
     ledger = NodeHour.objects.get(hour=START)
     assert ledger.capacity == 4 * NANO, "the ledger itself says what there was"
     tier = TierHour.objects.get(hour=START).tier_id
     halves = read_hour(Window.hour(START)).capacity[tier]
-    assert (halves.whole, halves.first) == (2 * NANO, 2 * NANO)
+    # What the pod holds in the second half is left in it.
+    assert (halves.whole, halves.first) == (4 * NANO - part, 2 * NANO)
     price_hours(now=NOW)
     ((currency, sums),) = planned_outage_costs(
         window, filters=Filters(), visibility=EVERYTHING
     ).items()
     assert currency
-    assert sum(sums.gpu_hours.values()) == 4 * NANO
+    assert sum(sums.gpu_hours.values()) == 2 * part
     assert set(sums.gpu_hours) <= {Cause.UNHEALTHY, Cause.UNALLOCATED}
     (row,) = outage_rows(now=NOW, visibility=EVERYTHING)
-    assert (row.state, row.gpu_hours) == (OutageState.OVER, 4.0)
+    assert (row.state, row.gpu_hours) == (OutageState.OVER, 3.0)
 
 
 def test_the_waste_page_tells_it_apart(lab: Small, admin: User, client: Client) -> None:
@@ -178,18 +186,43 @@ def test_pages_announce_and_cancel(lab: Small, admin: User, client: Client) -> N
     assert PlannedOutage.objects.get().canceled
 
 
-def empty_gpus(hours: int) -> list[float]:
-    """Collect the first hours, and return what stood empty in each as recommendations read it."""
+def empty_by_pool(hours: int) -> list[list[float]]:
+    """Collect the first hours, and return what stood empty as recommendations read it.
+
+    In each hour, the least first, by pool.
+    """
     collect_window("lab", Window(START, START + hours * HOUR), now=NOW)
     price_hours(now=NOW)
     prices = PricesInForce(NOW)
     span = span_of(Cluster.objects.get(), day_of(START, report().zone), now=NOW, days=1)
     book = offer_book(span.cluster, span.last, TierHistory.load().at(NOW.timestamp()), prices)
-    (found,) = hours_evidence(span, book, prices, {})
-    return sorted(gpus for own in found.empty.values() for gpus in own)
+    found = hours_evidence(span, book, prices, {})
+    return sorted(sorted(gpus for own in one.empty.values() for gpus in own) for one in found)
 
 
 def test_nothing_stood_empty_that_was_away_as_planned(lab: Small, admin: User) -> None:
-    assert empty_gpus(2) == [3.0, 3.0]
+    assert empty_by_pool(2) == [[3.0, 3.0]]
     announce(admin, START, START + 30 * MINUTE)
-    assert empty_gpus(2) == [1.0, 3.0]
+    assert empty_by_pool(2) == [[1.5, 3.0]]
+
+
+def test_stranded_slices_of_a_node_that_was_away_are_taken_out_once(admin: User) -> None:
+    made = Small([pod("train-0", bound=0)], [job()])
+    made.teams = [Team("vision", ("vision",), 4, "CC-1")]
+    # Two halves less a slice each: a seventh of each of four GPUs is stranded.
+    made.nodes += [
+        gpu_node(
+            **{"seed": "small", "name": name, "position": place, "card": A100, "cards": 4},
+            created=ORIGIN,
+            sharing=Sharing.MIG_MIXED,
+            layouts=[("3g.40gb", "3g.40gb")] * 4,
+        )
+        for place, name in enumerate(("cut-1", "cut-2"), start=2)
+    ]
+    with served_lab(made, NOW.timestamp()) as url:
+        load_served(made, url, now=NOW)
+        snapshot_cluster("lab", now=NOW)
+        whole = pytest.approx(8 * 6 / 7)
+        assert empty_by_pool(2) == [[3.0, 3.0], [whole, whole]]
+        announce(admin, START, START + HOUR, node="cut-1")
+        assert empty_by_pool(2) == [[3.0, 3.0], [pytest.approx(4 * 6 / 7), whole]]

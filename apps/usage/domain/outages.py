@@ -25,24 +25,35 @@ class OutagePart(NamedTuple):
     first: int
 
 
-def outage_part(
-    capacity: int, unhealthy: int, unallocated: int, spans: Iterable[OutageSpan], hour: float
-) -> OutagePart:
-    """Return what planned outages took of a node's hour; the amounts are nano-GPU-hours.
+class NodeRest(NamedTuple):
+    """What of a node's hour no pod held, in nano-GPU-hours, beside its whole `capacity`.
+
+    `first` is what of `unhealthy` and `unallocated` lies in the first half of the hour.
+    """
+
+    capacity: int
+    unhealthy: int
+    unallocated: int
+    first: int
+
+
+def outage_part(rest: NodeRest, spans: Iterable[OutageSpan], hour: float) -> OutagePart:
+    """Return what planned outages took of a node's hour.
 
     As much of its capacity as they lasted, but never what a pod held: pods may run to their end.
     """
     spans = list(spans)
     half = HOUR_SECONDS // 2
-    first = _away(spans, hour, hour + half)
-    away = first + _away(spans, hour + half, hour + HOUR_SECONDS)
-    if away <= 0:
-        return OutagePart(0, 0, 0)
-    most = round(capacity * away / HOUR_SECONDS)
+    free = rest.unhealthy + rest.unallocated
+    first = min(free, rest.first)
+    # By half: what was free before an outage is not what it took.
+    taken = [
+        min(there, round(rest.capacity * _away(spans, start, start + half) / HOUR_SECONDS))
+        for there, start in ((first, hour), (free - first, hour + half))
+    ]
     # A cordoned node is unavailable: that goes first, and the rest before it was cordoned.
-    sick = min(unhealthy, most)
-    free = min(unallocated, most - sick)
-    return OutagePart(sick, free, round((sick + free) * first / away))
+    sick = min(rest.unhealthy, sum(taken))
+    return OutagePart(sick, sum(taken) - sick, taken[0])
 
 
 def _away(spans: Iterable[OutageSpan], start: float, end: float) -> float:

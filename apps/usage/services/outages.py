@@ -2,17 +2,19 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.db import transaction
 
+from apps.accounts import services as accounts
+from apps.accounts.domain.identity import ActingParty
 from apps.accounts.models import User
 from apps.accounts.permissions import check_administer
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Node
 from apps.usage.domain.attribution.attribute_hour import HourFacts
-from apps.usage.domain.outages import OutageSpan, outage_part
+from apps.usage.domain.outages import NodeRest, OutageSpan, outage_part
 from apps.usage.models import OutageHour, PlannedOutage
 from apps.usage.services.facts import Dimensions, insert, instant
 
@@ -40,11 +42,13 @@ class OutageInput:
     purpose: str
 
 
-def plan_outages(user: User, asked: Sequence[OutageInput], *, now: datetime) -> int:
-    """Announce outages; return how many are new. All of them or none.
+def plan_outages(
+    user: User, asked: Sequence[OutageInput], *, now: datetime, origin: str = ""
+) -> int:
+    """Announce outages, each with its audit entry; return how many are new. All of them or none.
 
     One of the same node and times that is announced already is left as it is. Nothing of a cluster
-    is changed. Raises NotAllowed and OutageRefused.
+    is changed. `origin` is where the person acts from. Raises NotAllowed and OutageRefused.
     """
     check_administer(user)
     if not asked:
@@ -52,30 +56,57 @@ def plan_outages(user: User, asked: Sequence[OutageInput], *, now: datetime) -> 
     if len(asked) > MOST_AT_ONCE:
         raise OutageRefused(f"At most {MOST_AT_ONCE} outages are announced at once.")
     clusters = {row.name: row for row in Cluster.objects.filter(active=True).order_by("pk")}
+    asked = [replace(one, purpose=_one_line(one.purpose)) for one in asked]
     for one in asked:
         _check(one, clusters, now)
     made = 0
     with transaction.atomic():
+        # Two presses at once would both find none that is announced: one waits for the other.
+        of = {clusters[one.cluster].pk for one in asked}
+        list(Cluster.objects.select_for_update(no_key=True).filter(pk__in=of).order_by("pk"))
         for one in asked:
             own = {"cluster": clusters[one.cluster], "node_name": one.node, "canceled": False}
             # A second press of the button announces nothing twice.
             if PlannedOutage.objects.filter(**own, start=one.start, end=one.end).exists():
                 continue
-            PlannedOutage.objects.create(
+            row = PlannedOutage.objects.create(
                 **own,
                 start=one.start,
                 end=one.end,
-                purpose=one.purpose.strip(),
+                purpose=one.purpose,
                 author=user.username,
                 created_at=now,
             )
+            by = ActingParty(user.username, origin)
+            accounts.record(by, "plan_outage", _subject(row), at=now, after=_of_audit(row))
             made += 1
     return made
 
 
+def _one_line(text: str) -> str:
+    """Return a text without breaks, which tables and lists of one line do not have."""
+    return " ".join(text.split())
+
+
+def _subject(row: PlannedOutage) -> str:
+    return f"outage/{row.pk}"
+
+
+def _of_audit(row: PlannedOutage) -> dict[str, str]:
+    return {
+        "cluster": row.cluster.name,
+        "node": row.node_name,
+        "start": row.start.isoformat(),
+        "end": row.end.isoformat(),
+        "purpose": row.purpose,
+    }
+
+
 def _check(asked: OutageInput, clusters: Mapping[str, Cluster], now: datetime) -> None:
     cluster = clusters.get(asked.cluster)
-    if cluster is None or not Node.objects.filter(cluster=cluster, name=asked.node).exists():
+    # No database stores NUL, and PostgreSQL refuses to be asked for it.
+    is_name = cluster is not None and "\0" not in asked.node
+    if not is_name or not Node.objects.filter(cluster=cluster, name=asked.node).exists():
         raise OutageRefused(f"There is no node {asked.node[:253]} in {asked.cluster[:253]}.")
     # Announced afterwards, any failure could be called planned: fairness and waste were told.
     if asked.start < now:
@@ -85,25 +116,29 @@ def _check(asked: OutageInput, clusters: Mapping[str, Cluster], now: datetime) -
             f"The outage of {asked.node} ends after it begins, and lasts {LONGEST.days} days at "
             "most."
         )
-    purpose = asked.purpose.strip()
-    if not purpose or len(purpose) > LONGEST_PURPOSE or "\0" in purpose:
+    if not asked.purpose.isprintable() or not 0 < len(asked.purpose) <= LONGEST_PURPOSE:
         raise OutageRefused(f"Say what the outage is for, in {LONGEST_PURPOSE} characters at most.")
 
 
-def cancel_outage(user: User, pk: int, *, now: datetime) -> None:
-    """Cancel an outage that has not begun, or end one that goes on now.
+def cancel_outage(user: User, pk: int, *, now: datetime, origin: str = "") -> None:
+    """Cancel an outage that has not begun, or end one that goes on now; with its audit entry.
 
     What it took until now stays planned. Raises NotAllowed and OutageRefused.
     """
     check_administer(user)
     with transaction.atomic():
-        row = PlannedOutage.objects.select_for_update().filter(pk=pk, canceled=False).first()
+        rows = PlannedOutage.objects.select_for_update(of=("self",)).select_related("cluster")
+        row = rows.filter(pk=pk, canceled=False).first()
         if row is None or row.end <= now:
             raise OutageRefused("There is no such outage that is planned or goes on.")
+        by, before = ActingParty(user.username, origin), _of_audit(row)
         if row.start >= now:
             row.canceled = True
+            accounts.record(by, "cancel_outage", _subject(row), at=now, before=before)
         else:
             row.end = now
+            after = _of_audit(row)
+            accounts.record(by, "end_outage", _subject(row), at=now, before=before, after=after)
         row.save(update_fields=["canceled", "end"])
 
 
@@ -120,8 +155,13 @@ def write_outages(hour: Window, facts: HourFacts, dimensions: Dimensions) -> Non
         spans[node].append(OutageSpan(start.timestamp(), end.timestamp()))
     found = []
     for node, card, amounts in facts.nodes:
-        held = (amounts.capacity or 0, amounts.unhealthy or 0, amounts.unallocated or 0)
-        part = outage_part(*held, spans.get(node, ()), hour.start_seconds)
+        rest = NodeRest(
+            amounts.capacity or 0,
+            amounts.unhealthy or 0,
+            amounts.unallocated or 0,
+            facts.first_free.get((node, card), 0),
+        )
+        part = outage_part(rest, spans.get(node, ()), hour.start_seconds)
         # Most hours of most nodes have none: rows of zeros would be as many as those of nodes.
         if part.unhealthy or part.unallocated:
             kind = dimensions.kind(card)

@@ -38,7 +38,7 @@ _NOTHING = "nothing"
 # Frozen with a request, long, and shown there.
 _ELSEWHERE = frozenset({"evidence", "preview", "ruling"})
 _DAYS = frozenset({"needed_by"})
-_TIMES = frozenset({"until", "expires", "expires_at", "reverts_at"})
+_TIMES = frozenset({"until", "expires", "expires_at", "reverts_at", "start", "end"})
 _NAMES: Mapping[str, str] = {
     "authors": "written by",
     "approvals": "approved by",

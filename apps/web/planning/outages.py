@@ -1,11 +1,13 @@
 """Planned outages on the page of layouts: announced for a node, or for the steps of the advice."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from zoneinfo import ZoneInfo
 
 from django.http import Http404, HttpResponseBase, HttpResponseRedirect
 
+from apps.accounts.adapters.addresses import client_address
 from apps.accounts.permissions import can_administer
 from apps.planning import selectors as planning
 from apps.usage import services as usage_services
@@ -33,7 +35,7 @@ def plan_outage(request: PageRequest) -> HttpResponseBase:
             end=_time(typed.get("end", ""), "end", zone),
             purpose=typed.get("purpose", ""),
         )
-        usage_services.plan_outages(request.user, [asked], now=reading.now)
+        _announce(request, [asked], reading)
     except OutageRefused as refusal:
         return _refused(request, refusal)
     return HttpResponseRedirect(href("layouts") or "/")
@@ -55,7 +57,7 @@ def plan_steps(request: PageRequest) -> HttpResponseBase:
                     purpose = f"{LAYOUT_PURPOSE}: {step.after}"[: usage_services.LONGEST_PURPOSE]
                     asked.append(OutageInput(cluster, step.node, start, end, purpose))
     try:
-        usage_services.plan_outages(request.user, asked, now=reading.now)
+        _announce(request, asked, reading)
     except OutageRefused as refusal:
         return _refused(request, refusal)
     return HttpResponseRedirect(href("layouts") or "/")
@@ -69,10 +71,17 @@ def cancel_outage(request: PageRequest) -> HttpResponseBase:
     try:
         # A number of another form names none, as one that is too large for the database.
         pk = int(number) if number.isdecimal() and len(number) < 18 else 0
-        usage_services.cancel_outage(request.user, pk, now=reading.now)
+        usage_services.cancel_outage(
+            request.user, pk, now=reading.now, origin=client_address(request) or ""
+        )
     except OutageRefused as refusal:
         return _refused(request, refusal)
     return HttpResponseRedirect(href("layouts") or "/")
+
+
+def _announce(request: PageRequest, asked: Sequence[OutageInput], reading: QuerySession) -> None:
+    origin = client_address(request) or ""
+    usage_services.plan_outages(request.user, asked, now=reading.now, origin=origin)
 
 
 def _session_of_admin(request: PageRequest) -> QuerySession:

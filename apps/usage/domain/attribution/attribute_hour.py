@@ -73,14 +73,15 @@ class HourFacts:
     """The facts of an hour; `findings` counts what was noticed on the way.
 
     `first_held` (by pod uid and GPU) and `first_capacity` are the parts of `allocated` and
-    `capacity` that lie in the first of the hour's two slots, in nano-GPU-hours. `devices` are by
-    pod uid the UUIDs of the GPUs on which it was seen, of those that are not shared.
+    `capacity` that lie in the first of the hour's two slots, in nano-GPU-hours; `first_free` (by
+    node and GPU) is what of capacity nothing held in it. `devices` are by pod uid the UUIDs of the GPUs on which it was seen, of those that are not shared.
     """
 
     pods: list[PodFact] = field(default_factory=list)
     nodes: list[NodeFact] = field(default_factory=list)
     first_held: dict[tuple[str, GpuClass], int] = field(default_factory=dict)
     first_capacity: dict[GpuClass, int] = field(default_factory=dict)
+    first_free: dict[tuple[str, GpuClass], int] = field(default_factory=dict)
     findings: Counter[str] = field(default_factory=Counter)
     devices: dict[str, set[str]] = field(default_factory=dict)
 
@@ -184,7 +185,7 @@ def hour_facts(
     for ledger in ledgers:
         result.nodes.extend(_node_facts(ledger, allocated, unattributed, drawn))
     result.nodes.extend(_nowhere(unattributed, drawn))
-    _first_slot(held, ledgers, result)
+    _first_slot(start, held, ledgers, result)
     return result
 
 
@@ -193,6 +194,7 @@ def _rejoined(fact: PodFact, others: Sequence[str]) -> PodFact:
 
 
 def _first_slot(
+    start: int,
     held: Mapping[tuple[str, GpuClass], Sequence[float]],
     ledgers: Sequence[NodeLedger],
     result: HourFacts,
@@ -203,8 +205,13 @@ def _first_slot(
     """
     capacity: dict[GpuClass, list[float]] = defaultdict(list)
     for ledger in ledgers:
+        in_use: dict[GpuClass, list[float]] = defaultdict(list)
+        for holding in ledger.holdings:
+            in_use[holding.card].append(holding.held_in(start))
         for card, cards in ledger.cards.items():
             capacity[card].append(cards.first)
+            free = max(0.0, cards.first - fsum(in_use[card]))
+            result.first_free[ledger.node, card] = nano(free / SECONDS_PER_HOUR)
     for fact in result.pods:
         # `fsum` is exact, so the order of holdings changes no digit. Rounded apart from the hour,
         # the part could exceed it.
