@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import Client
 
-from apps.accounts.models import Role, User
+from apps.accounts.domain.audit import content_of
+from apps.accounts.models import AuditEntry, Role, User
 from apps.accounts.permissions import EVERYTHING, NotAllowed
 from apps.clusters.domain.window import Window, day_of
 from apps.clusters.models import Cluster
@@ -30,9 +31,10 @@ from apps.usage.services import (
     collect_window,
     plan_outages,
 )
+from apps.web.components.formats import Format, shown
 from simulator.fleet import Sharing
 from simulator.machines import A100, gpu_node
-from simulator.scenarios.base import Team
+from simulator.scenarios.base import Team, Tier
 from tests.factories import make_user
 from tests.served_lab import served_lab
 from tests.simulator.small import ORIGIN, Small, job, pod
@@ -165,6 +167,45 @@ def test_one_is_canceled_before_it_begins_and_ended_while_it_goes_on(
     assert [row.hour for row in OutageHour.objects.all()] == [START]
 
 
+def test_the_audit_log_has_who_announced_canceled_and_ended(lab: Small, admin: User) -> None:
+    announce(admin, START, START + 2 * HOUR)
+    announce(admin, START, START + 2 * HOUR)
+    announce(admin, START + 3 * HOUR, START + 4 * HOUR)
+    first, second = PlannedOutage.objects.order_by("start")
+    cancel_outage(admin, second.pk, now=START + HOUR, origin="192.0.2.7")
+    cancel_outage(admin, first.pk, now=START + HOUR, origin="192.0.2.7")
+    rows = AuditEntry.objects.filter(subject__startswith="outage/").order_by("number")
+    assert [(row.action, row.subject, row.actor, row.origin) for row in rows] == [
+        ("plan_outage", f"outage/{first.pk}", "root-admin", ""),
+        ("plan_outage", f"outage/{second.pk}", "root-admin", ""),
+        ("cancel_outage", f"outage/{second.pk}", "root-admin", "192.0.2.7"),
+        ("end_outage", f"outage/{first.pk}", "root-admin", "192.0.2.7"),
+    ], "a second press is no other outage"
+    planned, ended = content_of(rows[0].after), content_of(rows[3].after)
+    assert planned == {
+        **{"cluster": "lab", "node": "one", "purpose": "Layout change"},
+        **{"start": START.isoformat(), "end": (START + 2 * HOUR).isoformat()},
+    }
+    assert ended == {**planned, "end": (START + HOUR).isoformat()}
+    with pytest.raises(OutageRefused):
+        cancel_outage(admin, first.pk, now=NOW)
+    assert rows.count() == 4, "what is refused is in no log"
+
+
+def test_what_is_typed_is_one_line_that_a_database_stores(lab: Small, admin: User) -> None:
+    def plan(node: str, purpose: str) -> int:
+        asked = OutageInput("lab", node, START, START + HOUR, purpose)
+        return plan_outages(admin, [asked], now=START - MINUTE)
+
+    with pytest.raises(OutageRefused, match="no node"):
+        plan("one\0", "New driver")
+    for purpose in ("", " \u2028 ", "New\0driver", "New \x1b[31mdriver", "x" * 201):
+        with pytest.raises(OutageRefused, match="Say what"):
+            plan("one", purpose)
+    assert plan("one", " New\u2028driver\r\nof\u00a0GPUs ") == 1
+    assert PlannedOutage.objects.get().purpose == "New driver of GPUs"
+
+
 def test_pages_announce_and_cancel(lab: Small, admin: User, client: Client) -> None:
     client.force_login(admin)
     soon = datetime.now(UTC).replace(second=0, microsecond=0) + 2 * HOUR
@@ -181,6 +222,10 @@ def test_pages_announce_and_cancel(lab: Small, admin: User, client: Client) -> N
     assert client.post("/capacity/outages/plan", typed).status_code == 302
     page = client.get("/capacity/layouts/").content.decode()
     assert "New driver" in page
+    log = client.get("/admin/audit/?what=outage").content.decode()
+    assert "plan outage" in log
+    assert shown(soon, Format.TIME, report().zone) in log
+    assert AuditEntry.objects.get(action="plan_outage").origin == "127.0.0.1"
     number = str(PlannedOutage.objects.get().pk)
     assert client.post("/capacity/outages/cancel", {"outage": number}).status_code == 302
     assert PlannedOutage.objects.get().canceled
@@ -209,6 +254,10 @@ def test_nothing_stood_empty_that_was_away_as_planned(lab: Small, admin: User) -
 def test_stranded_slices_of_a_node_that_was_away_are_taken_out_once(admin: User) -> None:
     made = Small([pod("train-0", bound=0)], [job()])
     made.teams = [Team("vision", ("vision",), 4, "CC-1")]
+    made.tiers = (
+        Tier("exclusive-a100", "exclusive", "a GPU", ("nvidia.com/gpu",)),
+        Tier("cut", "mig", "a half", ("nvidia.com/mig-3g.40gb",)),
+    )
     # Two halves less a slice each: a seventh of each of four GPUs is stranded.
     made.nodes += [
         gpu_node(
