@@ -136,3 +136,20 @@ def test_the_reference_cluster_costs_to_the_cent_what_it_must() -> None:
     )
     assert [str(one) for one in printed[:2]] == ["71481.60", "33060.24"]
     assert [str(one) for one in printed[2:]] == ["8488.44", "24571.80"]
+
+
+def test_what_was_away_as_planned_is_in_no_growth_of_waste() -> None:
+    now = CostSums({Cause.UNALLOCATED: 10}, {Cause.UNALLOCATED: 100})
+    before = CostSums({Cause.UNALLOCATED: 16}, {Cause.UNALLOCATED: 160})
+    away, earlier = (
+        CostSums({Cause.UNALLOCATED: gpus}, {Cause.UNALLOCATED: gpus * 10}) for gpus in (2, 8)
+    )
+    planned, *steps = waterfall_steps(now, before, away, earlier)
+    assert (planned.planned, planned.cost, planned.cost_before) == (True, 20, 80)
+    empty = next(step for step in steps if step.cause is Cause.UNALLOCATED)
+    assert (empty.cost, empty.cost_before) == (80, 80)
+    # Of an outage that was in the last period alone no step is left, nor a fall of what was empty.
+    steps = list(waterfall_steps(now, before, None, earlier))
+    assert not any(step.planned for step in steps)
+    assert {step.cause: step.cost_before for step in steps}[Cause.UNALLOCATED] == 80
+    assert before.cost[Cause.UNALLOCATED] == 160, "sums that were given are not changed"

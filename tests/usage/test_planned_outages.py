@@ -183,8 +183,11 @@ def test_the_audit_log_has_who_announced_canceled_and_ended(lab: Small, admin: U
     ], "a second press is no other outage"
     planned, ended = content_of(rows[0].after), content_of(rows[3].after)
     assert planned == {
-        **{"cluster": "lab", "node": "one", "purpose": "Layout change"},
-        **{"start": START.isoformat(), "end": (START + 2 * HOUR).isoformat()},
+        "cluster": "lab",
+        "node": "one",
+        "purpose": "Layout change",
+        "start": START.isoformat(),
+        "end": (START + 2 * HOUR).isoformat(),
     }
     assert ended == {**planned, "end": (START + HOUR).isoformat()}
     with pytest.raises(OutageRefused):
@@ -261,7 +264,11 @@ def test_stranded_slices_of_a_node_that_was_away_are_taken_out_once(admin: User)
     # Two halves less a slice each: a seventh of each of four GPUs is stranded.
     made.nodes += [
         gpu_node(
-            **{"seed": "small", "name": name, "position": place, "card": A100, "cards": 4},
+            seed="small",
+            name=name,
+            position=place,
+            card=A100,
+            cards=4,
             created=ORIGIN,
             sharing=Sharing.MIG_MIXED,
             layouts=[("3g.40gb", "3g.40gb")] * 4,

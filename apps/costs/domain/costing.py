@@ -321,13 +321,16 @@ class WaterfallStep:
 
 
 def waterfall_steps(
-    sums: CostSums, before: CostSums | None = None, away: CostSums | None = None
+    sums: CostSums,
+    before: CostSums | None = None,
+    away: CostSums | None = None,
+    away_before: CostSums | None = None,
 ) -> Sequence[WaterfallStep]:
     """Return all seven steps as `WATERFALL_CAUSES` has them; their costs sum to the capacity's.
 
     A cause that cost nothing is there with 0: an absent line would leave open whether it was
     looked for. `before` are the sums of the last period, equally long. What was `away` as planned
-    is a step of its own, the first, and is no waste.
+    is a step of its own, the first, and is no waste; of the last period that is `away_before`.
     """
     above = total = sums.total
     steps = []
@@ -342,11 +345,15 @@ def waterfall_steps(
                 above=above,
                 share=away.total / total if total else None,
                 unpriced=sum(away.unpriced.values()),
+                cost_before=None if before is None else (away_before.total if away_before else 0),
                 planned=True,
             )
         )
         above -= away.total
         sums = sums.without(away)
+    if before is not None and away_before is not None:
+        # Else what was away then would look like waste that somebody has ended since.
+        before = before.without(away_before)
     for cause in WATERFALL_CAUSES:
         cost = sums.cost.get(cause, 0)
         steps.append(

@@ -161,13 +161,13 @@ def waterfalls(
     before: Iterable[CostRow] | None = None,
     currency: str,
     burst: Mapping[str, int] = MappingProxyType({}),
-    away: Mapping[str, CostSums] = MappingProxyType({}),
+    away: Sequence[Mapping[str, CostSums]] = (),
     platform: bool = True,
 ) -> list[Waterfall]:
     """Return the waterfall of rows, one for each currency, the report's `currency` first.
 
     `before` are the rows of the window to compare with, `burst` is that of `unallocated_burst`,
-    `away` what planned outages took (`planned_outage_costs`).
+    `away` what planned outages took (`planned_outage_costs`), of both.
     Without `platform` the rows are of teams alone: the steps of unallocated and unavailable
     capacity are left out.
     Corrections of closed months are left out: they are no hours of this window.
@@ -178,12 +178,12 @@ def waterfalls(
         # What has no price has no currency, and its hours are in the report's steps, too.
         now.setdefault(own or currency, CostSums()).burst += amount
     order = sorted(now, key=lambda one: (one != currency, one))
-    outages: dict[str, CostSums] = {}
-    for own, sums in away.items():
-        # As with all that has no price: its hours are in the report's steps.
-        outages.setdefault(own or currency, CostSums()).add(sums)
+    outages = [_in_currencies(sums, currency) for sums in away]
     found = [
-        _of_currency(c, now[c], None if then is None else then.get(c), outages.get(c))
+        _of_currency(
+            *(c, now[c], None if then is None else then.get(c)),
+            away=[sums.get(c) for sums in outages],
+        )
         for c in order
     ]
     if platform:
@@ -193,14 +193,23 @@ def waterfalls(
     ]
 
 
+def _in_currencies(away: Mapping[str, CostSums], currency: str) -> dict[str, CostSums]:
+    found: dict[str, CostSums] = {}
+    for own, sums in away.items():
+        # As with all that has no price: its hours are in the report's steps.
+        found.setdefault(own or currency, CostSums()).add(sums)
+    return found
+
+
 def _of_currency(
-    currency: str, now: CostSums, then: CostSums | None, away: CostSums | None
+    currency: str, now: CostSums, then: CostSums | None, *, away: Sequence[CostSums | None]
 ) -> Waterfall:
+    gone = next(iter(away), None)
     return Waterfall(
         currency=currency,
         total=now.total,
-        wasted=now.wasted - (0 if away is None else away.wasted),
-        steps=waterfall_steps(now, then, away),
+        wasted=now.wasted - (0 if gone is None else gone.wasted),
+        steps=waterfall_steps(now, then, *away),
         energy=now.energy,
     )
 

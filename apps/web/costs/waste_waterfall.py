@@ -9,6 +9,7 @@ from apps.costs.domain.costing import (
     FREE,
     WATERFALL_CAUSES,
     Cause,
+    CostSums,
     WaterfallStep,
     money,
 )
@@ -85,12 +86,15 @@ class WasteWaterfall(Drawing):
 def waterfalls_of(
     costs: Costs, asked: CostPageQuery, reading: QuerySession
 ) -> list[WasteWaterfall]:
-    """Return a waterfall for each currency of the page. Five queries at most, of waste alone."""
-    burst, away = {}, {}
+    """Return a waterfall for each currency of the page. Nine queries at most, of waste alone."""
+    burst: dict[str, int] = {}
+    away: list[dict[str, CostSums]] = []
     if asked.waste:
-        away = planned_outage_costs(
-            reading.window, filters=reading.filters, visibility=reading.visibility
-        )
+        away = [
+            planned_outage_costs(window, filters=reading.filters, visibility=reading.visibility)
+            for window in (reading.window, costs.before.window)
+            if window is not None
+        ]
         burst = unallocated_burst(
             reading.window,
             filters=reading.filters,

@@ -74,7 +74,8 @@ class HourFacts:
 
     `first_held` (by pod uid and GPU) and `first_capacity` are the parts of `allocated` and
     `capacity` that lie in the first of the hour's two slots, in nano-GPU-hours; `first_free` (by
-    node and GPU) is what of capacity nothing held in it. `devices` are by pod uid the UUIDs of the GPUs on which it was seen, of those that are not shared.
+    node and GPU) is what of capacity nothing held in it. `devices` are by pod uid the UUIDs of the
+    GPUs on which it was seen, of those that are not shared.
     """
 
     pods: list[PodFact] = field(default_factory=list)
