@@ -262,18 +262,21 @@ def test_stranded_slices_of_a_node_that_was_away_are_taken_out_once(admin: User)
         Tier("cut", "mig", "a half", ("nvidia.com/mig-3g.40gb",)),
     )
     # Two halves less a slice each: a seventh of each of four GPUs is stranded.
-    made.nodes += [
-        gpu_node(
-            seed="small",
-            name=name,
-            position=place,
-            card=A100,
-            cards=4,
-            created=ORIGIN,
-            sharing=Sharing.MIG_MIXED,
-            layouts=[("3g.40gb", "3g.40gb")] * 4,
-        )
-        for place, name in enumerate(("cut-1", "cut-2"), start=2)
+    made.nodes = [
+        *made.nodes,
+        *(
+            gpu_node(
+                seed="small",
+                name=name,
+                position=place,
+                card=A100,
+                cards=4,
+                created=ORIGIN,
+                sharing=Sharing.MIG_MIXED,
+                layouts=[("3g.40gb", "3g.40gb")] * 4,
+            )
+            for place, name in enumerate(("cut-1", "cut-2"), start=2)
+        ),
     ]
     with served_lab(made, NOW.timestamp()) as url:
         load_served(made, url, now=NOW)
