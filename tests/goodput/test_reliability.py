@@ -265,3 +265,23 @@ def test_more_failures_than_expected_that_are_not_accused_are_too_few_to_tell() 
     assert told(low=0.9) is Judgement.USUAL
     assert told(low=None) is Judgement.USUAL
     assert told(low=0.9, compared=0.4) is Judgement.INCOMPARABLE
+
+
+def test_rounding_is_no_failure_elsewhere() -> None:
+    """All that fails does so on one node, in incidents of several pods, in any order."""
+    for seed in range(50):
+        chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
+        runs = [
+            PodRun(
+                NODES[0], 1, day * 86_400.0, day * 86_400.0 + 3600 + n, 1.0, "Error", 100 * day + n
+            )
+            for day in range(1, 13)
+            for n in range(chance.choice([1, 3, 5, 6, 7]))
+        ]
+        runs += [
+            PodRun(NODES[1 + n % 4], 1, 0.0, 13 * 86_400.0, 1.0, pod=5000 + n) for n in range(40)
+        ]
+        chance.shuffle(runs)
+        (bad,) = [one for one in node_failures(runs) if one.incidents]
+        assert (bad.ratio, bad.expected, bad.compared) == (None, 0.0, 12), seed
+        assert bad.ratio_low is not None

@@ -25,6 +25,8 @@ _MANY_RUNS = 20
 _CONFIRMED = 0.01
 _LEAST_ELSEWHERE = 0.25
 """Work is compared where it ran elsewhere at least so many times as long: less tells no rate."""
+_HAIR = 1e-6
+"""Less than this of an incident is rounding."""
 
 Place = Callable[[PodRun], Hashable]
 _Stratum = tuple[bool, Hashable]
@@ -166,7 +168,9 @@ class FailureRates:
             # What its own failures say of this place must not be what it is compared with.
             if elsewhere < max(_LEAST_ELSEWHERE * seconds, _LEAST_SECONDS):
                 continue
-            others = max(0.0, self._failed[one] - place[one][1])
+            others = self._failed[one] - place[one][1]
+            # Sums of thirds in another order differ by a hair, which is no failure elsewhere.
+            others = others if others > _HAIR else 0.0
             kinds[one] = WorkKind(failed + others, seconds, elsewhere)
             expected += others * seconds / elsewhere
         exposed = sum(seconds for seconds, _ in here.values())
@@ -241,4 +245,4 @@ class FailureRates:
 
 def _whole(weights: Iterable[float]) -> int:
     """Return a sum of weights in full incidents; thirds must not lose one to rounding."""
-    return int(sum(weights) + 1e-6)
+    return int(sum(weights) + _HAIR)

@@ -43,7 +43,8 @@ def share_tail(count: int, kinds: Sequence[WorkKind]) -> float:
     if count <= mean:
         return poisson_tail(count, mean)
     # Of many rare ones, and of parts of an incident, a Poisson count has the longer tail.
-    common = [(int(kind.incidents), kind.share) for kind in kinds if kind.share > _RARE]
+    # Sums of such parts may be a hair less than the whole that they are.
+    common = [(int(kind.incidents + 1e-6), kind.share) for kind in kinds if kind.share > _RARE]
     chances = _poisson(count, max(0.0, mean - sum(many * share for many, share in common)))
     for many, share in common:
         for _ in range(many):
