@@ -248,7 +248,7 @@ class LossQuery:
             key = part.hour, of if self.groups_by_time else ()
             found.by_time[key] = found.by_time[key].plus(part.amounts)
             pods[reason].add(part.pod)
-            if after is None or part.span.failed > window.start_seconds:
+            if after is None or self._is_of(window, part.span.failed):
                 events[reason].add((part.pod, part.span.failed))
         if after is not None and pods:
             known = LossDay.objects.filter(after, pod_id__in=pods_with_losses(window).values("pk"))
@@ -264,6 +264,14 @@ class LossQuery:
         # Days keep no single failures: of a part of the window the counts would mislead.
         if after is None and window == self.window:
             found.contexts = loss_contexts(events, pods_with_losses(window))
+
+    def _is_of(self, part: Window, failed: float) -> bool:
+        """Say whether a failure, Unix seconds, counts in a part of the window beside kept days."""
+        if part.start_seconds < failed <= part.end_seconds:
+            return True
+        # After a part that is followed by others it counts in that in which it happens; after the
+        # window it is in no other.
+        return part.end == self.window.end and failed > part.end_seconds
 
     def _add_unkept(self, found: Losses, window: Window, filters: Filters) -> None:
         query = UsageQuery(window, group_by=self.group_by, filters=filters)
