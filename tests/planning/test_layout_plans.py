@@ -145,6 +145,12 @@ def test_steps_that_are_to_come_are_announced_as_outages(
     nodes = [row.node_name for row in outages]
     assert nodes == sorted(step["node"] for step in plan.advice["steps"])
     assert {row.end - row.start for row in outages} == {timedelta(minutes=30)}
+    # The advice of the next day has the same steps at other hours.
+    for step in plan.advice["steps"]:
+        step["starts_at"] += 86_400
+    plan.save()
+    assert admin_client.post("/capacity/outages/steps", {"on": "west"}).status_code == 302
+    assert [row.node_name for row in PlannedOutage.objects.order_by("node_name")] == nodes
     client.force_login(make_user("ada"))
     assert client.post("/capacity/outages/steps", {"on": "west"}).status_code == 404
     seen = client.get("/capacity/layouts/").content.decode()

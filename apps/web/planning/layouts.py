@@ -32,7 +32,7 @@ from apps.web.query_session import PageRequest, QuerySession, query_session
 
 NOT_COMPUTED = "Not computed yet. A worker computes it once a day."
 _NO_CHANGE = "No layout leaves less demand unmet."
-_OPEN = (OutageState.PLANNED, OutageState.RUNNING)
+OPEN = (OutageState.PLANNED, OutageState.RUNNING)
 _FILES: Mapping[str, tuple[str, Callable[[Sequence[LayoutStep]], str]]] = {
     "mig-parted.yaml": ("mig-parted configuration", mig_parted_file),
     "device-plugin.yaml": ("device plug-in configuration", plugin_file),
@@ -87,7 +87,7 @@ def layouts_page(
         problem=problem,
         may_plan=can_administer(request.user),
         planned=[report.cluster for report in reports if report.changed],
-        open_outages=[one for one in outages if one.state in _OPEN],
+        open_outages=[one for one in outages if one.state in OPEN],
         typed=request.POST,
         files=list(_links(reports)),
         notes=[note for one in reports for note in _notes(one, reading)],

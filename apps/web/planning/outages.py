@@ -1,6 +1,6 @@
 """Planned outages on the page of layouts: announced for a node, or for the steps of the advice."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from zoneinfo import ZoneInfo
@@ -10,11 +10,12 @@ from django.http import Http404, HttpResponseBase, HttpResponseRedirect
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.permissions import can_administer
 from apps.planning import selectors as planning
+from apps.usage import selectors as usage
 from apps.usage import services as usage_services
 from apps.usage.services import OutageInput, OutageRefused
 from apps.web.components.page_query import href
 from apps.web.pages import change
-from apps.web.planning.layouts import layouts_page
+from apps.web.planning.layouts import OPEN, layouts_page
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
 LAYOUT_PURPOSE = "Layout change"
@@ -43,24 +44,35 @@ def plan_outage(request: PageRequest) -> HttpResponseBase:
 
 @change
 def plan_steps(request: PageRequest) -> HttpResponseBase:
-    """Announce the steps of a cluster's layout advice that have not begun, each as an outage."""
+    """Announce the steps of a cluster's layout advice that have not begun, each as an outage.
+
+    One that is announced for other hours stays as it is.
+    """
     reading = _session_of_admin(request)
     cluster = request.POST.get("on", "")
-    reports = planning.layout_reports(visibility=reading.visibility)
-    asked = []
-    for report in reports:
+    coming = list(_coming(cluster, reading))
+    rows = usage.outage_rows(now=reading.now, visibility=reading.visibility, clusters=[cluster])
+    # Each day's advice has other hours: pressed again it must not have a node away twice.
+    known = {(row.node, row.purpose) for row in rows if row.state in OPEN}
+    asked = [one for one in coming if (one.node, one.purpose) not in known]
+    try:
+        if asked or not coming:
+            _announce(request, asked, reading)
+    except OutageRefused as refusal:
+        return _refused(request, refusal)
+    return HttpResponseRedirect(href("layouts") or "/")
+
+
+def _coming(cluster: str, reading: QuerySession) -> Iterator[OutageInput]:
+    """Yield the steps of a cluster's advice that have not begun."""
+    for report in planning.layout_reports(visibility=reading.visibility):
         if report.cluster == cluster and report.advice is not None:
             for step in report.advice.steps:
                 start, end = planning.step_times(step)
                 # The advice is of midnight: its first hours may have passed since.
                 if start >= reading.now:
                     purpose = f"{LAYOUT_PURPOSE}: {step.after}"[: usage_services.LONGEST_PURPOSE]
-                    asked.append(OutageInput(cluster, step.node, start, end, purpose))
-    try:
-        _announce(request, asked, reading)
-    except OutageRefused as refusal:
-        return _refused(request, refusal)
-    return HttpResponseRedirect(href("layouts") or "/")
+                    yield OutageInput(cluster, step.node, start, end, purpose.strip())
 
 
 @change
