@@ -44,7 +44,50 @@ _NUMBERED = "/gpu"
 _NPU = "/npu"
 
 
-class AmdLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class _NodeNames(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """The labels by which a row of an exporter or its target may name the node."""
+
+    node_label: str = msgspec.field(name="node", default="")
+    kubernetes_node: str = ""
+    nodename: str = ""
+    hostname: str = ""
+
+    def device(self, uuid: str, model: str) -> DeviceLabels:
+        """Return what a row tells of a whole device."""
+        return DeviceLabels(
+            uuid=uuid,
+            model=model,
+            node_label=self.node_label,
+            kubernetes_node=self.kubernetes_node,
+            nodename=self.nodename,
+            hostname=self.hostname,
+        )
+
+    @property
+    def tile(self) -> str:
+        """The tile that the row is of; empty for a row of the whole device."""
+        return ""
+
+
+class _PodNames(_NodeNames, frozen=True, gc=False, cache_hash=True):
+    """The labels of a holder too, which Prometheus renames where the target has the same ones."""
+
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    exported_namespace: str = ""
+    exported_pod: str = ""
+    exported_container: str = ""
+
+    def holder(self, uuid: str, instance: str, *, exported: bool) -> HolderLabels:
+        """Return a device and its holder; `exported`: its labels were renamed."""
+        if exported:
+            names = (self.exported_namespace, self.exported_pod, self.exported_container)
+            return ExportedHolder(uuid, instance, *names)
+        return HolderLabels(uuid, instance, self.namespace, self.pod, self.container)
+
+
+class AmdLabels(_PodNames, frozen=True, gc=False, cache_hash=True):
     """The labels of AMD's exporter, in lower case (today) and upper case (older releases).
 
     A GPU is known by its UUID, where that label is configured, else by its serial number, else by
@@ -63,20 +106,10 @@ class AmdLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     gpu_partition_id: str = ""
     gpu_compute_partition_type: str = ""
     gpu_memory_partition_type: str = ""
-    node_label: str = msgspec.field(name="node", default="")
-    kubernetes_node: str = ""
-    nodename: str = ""
-    hostname: str = ""
     old_hostname: str = msgspec.field(name="HOSTNAME", default="")
-    namespace: str = ""
-    pod: str = ""
-    container: str = ""
     old_namespace: str = msgspec.field(name="NAMESPACE", default="")
     old_pod: str = msgspec.field(name="POD", default="")
     old_container: str = msgspec.field(name="CONTAINER", default="")
-    exported_namespace: str = ""
-    exported_pod: str = ""
-    exported_container: str = ""
 
     def key(self, *, exported: bool) -> HolderLabels | None:
         """Return the device and its holder; None where no label names the device."""
@@ -92,15 +125,11 @@ class AmdLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         if not uuid:
             return None
         instance = "" if self._whole else self.gpu_partition_id
-        if exported:
-            names = (self.exported_namespace, self.exported_pod, self.exported_container)
-            return ExportedHolder(uuid, instance, *names)
         # Upper case clashes with no label of a target, so these were never renamed.
-        if self.old_pod:
-            return ExportedHolder(
-                uuid, instance, self.old_namespace, self.old_pod, self.old_container
-            )
-        return HolderLabels(uuid, instance, self.namespace, self.pod, self.container)
+        if self.old_pod and not exported:
+            names = (self.old_namespace, self.old_pod, self.old_container)
+            return ExportedHolder(uuid, instance, *names)
+        return self.holder(uuid, instance, exported=exported)
 
     def card(self, uuid: str) -> DeviceLabels:
         """Return what a row tells of the device."""
@@ -123,23 +152,14 @@ class AmdLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     def _whole(self) -> bool:
         return self.gpu_compute_partition_type.lower() in _WHOLE
 
-    @property
-    def tile(self) -> str:
-        """AMD shows no tiles."""
-        return ""
 
-
-class IntelLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class IntelLabels(_NodeNames, frozen=True, gc=False, cache_hash=True):
     """The labels of Intel's exporter; a tile has `sub_dev`, a group of engines `type`."""
 
     uuid: str = ""
     dev_name: str = ""
     sub_dev: str = ""
     type: str = ""
-    node_label: str = msgspec.field(name="node", default="")
-    kubernetes_node: str = ""
-    nodename: str = ""
-    hostname: str = ""
     kube_namespace: str = ""
     kube_pod: str = ""
     kube_container: str = ""
@@ -152,14 +172,7 @@ class IntelLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     def card(self, uuid: str) -> DeviceLabels:
         """Return what a row tells of the device."""
-        return DeviceLabels(
-            uuid=uuid,
-            model=self.dev_name,
-            node_label=self.node_label,
-            kubernetes_node=self.kubernetes_node,
-            nodename=self.nodename,
-            hostname=self.hostname,
-        )
+        return self.device(uuid, self.dev_name)
 
     @property
     def tile(self) -> str:
@@ -167,7 +180,7 @@ class IntelLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         return self.sub_dev
 
 
-class AscendLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class AscendLabels(_NodeNames, frozen=True, gc=False, cache_hash=True):
     """The labels of Huawei's NPU exporter: `vdie_id` names a chip, of old releases its number.
 
     The pod has a name that clashes with no label of a target; its namespace may be renamed.
@@ -176,10 +189,6 @@ class AscendLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     vdie_id: str = ""
     id: str = ""
     model_name: str = ""
-    node_label: str = msgspec.field(name="node", default="")
-    kubernetes_node: str = ""
-    nodename: str = ""
-    hostname: str = ""
     instance: str = ""
     namespace: str = ""
     exported_namespace: str = ""
@@ -199,62 +208,25 @@ class AscendLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     def card(self, uuid: str) -> DeviceLabels:
         """Return what a row tells of the device."""
-        return DeviceLabels(
-            uuid=uuid,
-            model=self.model_name,
-            node_label=self.node_label,
-            kubernetes_node=self.kubernetes_node,
-            nodename=self.nodename,
-            hostname=self.hostname,
-        )
-
-    @property
-    def tile(self) -> str:
-        """Each chip is a device of its own."""
-        return ""
+        return self.device(uuid, self.model_name)
 
 
-class TpuLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class TpuLabels(_PodNames, frozen=True, gc=False, cache_hash=True):
     """The labels of GKE's TPU device plugin; a chip without a pod is shown by `…_node` alone."""
 
     accelerator_id: str = ""
     make: str = ""
     model: str = ""
-    node_label: str = msgspec.field(name="node", default="")
-    kubernetes_node: str = ""
-    nodename: str = ""
-    hostname: str = ""
-    namespace: str = ""
-    pod: str = ""
-    container: str = ""
-    exported_namespace: str = ""
-    exported_pod: str = ""
-    exported_container: str = ""
 
     def key(self, *, exported: bool) -> HolderLabels | None:
         """Return the device and its holder; None for a GPU, which GKE shows by the same names."""
         if not self.accelerator_id or "nvidia" in self.make:
             return None
-        if exported:
-            names = (self.exported_namespace, self.exported_pod, self.exported_container)
-            return ExportedHolder(self.accelerator_id, "", *names)
-        return HolderLabels(self.accelerator_id, "", self.namespace, self.pod, self.container)
+        return self.holder(self.accelerator_id, "", exported=exported)
 
     def card(self, uuid: str) -> DeviceLabels:
         """Return what a row tells of the device."""
-        return DeviceLabels(
-            uuid=uuid,
-            model=self.model,
-            node_label=self.node_label,
-            kubernetes_node=self.kubernetes_node,
-            nodename=self.nodename,
-            hostname=self.hostname,
-        )
-
-    @property
-    def tile(self) -> str:
-        """Each chip is a device of its own."""
-        return ""
+        return self.device(uuid, self.model)
 
 
 class HamiLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
