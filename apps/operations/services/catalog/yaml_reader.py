@@ -28,7 +28,8 @@ from yaml.reader import Reader, ReaderError
 from yaml.scanner import Scanner
 
 from apps.operations.domain.checks import check
-from apps.operations.domain.schema import Catalog, shaped
+from apps.operations.domain.decoder import shaped
+from apps.operations.domain.schema import Catalog
 from apps.operations.domain.source_positions import (
     CatalogError,
     Path,
