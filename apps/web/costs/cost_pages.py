@@ -26,6 +26,7 @@ from apps.web.components.page_query import Query, during, figure_href, with_quer
 from apps.web.components.tables import CAPACITY_CLASSES, Column, LedgerClass, Table
 from apps.web.components.tabs import Tab, TabBar, tab_bar
 from apps.web.costs import explorer, money_format, waste_waterfall
+from apps.web.costs.comparison import compared_words
 from apps.web.costs.energy_table import energy_table, factor_table
 from apps.web.costs.explorer import NOTHING, Costs, stack_group
 from apps.web.costs.exports import background_of, export_form
@@ -346,7 +347,7 @@ def _cost_page(
         classes=classes,
         asked=asked,
         comparison=found.before,
-        compared=explorer.compared_words(found.before),
+        compared=compared_words(found.before),
         figures=[
             figure_row(*figures, name=f"Key figures in {currency}")
             for currency in found.by_currency

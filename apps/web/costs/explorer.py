@@ -15,18 +15,17 @@ from apps.costs.selectors import (
     cost_rows,
     covers_platform,
     line_key,
-    not_priced,
     price_sources,
 )
-from apps.usage import selectors as usage
-from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
-from apps.web.components import formats, window_picker
+from apps.usage.domain.usage_query import Grouping, TimeStep
+from apps.web.components import formats
 from apps.web.components.figure_row import Change, KeyFigure
 from apps.web.components.formats import Format, Value
 from apps.web.components.listings import GROUP_LABELS
-from apps.web.components.page_query import HOUR, Query, during, figure_href, without
+from apps.web.components.page_query import Query, during, figure_href, without
 from apps.web.components.tables import Column, Table, TableRow, declared_columns
 from apps.web.costs import money_format
+from apps.web.costs.comparison import Before, window_before
 from apps.web.costs.money_format import (
     UNPRICED,
     MoneyRow,
@@ -46,8 +45,6 @@ from apps.web.costs.query import (
 from apps.web.query_session import QuerySession
 
 _ROWS = 10
-# Of the period's hours: sums of money are smaller by what they lack, unlike averages.
-_ENOUGH = 0.95
 _MY_TEAMS = "my teams"
 _GPU_HOURS = Column("gpu_hours", "GPU-hours", Format.GPU_HOURS, "GPU-h")
 _UNPRICED = Column(
@@ -103,16 +100,6 @@ class Sum:
         if row.lacks_price:
             self.unpriced += row.gpu_hours
         self.cost += row.cost or 0
-
-
-@dataclass(frozen=True, slots=True)
-class Before:
-    """The rows of the period before; `problem` says why there are none although asked for."""
-
-    words: str = ""
-    problem: str = ""
-    rows: Sequence[CostRow] | None = None
-    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,49 +161,6 @@ def _before(reading: QuerySession, asked: CostPageQuery) -> Before:
     if window is None:
         return before
     return replace(before, rows=_rows(reading, asked, window), window=window)
-
-
-def window_before(reading: QuerySession) -> tuple[Window | None, Before]:
-    """Return the window to compare with, and how it is called; None where that makes no sense.
-
-    It is refused where hours of it lack facts or prices. Two queries, none without a comparison.
-    """
-    if not reading.compares:
-        return None, Before()
-    window, words = (
-        window_picker.before(reading.choice),
-        window_picker.before_words(reading.choice),
-    )
-    problem = comparison_problem(window, words, reading, reading.filters)
-    return None if problem else window, Before(words, problem)
-
-
-def comparison_problem(window: Window, words: str, reading: QuerySession, filters: Filters) -> str:
-    """Say why costs cannot be compared with those of a window; empty where they can.
-
-    Each cluster has to have nearly all of its hours, with facts and prices. Two queries, and those
-    of `freshness` where they do not.
-    """
-    sees = reading.visibility
-    there, _ = usage.collected_hours(window, filters=filters, visibility=sees)
-    unpriced = {
-        one.cluster: one.hours for one in not_priced(window, filters=filters, visibility=sees)
-    }
-    known = {name: count - unpriced.get(name, 0) for name, count in there.items()}
-    every = round((window.end - window.start) / HOUR)
-    name = min(known, key=lambda one: (known[one], one), default="")
-    # The cluster that lacks most decides: sums of all would hide that one was away.
-    least = known.get(name, 0)
-    if least >= _ENOUGH * every:
-        return ""
-    # Named only where clusters differ.
-    of = f" on {name}" if len(set(known.values())) > 1 else ""
-    what = "facts and were priced" if unpriced.get(name) else "facts"
-    said = f"No comparison: only {least} of {every} hours of {words}{of} have {what}."
-    first = usage.freshness(window, filters=filters, visibility=sees).first_hour
-    if first is None or first <= window.start:
-        return said
-    return f"{said} Data starts {formats.day_text(first, reading.choice.zone)}."
 
 
 # ---------------------------------------------------------------- figures
@@ -596,11 +540,6 @@ def _line(
         },
         texts=texts,
     )
-
-
-def compared_words(before: Before) -> str:
-    """Say what the figures are held against; empty without a comparison."""
-    return f"Compared with {before.words}." if before.rows is not None else before.problem
 
 
 def stack_group(asked: CostPageQuery) -> Grouping | None:

@@ -28,7 +28,7 @@ from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_
 from apps.web.components.formats import Format
 from apps.web.components.page_query import href, with_query
 from apps.web.components.tables import Column, Table, TableRow
-from apps.web.costs.explorer import comparison_problem
+from apps.web.costs.comparison import comparison_problem
 from apps.web.costs.months import LABELS
 from apps.web.home.actions import MOST
 from apps.web.pages import respond
