@@ -3,6 +3,7 @@
 import io
 import re
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from gpuportal_client import queries, tables
 from gpuportal_client.connection import Portal, PortalError, Row
 from gpuportal_client.explained import explain as explain_figure
 from gpuportal_client.output import (
+    Column,
     Output,
     complain,
     console,
@@ -120,68 +122,67 @@ def queue(
     write_rows(rows, tables.PENDING, output, empty=f"Nothing is pending in {scope}.")
 
 
-@app.command()
-def usage(
-    by: By = "tier",
-    start: Start = "",
-    end: End = "",
-    namespace: Namespace = "",
-    everywhere: All = False,
-    cluster: Cluster = "",
-    limit: Limit = 50,
-    output: Format = Output.TABLE,
-    url: Url = "",
+def _add_report(
+    name: str,
+    read: Callable[[Portal, queries.Scope, str, dict[str, str], int | None], list[Row]],
+    columns: Sequence[Column],
+    *,
+    by: str,
+    summary: str,
+    empty: Callable[[queries.Scope], str],
 ) -> None:
-    """Show GPU-hours and utilization of a window."""
-    portal = portal_from(url)
-    scope = _scope(portal, cluster, namespace, everywhere=everywhere)
-    times = queries.window(start, end)
-    rows = queries.usage(portal, scope, by, times, limit or None)
-    columns = tables.grouped(by, tables.USAGE)
-    write_rows(rows, columns, output, empty=_no_facts(scope), heading=_window(times))
+    """Add a command that shows what `read` returns of a window, by groups."""
+
+    # Typer takes options from a signature: reports of their own would repeat it.
+    @app.command(name, help=summary)
+    def show(
+        by: By = by,
+        start: Start = "",
+        end: End = "",
+        namespace: Namespace = "",
+        everywhere: All = False,
+        cluster: Cluster = "",
+        limit: Limit = 50,
+        output: Format = Output.TABLE,
+        url: Url = "",
+    ) -> None:
+        portal = portal_from(url)
+        scope = _scope(portal, cluster, namespace, everywhere=everywhere)
+        times = queries.window(start, end)
+        rows = read(portal, scope, by, times, limit or None)
+        grouped = tables.grouped(by, columns)
+        write_rows(rows, grouped, output, empty=empty(scope), heading=_window(times))
 
 
-@app.command()
-def waste(
-    by: By = "tier",
-    start: Start = "",
-    end: End = "",
-    namespace: Namespace = "",
-    everywhere: All = False,
-    cluster: Cluster = "",
-    limit: Limit = 50,
-    output: Format = Output.TABLE,
-    url: Url = "",
-) -> None:
-    """Show capacity that was not active in a window, with its cost."""
-    portal = portal_from(url)
-    scope = _scope(portal, cluster, namespace, everywhere=everywhere)
-    times = queries.window(start, end)
-    rows = queries.waste(portal, scope, by, times, limit or None)
-    columns = tables.grouped(by, tables.WASTE)
-    write_rows(rows, columns, output, empty=_no_facts(scope), heading=_window(times))
+def _no_facts(scope: queries.Scope) -> str:
+    return f"No facts of {scope} in this window. `gpuportal list collections` has the hours."
 
 
-@app.command()
-def serving(
-    by: By = "model",
-    start: Start = "",
-    end: End = "",
-    namespace: Namespace = "",
-    everywhere: All = False,
-    cluster: Cluster = "",
-    limit: Limit = 50,
-    output: Format = Output.TABLE,
-    url: Url = "",
-) -> None:
-    """Show what inference services did: tokens, per GPU-hour and their cost; most tokens first."""
-    portal = portal_from(url)
-    scope = _scope(portal, cluster, namespace, everywhere=everywhere)
-    times = queries.window(start, end)
-    rows = queries.serving(portal, scope, by, times, limit or None)
-    empty = f"No inference service of {scope} has series in this window."
-    columns = tables.grouped(by, tables.SERVING)
-    write_rows(rows, columns, output, empty=empty, heading=_window(times))
+_add_report(
+    "usage",
+    queries.usage,
+    tables.USAGE,
+    by="tier",
+    summary="Show GPU-hours and utilization of a window.",
+    empty=_no_facts,
+)
+_add_report(
+    "waste",
+    queries.waste,
+    tables.WASTE,
+    by="tier",
+    summary="Show capacity that was not active in a window, with its cost.",
+    empty=_no_facts,
+)
+_add_report(
+    "serving",
+    queries.serving,
+    tables.SERVING,
+    by="model",
+    summary="Show what inference services did: tokens, per GPU-hour and their cost; most tokens "
+    "first.",
+    empty=lambda scope: f"No inference service of {scope} has series in this window.",
+)
 
 
 @app.command()
@@ -344,10 +345,6 @@ def _page(portal: Portal, row: Row) -> str:
 
 def _window(times: dict[str, str]) -> str:
     return f"Window: {queries.window_text(times)}"
-
-
-def _no_facts(scope: queries.Scope) -> str:
-    return f"No facts of {scope} in this window. `gpuportal list collections` has the hours."
 
 
 def _text_of(manifest: str) -> str:
