@@ -287,6 +287,12 @@ class PageParams(Params):
     )
 
 
+class ClusterParams(PageParams):
+    """A list that is narrowed to clusters alone."""
+
+    cluster = NamesField(help_text="Only these clusters.")
+
+
 class WindowParams(PageParams):
     start = serializers.CharField(
         required=False, help_text=f"{_START} Unless told: seven local days before `end`."

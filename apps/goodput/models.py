@@ -13,10 +13,10 @@ class ReliabilityReport(models.Model):
     """Failures of a cluster's nodes and GPUs over the last weeks, computed once a day.
 
     `nodes` have the fields of `NodeFailures`, `sizes` those of `SizeInterruptions`, `gpus` those of
-    `GpuFailures`, without GPUs that had none (null: not
-    judged); `gpus_judged` counts all whose runs are known. It rests on `hours` that were collected
-    of these days, the last of them at `facts_at`: it is computed again when either changes. The
-    process that computes holds `lease_until`.
+    `GpuFailures`, without GPUs that had none (null: not judged); `gpus_judged` counts all whose
+    runs are known. It rests on `hours` that were collected of these days, the last of them at
+    `facts_at`: it is computed again when either changes. The process that computes holds
+    `lease_until`.
     """
 
     cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)

@@ -8,17 +8,10 @@ from rest_framework.request import Request
 
 from apps.api import parameters
 from apps.api.endpoints import PortalView, ShortList, documented, visibility_in
-from apps.api.parameters import NamesField, filters_of
+from apps.api.parameters import filters_of
 from apps.api.row_serializers import records, serializer_of
 from apps.usage import selectors as usage
 from apps.usage.selectors import OutageRow
-
-
-class OutagesParams(parameters.PageParams):
-    """Parameters of `planned-outages`."""
-
-    cluster = NamesField(help_text="Only these clusters.")
-
 
 # Nodes and authors are given to who sees how the clusters run: the rows of others have none.
 _ROWS: ShortList[OutageRow] = ShortList(
@@ -31,12 +24,12 @@ class PlannedOutagesView(PortalView):
 
     @documented(
         "planned-outages",
-        OutagesParams,
+        parameters.ClusterParams,
         serializer_of(OutageRow),
         summary="Announced outages of nodes, and those of the last 92 days.",
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = OutagesParams.read(request.query_params)
+        query = parameters.ClusterParams.read(request.query_params)
         usage.check_names(filters_of(query))
         rows = usage.outage_rows(
             now=timezone.now(),

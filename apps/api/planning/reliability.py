@@ -10,7 +10,7 @@ from rest_framework.request import Request
 
 from apps.api import parameters
 from apps.api.endpoints import PortalView, ShortList, documented, visibility_in
-from apps.api.parameters import NamesField, filters_of
+from apps.api.parameters import filters_of
 from apps.api.row_serializers import records, serializer_of
 from apps.goodput import selectors as goodput
 from apps.goodput.selectors import (
@@ -22,12 +22,6 @@ from apps.goodput.selectors import (
 from apps.usage import selectors as usage
 
 _Row = TypeVar("_Row", ReliabilityRow, GpuReliabilityRow, InterruptionRow)
-
-
-class ReliabilityParams(parameters.PageParams):
-    """Parameters of the lists of reliability."""
-
-    cluster = NamesField(help_text="Only these clusters.")
 
 
 def _report_list(
@@ -44,9 +38,9 @@ def _report_list(
     )
 
     class ReportList(PortalView):
-        @documented(name, ReliabilityParams, serializer, summary=summary)
+        @documented(name, parameters.ClusterParams, serializer, summary=summary)
         def get(self, request: Request) -> HttpResponseBase:
-            query = ReliabilityParams.read(request.query_params)
+            query = parameters.ClusterParams.read(request.query_params)
             usage.check_names(filters_of(query))
             reports = goodput.reliability_reports(
                 visibility=visibility_in(request), clusters=query.get("cluster", ())

@@ -110,6 +110,11 @@ def from_seconds(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
+def utc_midnight(now: datetime) -> datetime:
+    """Return the start of the day, in UTC, in which `now` (UTC) lies."""
+    return now.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
 def day_start(day: date, zone: ZoneInfo) -> datetime:
     """Return the UTC instant at which a local day begins.
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from apps.accounts.domain.rows import row_from
 from apps.clusters.domain.columns import Column, Counts
 from apps.clusters.domain.devices.errors import HealthMeasure
 from apps.clusters.domain.devices.state import XidKind, meaning
@@ -22,7 +23,7 @@ from apps.goodput.domain.advice import (
     gpu_faults,
     gravest,
 )
-from apps.goodput.domain.reliability import GpuFailures, Judgement, judgement
+from apps.goodput.domain.reliability import GpuFailures, Judgement, NodeFailures, judgement
 from apps.goodput.models import ReliabilityReport
 from apps.goodput.selectors.reports import ClusterReport
 from apps.usage.models import CollectionWindow, DeviceHealthHour
@@ -252,22 +253,13 @@ def _row(shown: _Shown, one: GpuFailures, own: _Health) -> GpuReliabilityRow:
 
     sums = {name: own.sums[name] if name in known else None for name in _SUMMED}
     action = _action(one, own, shown.faults.get(one.uuid, ()))
-    return GpuReliabilityRow(
+    return row_from(
+        GpuReliabilityRow,
+        one,
         cluster=shown.cluster,
-        node=one.node,
         gpu=str(state.get("index", "")),
-        uuid=one.uuid,
         model=str(state.get("model", "")),
         judgement=judgement(one) if shown.is_judged else Judgement.UNCHECKED,
-        is_unreliable=one.is_unreliable,
-        incidents=one.incidents,
-        expected=one.expected if one.compared_ratio else None,
-        ratio=one.ratio,
-        ratio_low=one.ratio_low,
-        ratio_high=one.ratio_high,
-        lost_gpu_hours=one.lost_gpu_hours,
-        gpu_hours=one.gpu_hours,
-        reasons=Counts(one.reasons),
         xids_hardware=xids(XidKind.HARDWARE),
         xids_driver=xids(XidKind.DRIVER),
         xids_application=xids(XidKind.APPLICATION),
@@ -275,11 +267,20 @@ def _row(shown: _Shown, one: GpuFailures, own: _Health) -> GpuReliabilityRow:
         last_xid=max(own.xids)[1] if own.xids else None,
         **sums,
         known_hours=min((shown.hours[name] for name in known), default=0),
-        compared=one.incidents if one.compared is None else one.compared,
-        compared_ratio=one.compared_ratio,
         action=action,
         advice=_advice(shown, one, action) if action else "",
+        **failure_columns(one),
     )
+
+
+def failure_columns(one: NodeFailures) -> dict[str, Any]:
+    """Return the columns of failures that their row does not have under the same name and type."""
+    return {
+        "compared": one.incidents if one.compared is None else one.compared,
+        # Compared with nothing, nothing is expected: that is not zero.
+        "expected": one.expected if one.compared_ratio else None,
+        "reasons": Counts(one.reasons),
+    }
 
 
 def _action(one: GpuFailures, own: _Health, faults: Sequence[GpuFault]) -> GpuAction | None:

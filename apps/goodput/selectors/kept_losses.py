@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import reduce
 from operator import add, or_
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Count, F, Q, QuerySet, Sum
 
@@ -101,10 +101,9 @@ class LossQuery:
     def losses_by_day(self) -> Losses:
         """Return the losses of kept days, and by the hour what is left of the window.
 
-        What is kept has no node: with one, or by the hour, only hours are read.
-
-        A day whose hours went before its losses were kept is `unkept`. Six queries, and four for
-        each span that is read by the hour.
+        Days are kept without node and hour: where either is asked for, hours alone are read. A day
+        whose hours went before its losses were kept is `unkept`. Six queries, and four for each
+        span that is read by the hour.
         """
         found = Losses()
         clusters = Cluster.objects.order_by("pk")
@@ -116,23 +115,18 @@ class LossQuery:
             *filtered(self.filters),
         }
         # Days keep neither hours nor nodes, and would tell of these that nothing was lost.
-        kept, gone, rest = self._spans(names, usable=not is_finer)
-        self._add_days(found, kept)
-        for span, within in gone.items():
+        of = self._spans(names, usable=not is_finer)
+        self._add_days(found, of.kept)
+        for span, within in of.gone.items():
             self._add_unkept(found, span, replace(self.filters, cluster=tuple(within)))
-        for span, within in rest.items():
+        after = self._days_where(of.kept) if of.kept else None
+        for span, within in of.hours.items():
             own = replace(self.filters, cluster=tuple(within))
-            self._add_hours(found, span, own, after=self._days_where(kept) if kept else None)
+            self._add_hours(found, span, own, after=after)
         return found
 
-    def _spans(
-        self, names: Mapping[int, str], *, usable: bool
-    ) -> tuple[
-        Mapping[int, Mapping[date, datetime]],
-        Mapping[Window, list[str]],
-        Mapping[Window, list[str]],
-    ]:
-        """Return the kept days of each cluster, and spans without hours, and with hours."""
+    def _spans(self, names: Mapping[int, str], *, usable: bool) -> "_Spans":
+        """Return from what each part of the window is read; `usable`: kept days may be."""
         window = self.window
         days = Day.objects.filter(
             cluster_id__in=names, start__lt=window.end, end__gt=window.start
@@ -159,7 +153,7 @@ class LossQuery:
                 gone[Window(start, end)].append(name)
             for start, end in rest_of(window, covered[cluster]):
                 rest[Window(start, end)].append(name)
-        return kept, gone, rest
+        return _Spans(kept, gone, rest)
 
     def _days_where(self, kept: Mapping[int, Mapping[date, datetime]]) -> Q:
         """Return the condition on rows of kept days."""
@@ -285,6 +279,17 @@ class LossQuery:
             if row.period:
                 key = row.period, tuple(row.groups.values())
                 found.unkept_by_time[key] += row.amounts.allocated
+
+
+class _Spans(NamedTuple):
+    """Parts of a window: kept days by cluster with their starts, and spans with their clusters.
+
+    Of the spans that are `gone` neither days nor hours are there; the others are read by the hour.
+    """
+
+    kept: Mapping[int, Mapping[date, datetime]]
+    gone: Mapping[Window, list[str]]
+    hours: Mapping[Window, list[str]]
 
 
 def _joined(

@@ -21,6 +21,12 @@ from apps.goodput.domain.ledger import (
 from apps.usage.domain.usage_query import Filters
 from apps.usage.selectors import held_by_pods, running_hours
 
+HISTORY_COLUMNS = (
+    *("bound_at", "ended_at", "end_reason", "runs", "exits", "checkpoints"),
+    "saved_states__times",
+)
+"""The columns of a pod that `pod_history` takes."""
+
 
 class LostPart(NamedTuple):
     """What one failure cost of an hour of a pod; `of` are the values of the columns asked for."""
@@ -76,21 +82,24 @@ def pods_with_losses(window: Window) -> QuerySet[Pod, Pod]:
 
 def _runs(pods: QuerySet[Pod, Pod], window: Window) -> Iterator[tuple[int, PodRuns]]:
     """Yield each pod's runs. One query."""
-    columns = (
-        *("pk", "bound_at", "ended_at", "end_reason", "runs", "exits", "checkpoints"),
-        "saved_states__times",
+    for pk, *of_pod in pods.order_by().values_list("pk", *HISTORY_COLUMNS).iterator():
+        yield pk, runs_of(pod_history(of_pod, window.end_seconds))
+
+
+def pod_history(values: Sequence[Any], end: float) -> PodHistory:
+    """Return what is known of a pod by its `HISTORY_COLUMNS`; one that lasts has run until `end`.
+
+    `end` is in Unix seconds.
+    """
+    bound, ended, reason, spans, exits, annotated, shown = values
+    # What is known of a pod that lasts goes on after the window: its runs end where they do.
+    times = [at for span in spans for at in span if at is not None]
+    until = ended.timestamp() if ended else max(end, *times, 0.0)
+    return PodHistory(
+        (bound.timestamp(), until),
+        ended=ended is not None,
+        reason=reason,
+        spans=spans,
+        exits=[(at, why) for at, why in exits or ()],
+        checkpoints=(*(annotated or ()), *(shown or ())),
     )
-    for row in pods.order_by().values_list(*columns).iterator():
-        pk, bound, ended, reason, spans, exits, annotated, shown = row
-        # What is known of a pod that lasts goes on after the window: its runs end where they do.
-        times = [at for span in spans for at in span if at is not None]
-        until = ended.timestamp() if ended else max(window.end_seconds, *times, 0.0)
-        history = PodHistory(
-            (bound.timestamp(), until),
-            ended=ended is not None,
-            reason=reason,
-            spans=spans,
-            exits=[(at, why) for at, why in exits or ()],
-            checkpoints=(*(annotated or ()), *(shown or ())),
-        )
-        yield pk, runs_of(history)

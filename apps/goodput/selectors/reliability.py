@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.columns import Column, Counts
 from apps.clusters.domain.devices.state import Health
@@ -14,7 +15,7 @@ from apps.clusters.models import Device
 from apps.goodput.domain.advice import GpuAdvice, excess_text, node_advice
 from apps.goodput.domain.reliability import Judgement, NodeFailures, SizeInterruptions, judgement
 from apps.goodput.models import ReliabilityReport
-from apps.goodput.selectors.gpu_reliability import gpu_reliability_rows
+from apps.goodput.selectors.gpu_reliability import failure_columns, gpu_reliability_rows
 from apps.goodput.selectors.reports import ClusterReport, reliability_reports
 
 
@@ -152,22 +153,13 @@ def _broken(cluster_ids: Sequence[int]) -> Mapping[int, Mapping[str, int]]:
 
 def _rows(report: ReliabilityReport, broken: Mapping[str, int]) -> Iterator[ReliabilityRow]:
     for one in msgspec.convert(report.nodes, list[NodeFailures]):
-        yield ReliabilityRow(
+        yield row_from(
+            ReliabilityRow,
+            one,
             cluster=report.cluster.name,
-            node=one.node,
             judgement=judgement(one),
-            is_unreliable=one.is_unreliable,
-            incidents=one.incidents,
-            expected=one.expected if one.compared_ratio else None,
-            ratio=one.ratio,
-            ratio_low=one.ratio_low,
-            ratio_high=one.ratio_high,
-            lost_gpu_hours=one.lost_gpu_hours,
-            gpu_hours=one.gpu_hours,
-            reasons=Counts(one.reasons),
             devices_broken=broken.get(one.node, 0),
-            compared=one.incidents if one.compared is None else one.compared,
-            compared_ratio=one.compared_ratio,
+            **failure_columns(one),
             advice=_advice(report.cluster.name, one) if one.is_unreliable else "",
         )
 

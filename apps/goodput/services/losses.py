@@ -1,6 +1,7 @@
 """What was lost of each day, kept once a day: the hours of pods are deleted, these sums are not."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, utc_midnight
 from apps.clusters.selectors import active_clusters
 from apps.goodput.domain.ledger import RunAmounts
 from apps.goodput.models import LossDay, StoredLossDay
@@ -34,7 +35,7 @@ def keep_losses(*, now: datetime) -> int:
 
     All of them anew: a run that is lost today takes its hours out of the days before.
     """
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = utc_midnight(now)
     days = 0
     for cluster in active_clusters():
         kept = StoredLossDay.objects.filter(cluster_id=cluster.pk, computed_at__gte=midnight)
@@ -83,11 +84,10 @@ def _keep(day_id: int, cluster: str, now: datetime) -> bool:
     return True
 
 
-def _lost(parts: Any, window: Window) -> list[tuple[_Key, dict[str, int]]]:
+def _lost(parts: Iterable[LostPart], window: Window) -> list[tuple[_Key, dict[str, int]]]:
     """Return the amounts and events of a day by dimensions, reason and pod."""
     sums: defaultdict[_Key, RunAmounts] = defaultdict(RunAmounts)
     events: defaultdict[_Key, set[float]] = defaultdict(set)
-    part: LostPart
     for part in parts:
         key = (*part.of, part.span.reason, part.pod)
         sums[key] = sums[key].plus(part.amounts)

@@ -10,19 +10,19 @@ from django.db.models import Count, Max, Q
 from apps.accounts.services import leases
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.names import family_of
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, utc_midnight
 from apps.clusters.models import ClaimInterval, Pod
 from apps.clusters.selectors import active_clusters
-from apps.goodput.domain.ledger import PodHistory, pod_runs
+from apps.goodput.domain.ledger import pod_runs
 from apps.goodput.domain.reliability import gpu_failures, interruptions_by_size, node_failures
 from apps.goodput.domain.runs import PodRun
 from apps.goodput.models import RELIABILITY_DAYS, ReliabilityReport
+from apps.goodput.selectors.lost_work import HISTORY_COLUMNS, pod_history
 from apps.usage.models import CollectionWindow
 
 _COLUMNS = (
-    *("node_name", "workload_id", "bound_at", "ended_at", "gpu_equivalents", "end_reason", "pk"),
-    *("workload__namespace_id", "workload__kind", "workload__name", "on_devices__uuids"),
-    *("claims", "runs", "exits", "checkpoints", "saved_states__times"),
+    *("pk", "node_name", "workload_id", "gpu_equivalents", "on_devices__uuids", "claims"),
+    *("workload__namespace_id", "workload__kind", "workload__name"),
 )
 
 
@@ -35,7 +35,7 @@ def judge_nodes(*, now: datetime) -> int:
 
 
 def _judge(cluster_id: int, now: datetime) -> int:
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = utc_midnight(now)
     # Whole days: the report of a day says the same whenever it is computed, after a crash too.
     window = Window(midnight - timedelta(days=RELIABILITY_DAYS), midnight)
     # Read before the pods: what is collected meanwhile makes it due again.
@@ -80,29 +80,17 @@ def _runs(cluster_id: int, window: Window) -> Iterator[PodRun]:
     ).exclude(workload__kind=CLAIM_KIND)
     claimed = _claimed(cluster_id, window)
     start, end = window.start_seconds, window.end_seconds
-    for node, workload, bound, ended, size, reason, pk, *rest in pods.values_list(
-        *_COLUMNS
-    ).iterator():
+    rows = pods.values_list(*_COLUMNS, *HISTORY_COLUMNS).iterator()
+    for pk, node, workload, size, uuids, claims, namespace, kind, name, *of_pod in rows:
         # Series may tell that a pod was bound, and not where.
         if not node:
             continue
-        namespace, kind, name, uuids, claims, spans, exits, annotated, shown = rest
         gpus = set((uuids or "").split()).union(*(claimed.get(uid, ()) for uid in claims))
         family = f"{namespace}/{kind}/{family_of(kind, name)}"
-        # What is known of a pod that lasts goes on after the window: its runs end where they do.
-        times = [at for span in spans for at in span if at is not None]
-        until = ended.timestamp() if ended else max(end, *times, 0.0)
+        history = pod_history(of_pod, end)
         life = PodRun(
-            *(node, workload, bound.timestamp(), until, size, reason),
+            *(node, workload, *history.life, size, history.reason),
             *(pk, family, tuple(sorted(gpus))),
-        )
-        history = PodHistory(
-            (life.start, until),
-            ended=ended is not None,
-            reason=reason,
-            spans=spans,
-            exits=[(at, why) for at, why in exits or ()],
-            checkpoints=(*(annotated or ()), *(shown or ())),
         )
         yield from pod_runs(life, history, start=start, end=end)
 

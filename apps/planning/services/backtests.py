@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.services import leases
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, utc_midnight
 from apps.clusters.selectors import active_clusters
 from apps.planning.domain.cluster_replay.backtest import (
     RecordedSpan,
@@ -44,7 +44,7 @@ def backtest_clusters(*, now: datetime, anew: bool = False) -> int:
 
 def _backtest(cluster_id: int, name: str, now: datetime, *, anew: bool) -> int:
     # In UTC: unlike a capacity plan, a backtest sums no local days.
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = utc_midnight(now)
     window, problem = last_days(name, midnight)
     computed = None if anew else of_today(midnight, window)
     held = leases.take_figure(Backtest, now, computed=computed, cluster_id=cluster_id)

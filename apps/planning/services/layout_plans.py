@@ -8,7 +8,7 @@ import msgspec
 
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.services import leases
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, utc_midnight
 from apps.clusters.selectors import active_clusters, report
 from apps.clusters.services import TierHistory
 from apps.planning.domain.layouts.advice import HeldGpus, LayoutAdvice, held_gpus, layout_advice
@@ -32,7 +32,7 @@ def advise_layouts(*, now: datetime, anew: bool = False) -> int:
 
 
 def _advise(cluster_id: int, name: str, now: datetime, *, anew: bool) -> int:
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = utc_midnight(now)
     window, problem = last_days(name, midnight)
     computed = None if anew else of_today(midnight, window)
     held = leases.take_figure(LayoutPlan, now, computed=computed, cluster_id=cluster_id)

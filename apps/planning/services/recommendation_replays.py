@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from apps.clusters.domain.window import utc_midnight
 from apps.clusters.models import Cluster
 from apps.costs.services import (
     ReplayedEffects,
@@ -28,7 +29,7 @@ def replay_recommendations(*, now: datetime, anew: bool = False) -> int:
 
 
 def _replay(cluster: Cluster, now: datetime, *, anew: bool) -> int:
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = utc_midnight(now)
     due = take_replayable(cluster.pk, since=now if anew else midnight, now=now)
     if not due:
         return 0

@@ -452,8 +452,8 @@ def facts_states(window: Window) -> dict[str, FactsState]:
 def _facts_state(of: CollectedSpan | None, window: Window, *, is_waiting: bool) -> FactsState:
     if of is not None and of.with_facts:
         return FactsState.KNOWN
-    # Hours after the last one that was asked for are asked for later: the running one, and all
-    # where the scheduler stands still.
+    # Later hours than the last one that was asked for are still to come: the running hour, or all
+    # of them while the scheduler stands still.
     if of is None or of.last is None or is_waiting or window.end > of.last + _HOUR:
         return FactsState.NOT_CHECKED_YET
     return FactsState.NO_DATA
