@@ -544,7 +544,7 @@ class PlannedOutage(models.Model):
     """A node that is away by intention from `start` to `end`, as somebody announced beforehand.
 
     `purpose` says what for, `author` who announced it. One that was canceled before it began is
-    `canceled`; one that was over early ends then.
+    `canceled`; one that was ended early has that `end`.
     """
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)

@@ -163,7 +163,7 @@ def exchange_rate_rows() -> list[ExchangeRateRow]:
             rows.append(
                 ExchangeRateRow(
                     *(month, currency, rate, period.currency if period else terms.currency),
-                    # Of a rate that the catalog has changed since the source is another one's.
+                    # The catalog may have changed since: then its source is of another rate.
                     source=source if known and Decimal(known) == rate else "",
                     fixed_at=period.closed_at if period else None,
                 )
@@ -295,8 +295,8 @@ class UncollectedHours(NamedTuple):
 def uncollected_hours(month: date, *, now: datetime) -> list[UncollectedHours]:
     """Return the clusters of which hours of a month, as far as it is over, are not collected.
 
-    Other than in `Gaps` hours from before a cluster's first one count: a month in whose last days
-    the portal was installed is no month of low costs. Everybody may see how complete the data is.
+    Unlike in `Gaps`, hours before a cluster's first one count: else a month in whose last days the
+    portal was installed would look cheap. Everybody may see how complete the data is.
     One query beside those that pages share.
     """
     zone = report().zone

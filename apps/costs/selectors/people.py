@@ -41,7 +41,7 @@ _Workload = tuple[str, str, str, str, str]
 
 
 def has_metrics(amounts: Amounts | None) -> TypeGuard[Amounts]:
-    """Say whether it is known what was used of it: of nothing that was held, too."""
+    """Say whether it is known what of it was used; where nothing was held, it is."""
     return amounts is not None and (amounts.allocated > amounts.unmeasured or not amounts.allocated)
 
 

@@ -80,12 +80,12 @@ def gpu_action(*, hardware: bool, driver: bool, application: bool) -> GpuAction:
     """Return what to do about an unreliable GPU, by whose errors it showed in these days."""
     if hardware:
         return GpuAction.REPLACE
-    # Programs at fault make the driver complain too, so that it alone is blamed without theirs.
+    # A program at fault makes the driver complain too: it is blamed only where no program is.
     return GpuAction.UPDATE_DRIVER if driver and not application else GpuAction.RESET
 
 
 def gravest(*actions: GpuAction) -> GpuAction:
-    """Return the first of the actions by what they cost: a replacement makes a reset needless."""
+    """Return the gravest of the actions: a replacement makes a reset needless."""
     return min(actions, key=_GRAVEST.index)
 
 

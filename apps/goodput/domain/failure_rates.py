@@ -24,7 +24,7 @@ _WORST_DAYS = 3
 _MANY_RUNS = 20
 _CONFIRMED = 0.01
 _LEAST_ELSEWHERE = 0.25
-"""Work is compared where it ran elsewhere at least so many times as long: less tells no rate."""
+"""Work is compared where it ran elsewhere for this part of its time here: less tells no rate."""
 _HAIR = 1e-6
 """Less than this of an incident is rounding."""
 
@@ -155,7 +155,7 @@ class FailureRates:
     def tally(self, numbers: Iterable[int], within: Iterable[int] | None = None) -> Tally:
         """Return what runs (by their positions) had, and would have had elsewhere.
 
-        Elsewhere are all runs outside `within`, which holds `numbers`; it is they by default.
+        Elsewhere are all runs outside `within`, which includes `numbers` and by default is these.
         """
         own = list(numbers)
         here = self._sums(own)

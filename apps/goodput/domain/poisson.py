@@ -19,7 +19,7 @@ class WorkKind(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The chance of each incident to be one of here, were all places alike; 0..1."""
+        """The chance, 0..1, that an incident happens here, were all places alike."""
         return self.share_at(1.0)
 
     def share_at(self, ratio: float) -> float:
@@ -34,7 +34,7 @@ def poisson_tail(count: int, mean: float) -> float:
 
 
 def share_tail(count: int, kinds: Sequence[WorkKind]) -> float:
-    """Return the chance that `count` or more of all incidents are of here, were all places alike.
+    """Return the chance that `count` or more of all incidents happen here, were all places alike.
 
     What is given is how many there were of each kind, so that no rate need be known: the exact
     conditional test of Poisson rates (Przyborowski and Wilenski 1940), over all kinds at once.

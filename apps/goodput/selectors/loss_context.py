@@ -12,7 +12,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import NodeInterval, Pod
 from apps.usage.models import CollectionWindow, DeviceHealthHour
 
-# An XID so long before a failure, or shorter, is told with it.
+# A failure counts as after an XID that came at most so long before it.
 _XID_SECONDS = 600.0
 # The time of an XID is that of the first scrape that showed it, which may be after the crash.
 _SCRAPE_SECONDS = 60.0

@@ -11,7 +11,7 @@ from apps.clusters.models import Cluster
 from apps.goodput.models import ReliabilityReport
 from apps.usage.models import CollectionWindow
 
-# Half as many hours again: what it says of nodes may be otherwise by then.
+# With half as many hours again, nodes may be judged otherwise.
 _CLEARLY_MORE = 1.5
 
 

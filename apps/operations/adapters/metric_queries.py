@@ -16,7 +16,7 @@ TIME = "vector(time())"
 TWICE = "count(count by (UUID) (count by (UUID,instance) (DCGM_FI_DEV_FB_USED{$matchers})) > 1)"
 # How often kube-state-metrics shows the node that it shows most often: a count.
 KUBE_STATE_COPIES = "max(count by (node) (kube_node_info{$matchers}))"
-# Clusters by the usual external label, of which a node without it is one: a count.
+# How many clusters the usual external label tells apart; all nodes without it count as one.
 CLUSTERS = "count(count by (cluster) (kube_node_info{$matchers}))"
 # Nodes with a taint that is not one of those Kubernetes sets by itself: by node.
 TAINTED = 'count by (node) (kube_node_spec_taint{$matchers key!~"node[.]kubernetes[.]io/.*"})'

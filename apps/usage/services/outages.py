@@ -108,7 +108,7 @@ def _check(asked: OutageInput, clusters: Mapping[str, Cluster], now: datetime) -
     is_name = cluster is not None and "\0" not in asked.node
     if not is_name or not Node.objects.filter(cluster=cluster, name=asked.node).exists():
         raise OutageRefused(f"There is no node {asked.node[:253]} in {asked.cluster[:253]}.")
-    # Announced afterwards, any failure could be called planned: fairness and waste were told.
+    # Announced afterwards, any failure could be called planned and taken out of waste.
     if asked.start < now:
         raise OutageRefused(f"The outage of {asked.node} begins in the past: plan it beforehand.")
     if not asked.start < asked.end <= asked.start + LONGEST:

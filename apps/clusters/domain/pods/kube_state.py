@@ -260,7 +260,7 @@ def pod_record(
 
 
 def _drop_earlier_pod(pod: PodSeries) -> None:
-    """Drop what another pod, of before, with the same uid says of an end and of starts.
+    """Drop the end and the starts that series have of an earlier pod with the same uid.
 
     Of two pods with one uid in a window the later one counts; the earlier one must not end it.
     """

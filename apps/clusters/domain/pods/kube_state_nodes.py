@@ -52,7 +52,7 @@ class NodeSeries:
     """What the series of one node say, by slot.
 
     `created` is when it was made: another time once its name is given to another node. `earlier` is
-    what the node of before had in that slot, where it is known apart; the rest is of the new one.
+    by slot what the node before it offered, where that is known apart; all else is of the new one.
     `samples` counts its presence, `after` says whether it was seen shortly after the window.
     `capacity` and `allocatable` hold units by resource as kube-state-metrics writes it, their
     largest and their mean; `capacity_samples` counts how long it offered GPUs at all. `ready`

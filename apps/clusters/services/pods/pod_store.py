@@ -28,7 +28,7 @@ from apps.clusters.services.pods.ledger_rows import (
 
 LOST = "Lost"
 _RESTORED_AFTER_SECONDS = 900.0
-"""A list that is asked for so long after a deletion is the younger one, if clocks are off, too."""
+"""A list asked for so long after a deletion is newer than it, even where clocks differ."""
 
 # Pods of one transaction: on SQLite nobody else writes meanwhile.
 PODS_AT_ONCE = 2000
