@@ -173,7 +173,7 @@ class _Health:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _ClusterErrors:
     """What a cluster's exporters show: states of GPUs and what is broken in them now, and hours
     with data by figure. `is_judged`: there is a report of it."""
 
@@ -206,7 +206,9 @@ def gpu_rows(report: ReliabilityReport) -> Iterator[GpuReliabilityRow]:
         judged = msgspec.convert(report.gpus or [], list[GpuFailures])
         health = _health(report.cluster_id, report.start, report.end)
         hours = _hours_known(report.cluster_id, report.start, report.end)
-    shown = _Shown(report.cluster.name, devices, hours, faults, is_judged=report.end is not None)
+    shown = _ClusterErrors(
+        report.cluster.name, devices, hours, faults, is_judged=report.end is not None
+    )
     known = {one.uuid for one in judged}
     for one in judged:
         yield _row(shown, one, health.get(one.uuid) or _Health())
@@ -235,7 +237,7 @@ def _place(devices: Mapping[str, Mapping[str, Any]], uuid: str) -> tuple[str, st
     return state.get("node", ""), f"{state.get('index', ''):>04}"
 
 
-def _row(shown: _Shown, one: GpuFailures, own: _Health) -> GpuReliabilityRow:
+def _row(shown: _ClusterErrors, one: GpuFailures, own: _Health) -> GpuReliabilityRow:
     state = shown.devices.get(one.uuid, {})
     kinds = Counter(meaning(code).kind for _, code in own.xids)
     known = {
@@ -300,7 +302,7 @@ def _action(one: GpuFailures, own: _Health, faults: Sequence[GpuFault]) -> GpuAc
     return gravest(*actions) if actions else None
 
 
-def _advice(shown: _Shown, one: GpuFailures, action: GpuAction) -> str:
+def _advice(shown: _ClusterErrors, one: GpuFailures, action: GpuAction) -> str:
     index = shown.devices.get(one.uuid, {}).get("index", "")
     why = [fault.text for fault in shown.faults.get(one.uuid, ())]
     if one.is_unreliable:

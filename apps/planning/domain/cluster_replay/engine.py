@@ -381,7 +381,6 @@ class _ClusterRun:
                     self._preempt(victim, at)
                 state = self._states[admitted.number]
                 state.requires, state.played.flavor = admitted.requires, admitted.flavor
-                state.played.admitted_at = at
                 self._await_checks(admitted.number, at)
             for tier in sorted(self._dirty):
                 self._place_tier(tier, at)

@@ -261,13 +261,12 @@ class HeldSpan(NamedTuple):
 
 @dataclass(slots=True)
 class PlayedWork:
-    """What became of a work: `admitted_at` by its queue, `runs` one after another.
+    """What became of a work: `runs` are one after another, `preemptions` how often it had to go.
 
     `ended_at` is when it finished or was canceled. `flavor` is that of its last admission.
     """
 
     work: RecordedWork
-    admitted_at: float | None = None
     flavor: str = ""
     runs: list[HeldSpan] = field(default_factory=list)
     ended_at: float | None = None
