@@ -5,6 +5,7 @@ from simulator.fleet import Claim, Controller, Pod
 from simulator.kubernetes.fields.specs import CONTAINER, IMAGE, pod_ip, pod_requests
 from simulator.kubernetes.objects import Object, owner_reference, rfc3339, version
 from simulator.people import person_marks
+from simulator.scheduler.admission import TOLERATIONS
 from simulator.scheduler.kueue import MANAGED, POD_GROUP, POD_GROUP_SIZE, QUEUE
 from simulator.scheduler.placing import GATED
 
@@ -25,15 +26,6 @@ _TERMINATION = {
     "terminationMessagePath": "/dev/termination-log",
     "terminationMessagePolicy": "File",
 }
-_TOLERATIONS = [
-    {
-        "key": f"node.kubernetes.io/{key}",
-        "operator": "Exists",
-        "effect": "NoExecute",
-        "tolerationSeconds": 300,
-    }
-    for key in ("not-ready", "unreachable")
-]
 
 
 def pod_object(pod: Pod, at: int) -> Object:
@@ -131,7 +123,7 @@ def requested_spec(pod: Pod) -> Object:
     of_job = "OnFailure" if pod.crashes else "Never"
     spec = _template_spec(pod, of_job if pod.owner.kind == "Job" else "Always")
     spec["tolerations"] = [
-        *_TOLERATIONS,
+        *TOLERATIONS,
         *([_GPU_TOLERATION] if pod.tolerates_gpu else []),
         *({"key": k, "value": value, "effect": effect} for k, value, effect in pod.tolerates),
     ]

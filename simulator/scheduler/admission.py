@@ -1,4 +1,4 @@
-"""ResourceQuotas: what they count, and the refusal of a pod that would exceed one."""
+"""What admission adds to pods, what ResourceQuotas count, and the refusal of a pod beyond one."""
 
 from collections.abc import Mapping
 
@@ -7,6 +7,16 @@ from simulator.scheduler.store import Object, Store
 
 _REQUESTS = "requests."
 _PODS = ("pods", "count/pods")
+TOLERATIONS = [
+    {
+        "key": f"node.kubernetes.io/{key}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
+    for key in ("not-ready", "unreachable")
+]
+"""What the plugin DefaultTolerationSeconds adds to every pod."""
 
 
 class Forbidden(Exception):

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from simulator import identity
-from simulator.scheduler.admission import Forbidden, admit_pod
+from simulator.scheduler.admission import TOLERATIONS, Forbidden, admit_pod
 from simulator.scheduler.amounts import is_over
 from simulator.scheduler.conditions import drop_condition, holds, set_condition
 from simulator.scheduler.events import counted
@@ -21,15 +21,6 @@ _BY = {
     "jobs": "job-controller",
 }
 _KINDS = {"replicasets": "ReplicaSet", "statefulsets": "StatefulSet", "jobs": "Job"}
-_TOLERATIONS = [
-    {
-        "key": f"node.kubernetes.io/{key}",
-        "operator": "Exists",
-        "effect": "NoExecute",
-        "tolerationSeconds": 300,
-    }
-    for key in ("not-ready", "unreachable")
-]
 
 
 class Controllers:
@@ -355,7 +346,7 @@ def admitted_spec(store: Store, spec: Mapping[str, object]) -> Object:
     known = {one["key"] for one in found.get("tolerations", []) if one.get("key")}
     found["tolerations"] = [
         *found.get("tolerations", []),
-        *(dict(one) for one in _TOLERATIONS if one["key"] not in known),
+        *(dict(one) for one in TOLERATIONS if one["key"] not in known),
     ]
     chosen = store.get(PRIORITIES, "", str(found.get("priorityClassName", ""))) or {}
     found.setdefault("priority", chosen.get("value", 0))

@@ -60,6 +60,28 @@ def _count(label: str, unit: str, note: str) -> Column:
     return Column(label, unit, note, api_note="Null where no hour has data.")
 
 
+# Nodes and GPUs are judged alike: their lists have these columns in common.
+JudgementColumn = Annotated[
+    Judgement,
+    Column(
+        "Judgement",
+        help="Too few to tell: chance or a few bad days explain it. Too little to compare: "
+        "most of its work ran nowhere else.",
+    ),
+]
+RatioColumn = Annotated[
+    float | None,
+    Column("Ratio", help="Compared ÷ expected.", api_note="Null where none are expected."),
+]
+RatioLowColumn = Annotated[
+    float | None,
+    Column("Low", help="Lower end of its 95 % range.", api_note="Null: not compared."),
+]
+RatioHighColumn = Annotated[
+    float | None, Column("High", help="Upper end of its 95 % range.", api_note="Null: no end.")
+]
+
+
 @dataclass(frozen=True, slots=True)
 class GpuReliabilityRow:
     """A GPU over the last 30 days: failures beside those expected, and what it showed itself."""
@@ -69,14 +91,7 @@ class GpuReliabilityRow:
     gpu: Annotated[str, Column("GPU", help="Its number on the node.")]
     uuid: Annotated[str, Column("UUID", off_page=True)]
     model: Annotated[str, Column("Model")]
-    judgement: Annotated[
-        Judgement,
-        Column(
-            "Judgement",
-            help="Too few to tell: chance or a few bad days explain it. Too little to compare: "
-            "most of its work ran nowhere else.",
-        ),
-    ]
+    judgement: JudgementColumn
     action: Annotated[
         GpuAction | None,
         Column(
@@ -107,17 +122,9 @@ class GpuReliabilityRow:
             api_note="Null where nothing is compared.",
         ),
     ]
-    ratio: Annotated[
-        float | None,
-        Column("Ratio", help="Compared ÷ expected.", api_note="Null where none are expected."),
-    ]
-    ratio_low: Annotated[
-        float | None,
-        Column("Low", help="Lower end of its 95 % range.", api_note="Null: not compared."),
-    ]
-    ratio_high: Annotated[
-        float | None, Column("High", help="Upper end of its 95 % range.", api_note="Null: no end.")
-    ]
+    ratio: RatioColumn
+    ratio_low: RatioLowColumn
+    ratio_high: RatioHighColumn
     lost_gpu_hours: Annotated[
         float, Column("Lost", "GPU-h", "What failures cost on all GPUs of these runs.")
     ]

@@ -13,9 +13,16 @@ from apps.clusters.domain.columns import Column, Counts
 from apps.clusters.domain.devices.state import Health
 from apps.clusters.models import Device
 from apps.goodput.domain.advice import GpuAdvice, excess_text, node_advice
-from apps.goodput.domain.reliability import Judgement, NodeFailures, SizeInterruptions, judgement
+from apps.goodput.domain.reliability import NodeFailures, SizeInterruptions, judgement
 from apps.goodput.models import ReliabilityReport
-from apps.goodput.selectors.gpu_reliability import failure_columns, gpu_reliability_rows
+from apps.goodput.selectors.gpu_reliability import (
+    JudgementColumn,
+    RatioColumn,
+    RatioHighColumn,
+    RatioLowColumn,
+    failure_columns,
+    gpu_reliability_rows,
+)
 from apps.goodput.selectors.reports import ClusterReport, reliability_reports
 
 
@@ -25,14 +32,7 @@ class ReliabilityRow:
 
     cluster: Annotated[str, Column("Cluster")]
     node: Annotated[str, Column("Node")]
-    judgement: Annotated[
-        Judgement,
-        Column(
-            "Judgement",
-            help="Too few to tell: chance or a few bad days explain it. Too little to compare: "
-            "most of its work ran nowhere else.",
-        ),
-    ]
+    judgement: JudgementColumn
     is_unreliable: Annotated[
         bool,
         Column(
@@ -55,17 +55,9 @@ class ReliabilityRow:
             api_note="Null where nothing is compared.",
         ),
     ]
-    ratio: Annotated[
-        float | None,
-        Column("Ratio", help="Compared ÷ expected.", api_note="Null where none are expected."),
-    ]
-    ratio_low: Annotated[
-        float | None,
-        Column("Low", help="Lower end of its 95 % range.", api_note="Null: not compared."),
-    ]
-    ratio_high: Annotated[
-        float | None, Column("High", help="Upper end of its 95 % range.", api_note="Null: no end.")
-    ]
+    ratio: RatioColumn
+    ratio_low: RatioLowColumn
+    ratio_high: RatioHighColumn
     lost_gpu_hours: Annotated[
         float, Column("Lost", "GPU-h", "What failures cost, since the last checkpoint.")
     ]
