@@ -492,15 +492,7 @@ def waste_covered(*, filters: RecommendationFilters, visibility: Visibility) -> 
     of their teams alone. Four queries.
     """
     currency = report().currency
-    names = {
-        f"{column}__name__in": wanted
-        for column, wanted in (
-            ("cluster", filters.cluster),
-            ("tier", filters.tier),
-            ("team", filters.team),
-        )
-        if wanted
-    }
+    names = _places_of(filters)
     sums = WasteSum.objects.filter(currency=currency, **names)
     # Those that avoid no waste, as of quota, cover nothing.
     rows = Recommendation.objects.filter(
@@ -546,6 +538,12 @@ def waste_covered(*, filters: RecommendationFilters, visibility: Visibility) -> 
         first=days["first"],
         last=days["last"],
     )
+
+
+def _places_of(filters: RecommendationFilters) -> dict[str, Sequence[str]]:
+    """Return the conditions on cluster, tier and team."""
+    columns = {"cluster": filters.cluster, "tier": filters.tier, "team": filters.team}
+    return {f"{column}__name__in": wanted for column, wanted in columns.items() if wanted}
 
 
 def _covered_units(

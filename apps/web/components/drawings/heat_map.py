@@ -195,20 +195,20 @@ def borrowing_matrix(
     """
     given = {pair: amount for pair, amount in amounts.items() if amount > 0}
     most = max(given.values(), default=0.0)
-    lent, taken = _totals(given, 0), _totals(given, 1)
-    rows = []
-    for lender in lent:
-        cells = []
-        for borrower in taken:
-            amount = given.get((lender, borrower))
-            title_of = f"{borrower} from {lender}: {gpus_text(amount)} {unit}"
-            href = (links or {}).get((lender, borrower), "")
-            cells.append(
-                None
-                if amount is None
-                else HeatCell(amount / most, title_of, gpus_text(amount), href)
-            )
-        rows.append(GridRow(lender, cells))
+    cells = {
+        pair: HeatCell(
+            amount / most,
+            f"{pair[1]} from {pair[0]}: {gpus_text(amount)} {unit}",
+            gpus_text(amount),
+            (links or {}).get(pair, ""),
+        )
+        for pair, amount in given.items()
+    }
+    taken = _totals(given, 1)
+    rows = [
+        GridRow(lender, [cells.get((lender, borrower)) for borrower in taken])
+        for lender in _totals(given, 0)
+    ]
     drawn = [
         DrawnRow(
             row,
