@@ -28,7 +28,7 @@ _LEAST_ELSEWHERE = 0.25
 _HAIR = 1e-6
 """Less than this of an incident is rounding."""
 
-Place = Callable[[PodRun], Hashable]
+PlaceOf = Callable[[PodRun], Hashable]
 _Stratum = tuple[bool, Hashable]
 
 
@@ -103,7 +103,7 @@ class FailureRates:
     `place` tells where a run was: what is asked is whether that matters.
     """
 
-    def __init__(self, runs: Sequence[PodRun], place: Place) -> None:
+    def __init__(self, runs: Sequence[PodRun], place: PlaceOf) -> None:
         self._runs = runs
         pods = Counter(run.workload for run in runs)
         # What runs often tells its own rate; jobs are compared with their like. One that failed
@@ -132,7 +132,7 @@ class FailureRates:
         for run in runs:
             self._seconds[self._stratum(run)] += self._exposure(run)
 
-    def _hopeless(self, place: Place) -> set[int]:
+    def _hopeless(self, place: PlaceOf) -> set[int]:
         """Return the workloads that failed in all of several places: for their own sake.
 
         Of one that ran in a single place nothing tells that.

@@ -34,7 +34,7 @@ class LossContext:
     node_checked: int = 0
 
 
-class _Place(NamedTuple):
+class _PodPlace(NamedTuple):
     cluster: int
     node: str
     uuids: tuple[str, ...]
@@ -69,7 +69,7 @@ class _Facts:
         window = Window(start.replace(minute=0, second=0, microsecond=0), end + _HOUR)
         rows = pods.order_by().values_list("pk", "cluster_id", "node_name", "on_devices__uuids")
         self.places = {
-            pk: _Place(cluster, node, tuple((uuids or "").split()))
+            pk: _PodPlace(cluster, node, tuple((uuids or "").split()))
             for pk, cluster, node, uuids in rows.iterator()
         }
         clusters = {one.cluster for one in self.places.values()}
@@ -98,7 +98,7 @@ class _Facts:
                 found.cordoned += not state.schedulable
         return found
 
-    def _state_at(self, place: _Place, failed: float) -> _NodeState | None:
+    def _state_at(self, place: _PodPlace, failed: float) -> _NodeState | None:
         states = self.nodes.get((place.cluster, place.node), ())
         # At the second itself: what the failure did to the node begins then, and is not its cause.
         return next((one for one in states if one.start < failed <= one.end), None)
