@@ -116,10 +116,10 @@ class LossQuery:
         }
         # Days keep neither hours nor nodes, and would tell of these that nothing was lost.
         of = self._spans(names, usable=not is_finer)
-        self._add_days(found, of.kept)
+        self._add_days(found, of.stored)
         for span, within in of.gone.items():
             self._add_unkept(found, span, replace(self.filters, cluster=tuple(within)))
-        after = self._days_where(of.kept) if of.kept else None
+        after = self._days_where(of.stored) if of.stored else None
         for span, within in of.hours.items():
             own = replace(self.filters, cluster=tuple(within))
             self._add_hours(found, span, own, after=after)
@@ -282,12 +282,12 @@ class LossQuery:
 
 
 class _Spans(NamedTuple):
-    """Parts of a window: kept days by cluster with their starts, and spans with their clusters.
+    """Parts of a window: stored days by cluster with their starts, and spans with their clusters.
 
     Of the spans that are `gone` neither days nor hours are there; the others are read by the hour.
     """
 
-    kept: Mapping[int, Mapping[date, datetime]]
+    stored: Mapping[int, Mapping[date, datetime]]
     gone: Mapping[Window, list[str]]
     hours: Mapping[Window, list[str]]
 

@@ -1,4 +1,4 @@
-"""The rows that a catalog asks for, table by table; what it leaves out is filled in."""
+"""The rows of a catalog, table by table; what it leaves out is filled in."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
