@@ -91,7 +91,7 @@ def test_once_the_past_is_collected_the_same_day_is_replayed_anew(cluster: Clust
     kept = list(Pod.objects.all())
     Pod.objects.all().delete()
     steps = {one.step: one.done for one in derive_replays(lambda: NOW + HOUR)}
-    assert set(steps) == {"capacity plan", "backtest", "layouts"}
+    assert set(steps) == {"capacity plan", "backtest", "layouts", "replayed recommendations"}
     assert None not in steps.values()
     (found,) = backtest_reports(visibility=READER)
     assert found.works < 4, "without the pods there is less"
