@@ -285,3 +285,13 @@ def test_rounding_is_no_failure_elsewhere() -> None:
         (bad,) = [one for one in node_failures(runs) if one.incidents]
         assert (bad.ratio, bad.expected, bad.compared) == (None, 0.0, 12), seed
         assert bad.ratio_low is not None
+
+
+@pytest.mark.parametrize("incidents", [1e-12, 1 / 3, 0.999_999_999])
+@pytest.mark.parametrize("seconds", [60.0, 1e12])
+def test_the_range_of_a_part_of_an_incident_is_one(incidents: float, seconds: float) -> None:
+    for count in (0, 1, 400):
+        low, high = ratio_range(count, [WorkKind(incidents, seconds, 60.0)])
+        known = [end for end in (low, high) if end is not None]
+        assert known == sorted(known)
+        assert all(0 <= end <= 1e6 * (1 + 1e-9) for end in known)

@@ -83,7 +83,7 @@ def _fewer(count: int, kinds: Sequence[WorkKind], ratio: float) -> float:
     mean = sum(many * share for many, share in shares)
     spread = sum(many * share * share for many, share in shares)
     # Of so many, the same share each has this mean; rounded up, the range gets wider.
-    of = ceil(mean * mean / spread - 1e-9)
+    of = max(1, ceil(mean * mean / spread - 1e-9))
     share = min(1.0, mean / of)
     if share >= 1:
         return float(of < count)
