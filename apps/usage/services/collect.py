@@ -18,6 +18,7 @@ from django.db.models import F, Q
 
 from apps.clusters.domain.devices.errors import HealthAnswer
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
+from apps.clusters.domain.serving_objectives import TtftObjectives
 from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster
@@ -110,40 +111,55 @@ class HourOutcome:
 
 
 @dataclass
+class _Aside:
+    """What is read of a window beside its device rows, and no GPU-hour depends on.
+
+    `serving` is what inference servers did, `serving_state` whether that could be read. `health` is
+    what went wrong on GPUs, `checkpoints` when work was saved. `warnings` are the server's words
+    for what these lack.
+    """
+
+    serving: Sequence[ServingPodHour] = ()
+    serving_state: ServingState = ServingState.ABSENT
+    health: HealthAnswer = field(default_factory=HealthAnswer)
+    checkpoints: Sequence[PodCheckpoints] = ()
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass
 class _Answers:
     """Everything read for a window, before any of it is written.
 
-    The device rows may still be on their way: the first reader blocks until they are there.
-    `reference` is the complete hour that the next one is compared with. `queues` is what Kueue's
-    series show where nothing was watched, `lacking` the server's words for what these lack.
-    `serving` is what inference servers did, `serving_state` whether that could be read. `health` is
-    what went wrong on GPUs, `checkpoints` when work was saved.
+    Device rows and what is read `aside` may still be on their way: the first reader blocks until
+    they are there. `reference` is the complete hour that the next one is compared with. `queues` is
+    what Kueue's series show where nothing was watched, `lacking` the server's words for what these
+    lack.
     """
 
     cluster: Cluster
     now: datetime
     ledger: LedgerInput
     coming: Future[DeviceAnswer]
+    coming_aside: Future[_Aside]
     first: int
     source: MetricsSource
     reference: ReferenceHour | None = None
     queues: Sequence[QueuePendingSlot] = ()
     lacking: Sequence[str] = ()
-    serving: Sequence[ServingPodHour] = ()
-    serving_state: ServingState = ServingState.ABSENT
-    serving_warnings: Sequence[str] = ()
-    health: HealthAnswer = field(default_factory=HealthAnswer)
-    checkpoints: Sequence[PodCheckpoints] = ()
-    checkpoint_warnings: Sequence[str] = ()
 
     @property
     def devices(self) -> DeviceAnswer:
         """The answer of the metrics source; raises what the source raised."""
         return self.coming.result()
 
+    @property
+    def aside(self) -> _Aside:
+        """What was read aside; raises SourceUnavailable."""
+        return self.coming_aside.result()
+
     def served(self, hour: Window) -> Sequence[ServingPodHour]:
         """Return what inference servers did in an hour."""
-        return [one for one in self.serving if one.hour == int(hour.start_seconds)]
+        return [one for one in self.aside.serving if one.hour == int(hour.start_seconds)]
 
     def rows(self, hour: Window) -> Sequence[DeviceSlot]:
         """Return the device rows of an hour; raises as `devices`."""
@@ -201,7 +217,7 @@ def _collect(
 ) -> list[HourOutcome]:
     started = time.monotonic()
     # The metrics server works on its queries while the ledger is read and who held what is found.
-    with ThreadPoolExecutor(1, thread_name_prefix="devices") as beside:
+    with ThreadPoolExecutor(2, thread_name_prefix="beside") as beside:
         try:
             answers = _read(cluster, window, source or metrics_source(cluster), beside, now)
         except (SourceUnavailable, SourceRejected) as error:
@@ -266,10 +282,10 @@ def _read(
     coming = beside.submit(source.devices, window)
     catalog = TierHistory.load()
     ledger = read_ledger(cluster, window, source, catalog, now=now)
-    answers = _Answers(cluster, now, ledger, coming, int(window.start_seconds), source)
-    _read_serving(answers, window)
-    _read_health(answers, window)
-    _read_checkpoints(answers, window)
+    # Small answers, but they come after those of devices: who waits for them here computes nothing.
+    objectives = ttft_objectives(cluster, window, ledger.pods)
+    aside = beside.submit(_read_aside, source, window, objectives)
+    answers = _Answers(cluster, now, ledger, coming, aside, int(window.start_seconds), source)
     # Only series can lack something unseen: what was watched needs no comparison.
     if ledger.unwatched:
         answers.reference = nearest_reference(cluster, window.start, window.end)
@@ -279,33 +295,28 @@ def _read(
     return answers
 
 
-def _read_serving(answers: _Answers, window: Window) -> None:
-    objectives = ttft_objectives(answers.cluster, window, answers.ledger.pods)
+def _read_aside(source: MetricsSource, window: Window, objectives: TtftObjectives) -> _Aside:
+    """Read what no GPU-hour depends on: some servers give no raw samples, or not so many."""
+    found = _Aside()
     try:
-        found, lacking = answers.source.serving(window, objectives=objectives)
+        found.serving, lacking = source.serving(window, objectives=objectives)
+        found.warnings += lacking
+        if found.serving:
+            found.serving_state = ServingState.READ
     except SourceRejected as error:
-        # GPU-hours do not depend on it: some servers give no raw samples, or not so many.
-        answers.serving_state, answers.serving_warnings = ServingState.REFUSED, [str(error)]
-        return
-    answers.serving, answers.serving_warnings = found, lacking
-    if found:
-        answers.serving_state = ServingState.READ
-
-
-def _read_health(answers: _Answers, window: Window) -> None:
+        found.serving_state = ServingState.REFUSED
+        found.warnings.append(str(error))
     try:
-        answers.health = answers.source.device_health(window)
+        found.health = source.device_health(window)
     except SourceRejected as error:
-        # As with serving: no GPU-hour depends on it.
-        answers.health = HealthAnswer(warnings=(str(error),))
-
-
-def _read_checkpoints(answers: _Answers, window: Window) -> None:
+        found.health = HealthAnswer(warnings=(str(error),))
     try:
-        answers.checkpoints, answers.checkpoint_warnings = answers.source.checkpoints(window)
+        found.checkpoints, lacking = source.checkpoints(window)
+        found.warnings += lacking
     except SourceRejected as error:
-        # As with serving: without checkpoints a failure costs its whole run, an upper bound.
-        answers.checkpoint_warnings = [str(error)]
+        # Without checkpoints a failure costs its whole run, an upper bound.
+        found.warnings.append(str(error))
+    return found
 
 
 def _collect_hour(
@@ -427,14 +438,15 @@ class _RawSamples:
 def _noted(hour: Window, answers: _Answers, found: _Computed) -> dict[str, Any]:
     """Return what data quality keeps of an hour, with facts or without."""
     counts = sorted(found.facts.findings.items())
+    aside = answers.aside
     return {
         "state": found.verdict.state.value,
         "error": found.verdict.error,
         "samples": sum(row.samples for row in answers.rows(hour)),
         "findings": {name: count for name, count in counts if count},
         "warnings": [
-            *(*answers.devices.warnings, *answers.ledger.warnings, *answers.serving_warnings),
-            *(*answers.health.warnings, *answers.checkpoint_warnings),
+            *(*answers.devices.warnings, *answers.ledger.warnings),
+            *(*aside.warnings, *aside.health.warnings),
         ],
         "ledger_source": answers.ledger.source_of(hour),
         "duration_seconds": round(time.monotonic() - found.started, 3),
@@ -443,7 +455,7 @@ def _noted(hour: Window, answers: _Answers, found: _Computed) -> dict[str, Any]:
 
 
 def _store(hour: Window, answers: _Answers, found: _Computed) -> None:
-    cluster, now, verdict = answers.cluster, answers.now, found.verdict
+    cluster, now, verdict, aside = answers.cluster, answers.now, found.verdict, answers.aside
     late = timedelta(seconds=settings.LATE_SAMPLES_SECONDS)
     # Before the transaction: other workers need the same rows and would wait for its end.
     dimensions = _dimensions(hour, answers, found.facts)
@@ -454,15 +466,15 @@ def _store(hour: Window, answers: _Answers, found: _Computed) -> None:
         write_hour(hour, found.facts, dimensions, zone=report().zone)
         write_outages(hour, found.facts, dimensions)
         write_serving(hour, answers.served(hour), answers.ledger.pods, found.facts, dimensions)
-        write_health(cluster, hour, answers.health, answers.rows(hour))
+        write_health(cluster, hour, aside.health, answers.rows(hour))
         write_pod_devices(found.facts.devices, dimensions)
-        write_checkpoints(hour, answers.checkpoints, answers.ledger.pods, dimensions)
+        write_checkpoints(hour, aside.checkpoints, answers.ledger.pods, dimensions)
         write_queue_hour(cluster, hour, answers.queues, answers.ledger.intervals)
         CollectionWindow.objects.filter(cluster=cluster, hour=hour.start).update(
             **_noted(hour, answers, found),
             coverage_ratio=verdict.coverage_ratio,
-            serving=answers.serving_state.value,
-            health=measures_of(answers.health, hour),
+            serving=aside.serving_state.value,
+            health=measures_of(aside.health, hour),
             partials=F("partials") + 1 if verdict.state is CollectionState.PARTIAL else 0,
             slots_without_pods=answers.ledger.slots_without_ledger(hour),
             scrape_interval_seconds=found.interval,
