@@ -50,6 +50,7 @@ WRITING: Mapping[str, str] = {
     "fairness_fairnesswindow.facts": "which writing of the hour it rests on",
     "goodput_reliabilityreport.computed_at": "when it was written",
     "goodput_reliabilityreport.facts_at": "which writing of its hours it rests on",
+    "goodput_storedlossday.computed_at": "when it was written",
     "clusters_pod.revised_at": "when it was written",
     "clusters_device.looked_at": "when it was written",
 }

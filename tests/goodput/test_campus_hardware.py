@@ -25,7 +25,8 @@ from simulator.scenarios.campus.failures import BAD_HARDWARE
 from simulator.scenarios.registry import load
 from tests.served_lab import served_lab
 
-pytestmark = [pytest.mark.django_db, pytest.mark.long]
+# Eight days are collected. `make check` plants into another chain: test_planted_hardware.
+pytestmark = [pytest.mark.django_db, pytest.mark.exhaustive]
 
 MIDNIGHT = datetime(2026, 11, 5, tzinfo=UTC)
 NOW = MIDNIGHT + timedelta(hours=2)

@@ -13,6 +13,12 @@ from tests.goodput.fleets import Faults, Fleet, gpu
 BAD_NODE, BAD_GPU = "node-05", gpu(11, 3)
 FAULTS = Faults(nodes={BAD_NODE: 0.12}, gpus={BAD_GPU: 0.3})
 HOUR = 3600.0
+# A fleet takes a third of a second.
+MANY_IN_CHECK_FULL = pytest.mark.parametrize(
+    "seeds",
+    [range(6), pytest.param(range(6, 100), marks=pytest.mark.exhaustive)],
+    ids=["few", "many"],
+)
 
 
 def accused(runs: list[PodRun]) -> tuple[list[str], list[str]]:
@@ -35,7 +41,7 @@ def test_both_are_found_and_no_other() -> None:
     check(range(6))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_both_are_found_and_no_other_over_a_hundred_seeds() -> None:
     check(range(100))
 
@@ -53,17 +59,15 @@ def test_the_smallest_faults_that_are_stated_are_found() -> None:
     assert round(min(gpus)) == 18
 
 
-@pytest.mark.long
-def test_sound_fleets_accuse_no_more_often_than_is_stated() -> None:
-    found = [accused(Fleet(seed).runs()) for seed in range(100)]
+@MANY_IN_CHECK_FULL
+def test_sound_fleets_accuse_no_more_often_than_is_stated(seeds: range) -> None:
+    found = [accused(Fleet(seed).runs()) for seed in seeds]
     for place in (0, 1):
         wrong = sum(bool(one[place]) for one in found)
         assert poisson.sf(wrong - 1, len(found) * LEVEL) > 0.01, found
 
 
-@pytest.mark.parametrize(
-    "seeds", [range(4), pytest.param(range(4, 100), marks=pytest.mark.long)], ids=["few", "many"]
-)
+@MANY_IN_CHECK_FULL
 def test_three_bad_days_accuse_no_node(seeds: range) -> None:
     bad = Faults(days={(BAD_NODE, day): 0.5 for day in (4, 11, 19)})
     found = [accused(Fleet(seed, bad).runs()) for seed in seeds]

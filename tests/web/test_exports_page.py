@@ -76,7 +76,7 @@ def test_a_month_that_is_mostly_not_collected_says_so_beside_its_downloads(
     priced: Priced, signed_in: SignIn
 ) -> None:
     there = CollectionWindow.objects.filter(cluster__name="west").count()
-    said = f"{745 - there} of 745 hours of west are not collected. Files of 2026-10"
+    said = f"Files of 2026-10 lack {745 - there} of 745 hours of west: not collected."
     months = text_of(signed_in(priced.portal.finn), "/costs/exports/?tab=months")
     line = months[months.index('id="month-2026-10"') :]
     assert line.index(said) < line.index("file-list"), "it stands before the files"

@@ -139,7 +139,8 @@ def months_of(periods: Sequence[PeriodState], asked: CostPageQuery, now: datetim
 def uncollected_texts(month: date, now: datetime) -> list[str]:
     """Return of which hours the files of a month have no costs, by cluster. One query."""
     return [
-        f"{one.text}. Files of {month:%Y-%m} have no costs of them."
+        f"Files of {month:%Y-%m} lack {one.hours:,} of {one.due:,} hours of {one.cluster}: "
+        "not collected."
         for one in uncollected_hours(month, now=now)
     ]
 
