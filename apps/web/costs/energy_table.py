@@ -76,7 +76,7 @@ def energy_table(groups: Sequence[Grouping], reading: QuerySession, filters: Fil
         total=_total(rows, groups[0].value if groups else "what"),
         zone=zone,
         empty=problem or "No exporter shows energy in this window.",
-        note=_FORMULA,
+        on_phone=(groups[0].value if groups else "what", "energy_kwh", "carbon_kg"),
     )
 
 
@@ -90,6 +90,7 @@ def factor_table(reading: QuerySession) -> Table:
         rows=[TableRow(declared_values(row)) for row in found],
         zone=reading.choice.zone,
         empty="No PUE or carbon factor is set: an administrator loads them with the catalog.",
+        note=_FORMULA,
         on_phone=("cluster", "pue", "carbon_g_per_kwh", "source"),
     )
 
