@@ -223,6 +223,8 @@ def test_a_broken_gpu_has_advice_however_few_pods_failed_on_it(
     # No pod held it, so that its failures say nothing.
     told_of_it = Judgement.INCOMPARABLE if is_judged else Judgement.UNCHECKED
     assert {(row.judgement, row.expected) for row in rows} <= {(told_of_it, None)}
+    counted = {(row.incidents, row.compared, row.gpu_hours, row.lost_gpu_hours) for row in rows}
+    assert counted <= {(0, 0, 0.0, 0.0) if is_judged else (None, None, None, None)}
     _, told = hardware_advice("west")
     assert [one.text for one in told] == ([advice] if advice else [])
     admin = Client()

@@ -53,6 +53,7 @@ _SHOWN_BY: Mapping[str, tuple[str, ...]] = {
 }
 _FAULTS_BY = ("xid", "remap_failure", "ecc_uncorrected_volatile")
 _GONE = timedelta(days=7)
+_UNCHECKED = "Null until its cluster is checked."
 """One that fell off its bus is no longer shown; after so long it was taken out."""
 
 
@@ -109,10 +110,18 @@ class GpuReliabilityRow:
         ),
     ]
     incidents: Annotated[
-        int, Column("Failures", help="Pods that held it and failed; ten minutes count once.")
+        int | None,
+        Column(
+            "Failures",
+            help="Pods that held it and failed; ten minutes count once.",
+            api_note=_UNCHECKED,
+        ),
     ]
     compared: Annotated[
-        int, Column("Compared", help="Failures of work that ran on other GPUs too.")
+        int | None,
+        Column(
+            "Compared", help="Failures of work that ran on other GPUs too.", api_note=_UNCHECKED
+        ),
     ]
     expected: Annotated[
         float | None,
@@ -126,9 +135,14 @@ class GpuReliabilityRow:
     ratio_low: RatioLowColumn
     ratio_high: RatioHighColumn
     lost_gpu_hours: Annotated[
-        float, Column("Lost", "GPU-h", "What failures cost on all GPUs of these runs.")
+        float | None,
+        Column(
+            "Lost", "GPU-h", "What failures cost on all GPUs of these runs.", api_note=_UNCHECKED
+        ),
     ]
-    gpu_hours: Annotated[float, Column("Run", "GPU-h", "GPU-hours of the runs on it.")]
+    gpu_hours: Annotated[
+        float | None, Column("Run", "GPU-h", "GPU-hours of the runs on it.", api_note=_UNCHECKED)
+    ]
     reasons: Annotated[Counts, Column("", help="Failed runs by the reason of their end.")]
     xids_hardware: Annotated[
         int | None, _count("XIDs, hardware", "", "Errors of hardware that followed another code.")
@@ -163,12 +177,23 @@ class GpuReliabilityRow:
         Column("Errors known", "h", "Hours with data of these days, of the least known figure."),
     ]
     compared_ratio: Annotated[
-        float,
-        Column("Compared run time", help="Of work that ran on other GPUs too.", off_page=True),
+        float | None,
+        Column(
+            "Compared run time",
+            help="Of work that ran on other GPUs too.",
+            api_note=_UNCHECKED,
+            off_page=True,
+        ),
     ]
     advice: Annotated[
         str, Column("Advice", help="What to do and why, in a sentence.", off_page=True)
     ]
+
+
+# Of failures that nobody counted yet: that is not none.
+_UNCOUNTED: Mapping[str, Any] = dict.fromkeys(
+    ("incidents", "compared", "compared_ratio", "lost_gpu_hours", "gpu_hours")
+)
 
 
 @dataclass(slots=True)
@@ -262,6 +287,7 @@ def _row(shown: _ClusterErrors, one: GpuFailures, own: _Health) -> GpuReliabilit
 
     sums = {name: own.sums[name] if name in known else None for name in _SUMMED}
     action = _action(one, own, shown.faults.get(one.uuid, ()))
+    counted = failure_columns(one) if shown.is_judged else {**failure_columns(one), **_UNCOUNTED}
     return row_from(
         GpuReliabilityRow,
         one,
@@ -278,7 +304,7 @@ def _row(shown: _ClusterErrors, one: GpuFailures, own: _Health) -> GpuReliabilit
         known_hours=min((shown.hours[name] for name in known), default=0),
         action=action,
         advice=_advice(shown, one, action) if action else "",
-        **failure_columns(one),
+        **counted,
     )
 
 
