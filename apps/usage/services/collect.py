@@ -16,16 +16,13 @@ from django.conf import settings
 from django.db import DataError, OperationalError, transaction
 from django.db.models import F, Q
 
-from apps.clusters.domain.devices.errors import HealthAnswer
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
-from apps.clusters.domain.serving_objectives import TtftObjectives
 from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster
 from apps.clusters.ports import (
     DeviceAnswer,
     MetricsSource,
-    PodCheckpoints,
     QueuePendingSlot,
     ServingPodHour,
     SourceRejected,
@@ -49,8 +46,8 @@ from apps.usage.domain.collection import (
     late_recheck,
     next_daily_try,
 )
-from apps.usage.domain.serving import ServingState
 from apps.usage.models import CollectionWindow, NodeHour, PodHour
+from apps.usage.services.aside import AsideAnswer, read_aside
 from apps.usage.services.checkpoints import write_checkpoints
 from apps.usage.services.facts import (
     Dimensions,
@@ -111,22 +108,6 @@ class HourOutcome:
 
 
 @dataclass
-class _Aside:
-    """What is read of a window beside its device rows, and no GPU-hour depends on.
-
-    `serving` is what inference servers did, `serving_state` whether that could be read. `health` is
-    what went wrong on GPUs, `checkpoints` when work was saved. `warnings` are the server's words
-    for what these lack.
-    """
-
-    serving: Sequence[ServingPodHour] = ()
-    serving_state: ServingState = ServingState.ABSENT
-    health: HealthAnswer = field(default_factory=HealthAnswer)
-    checkpoints: Sequence[PodCheckpoints] = ()
-    warnings: list[str] = field(default_factory=list)
-
-
-@dataclass
 class _Answers:
     """Everything read for a window, before any of it is written.
 
@@ -140,7 +121,7 @@ class _Answers:
     now: datetime
     ledger: LedgerInput
     coming: Future[DeviceAnswer]
-    coming_aside: Future[_Aside]
+    coming_aside: Future[AsideAnswer]
     first: int
     source: MetricsSource
     reference: ReferenceHour | None = None
@@ -153,7 +134,7 @@ class _Answers:
         return self.coming.result()
 
     @property
-    def aside(self) -> _Aside:
+    def aside(self) -> AsideAnswer:
         """What was read aside; raises SourceUnavailable."""
         return self.coming_aside.result()
 
@@ -284,7 +265,7 @@ def _read(
     ledger = read_ledger(cluster, window, source, catalog, now=now)
     # Small answers, but they come after those of devices: who waits for them here computes nothing.
     objectives = ttft_objectives(cluster, window, ledger.pods)
-    aside = beside.submit(_read_aside, source, window, objectives)
+    aside = beside.submit(read_aside, source, window, objectives)
     answers = _Answers(cluster, now, ledger, coming, aside, int(window.start_seconds), source)
     # Only series can lack something unseen: what was watched needs no comparison.
     if ledger.unwatched:
@@ -293,30 +274,6 @@ def _read(
         named = sorted({resource for rule in rules for resource in rule.resources})
         answers.queues, answers.lacking = source.queue_pending(window, gpu_resources=named)
     return answers
-
-
-def _read_aside(source: MetricsSource, window: Window, objectives: TtftObjectives) -> _Aside:
-    """Read what no GPU-hour depends on: some servers give no raw samples, or not so many."""
-    found = _Aside()
-    try:
-        found.serving, lacking = source.serving(window, objectives=objectives)
-        found.warnings += lacking
-        if found.serving:
-            found.serving_state = ServingState.READ
-    except SourceRejected as error:
-        found.serving_state = ServingState.REFUSED
-        found.warnings.append(str(error))
-    try:
-        found.health = source.device_health(window)
-    except SourceRejected as error:
-        found.health = HealthAnswer(warnings=(str(error),))
-    try:
-        found.checkpoints, lacking = source.checkpoints(window)
-        found.warnings += lacking
-    except SourceRejected as error:
-        # Without checkpoints a failure costs its whole run, an upper bound.
-        found.warnings.append(str(error))
-    return found
 
 
 def _collect_hour(
