@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import beta, binom, chi2, poisson
 
@@ -184,6 +184,8 @@ KINDS = st.lists(
 
 
 @given(KINDS, st.integers(0, 30))
+@example([(1, 1.0, 1.0), (1, 1.0, 49.0)], 2)
+@example([(12, 1.0, 50.0), (3, 1.0, 1.0)], 3)
 def test_the_chance_over_all_kinds_of_work_is_the_exact_one(
     drawn: list[tuple[int, float, float]], count: int
 ) -> None:

@@ -42,10 +42,18 @@ def share_tail(count: int, kinds: Sequence[WorkKind]) -> float:
     mean = sum(kind.incidents * kind.share for kind in kinds)
     if count <= mean:
         return poisson_tail(count, mean)
-    # Of many rare ones, and of parts of an incident, a Poisson count has the longer tail.
-    # Sums of such parts may be a hair less than the whole that they are.
-    common = [(int(kind.incidents + 1e-6), kind.share) for kind in kinds if kind.share > _RARE]
-    chances = _poisson(count, max(0.0, mean - sum(many * share for many, share in common)))
+    common, rest = [], 0.0
+    for kind in kinds:
+        if kind.share > _RARE:
+            # Sums of parts of an incident may be a hair less than the whole that they are.
+            many = int(kind.incidents + 1e-6)
+            common.append((many, kind.share))
+            rest += max(0.0, kind.incidents - many) * kind.share
+        else:
+            # A Poisson count that is 0 as often as an incident is elsewhere is never the smaller
+            # one; of the mean alone, a few more than it would seem less likely than they are.
+            rest -= kind.incidents * log1p(-kind.share)
+    chances = _poisson(count, rest)
     for many, share in common:
         for _ in range(many):
             before = 0.0
