@@ -16,7 +16,7 @@ from pathlib import Path
 from vulture import Vulture
 
 ROOT = Path(__file__).resolve().parent.parent
-PRODUCT = ("gpuportal", "apps", "simulator", "scripts")
+PRODUCT = ("gpuportal", "apps", "simulator", "clients", "scripts")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _TAG = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
 
@@ -133,7 +133,8 @@ def _dead_names(finder: _Finder, allowed: _Rules) -> Iterator[str]:
 def _dead_modules(finder: _Finder, files: Sequence[Path], allowed: _Rules) -> Iterator[str]:
     """Yield the modules that no module of the product imports, but those that are allowed."""
     for path in files:
-        name = ".".join(path.with_suffix("").parts)
+        # The client is a package of its own below its folder.
+        name = ".".join(path.with_suffix("").parts).removeprefix("clients.")
         reached = path.name == "__init__.py" or name in finder.modules
         if not reached and not allowed.excuse(str(path)):
             yield f"{path}: no module imports it"
