@@ -129,6 +129,28 @@ class TierOutlook:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolLimit:
+    """How many GPUs of a tier a NodePool may have, and has; `most_gpus` None: any number.
+
+    `consolidation` is when its nodes go, in Karpenter's words; empty where it does not say.
+    """
+
+    cluster: str
+    name: str
+    most_gpus: float | None
+    used_gpus: float
+    consolidation: str = ""
+
+
+def room_of(pools: Sequence[PoolLimit]) -> float | None:
+    """Return how many GPUs pools may still add; None where one may add any, or there is none."""
+    if not pools or any(pool.most_gpus is None for pool in pools):
+        return None
+    # A limit that was lowered below what there is takes nothing from another pool's room.
+    return sum(max(0.0, (pool.most_gpus or 0.0) - pool.used_gpus) for pool in pools)
+
+
+@dataclass(frozen=True, slots=True)
 class CapacityCase:
     """One action on a tier; `gpus` to buy, return, move to `to_tier`, or win by sharing.
 

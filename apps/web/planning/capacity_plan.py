@@ -1,10 +1,11 @@
 """The capacity plan: demand so far and to come, other sizes replayed, and what to do."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
+from math import floor
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -12,9 +13,11 @@ from django.http import HttpResponseBase
 
 from apps.clusters.domain.window import Window, day_start
 from apps.planning import selectors as planning
-from apps.planning.domain.capacity_cases import CapacityCase, CaseAction, SizePoint
+from apps.planning.domain.capacity_cases import CapacityCase, CaseAction, SizePoint, room_of
 from apps.planning.selectors import CapacityPlanRow, TierCapacityPlan
 from apps.quota_requests.selectors import bookings_ahead
+from apps.quotas.domain.keys import QuotaSource
+from apps.quotas.selectors import tier_quotas
 from apps.web.components.drawings import GridHead, GridRow, HeatCell, heat_map
 from apps.web.components.drawings.heat_map import HeatMap
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
@@ -193,7 +196,12 @@ def _shown(
         "figures": _figures(own),
         "cases": [*(case_text(case, own) for case in own.cases), *_moved_here(own, plans)],
         "plot": plot,
-        "tables": [plot.table, _size_table(own, reading)],
+        "tables": [
+            plot.table,
+            _size_table(own, reading),
+            *([_pool_table(own, reading)] if own.pools else ()),
+        ],
+        "ceilings": _ceilings(own, reading),
         "drawings": [_week(own)],
         "skill": _skill_text(own),
         "bookings": _bookings_text(own),
@@ -464,6 +472,56 @@ def _size_table(plan: TierCapacityPlan, reading: QuerySession) -> Table:
         empty=one.not_replayed or NOT_COMPUTED,
         ordered=True,
     )
+
+
+_POOL_COLUMNS = (
+    Column("cluster", "Cluster"),
+    Column("name", "Node pool"),
+    Column("most_gpus", "Limit", Format.NUMBER, "GPUs"),
+    Column("used_gpus", "Used", Format.NUMBER, "GPUs"),
+    Column("consolidation", "Consolidation"),
+)
+
+
+def _pool_table(plan: TierCapacityPlan, reading: QuerySession) -> Table:
+    """Return the NodePools of Karpenter that make nodes of the tier."""
+    return Table(
+        id="pools",
+        title="Node pools",
+        columns=_POOL_COLUMNS,
+        rows=[
+            TableRow(
+                asdict(pool),
+                short={} if pool.most_gpus is not None else {"most_gpus": "no limit"},
+            )
+            for pool in plan.pools
+        ],
+        zone=reading.choice.zone,
+        # Shown where there are pools alone.
+        empty="",
+    )
+
+
+def _ceilings(plan: TierCapacityPlan, reading: QuerySession) -> list[str]:
+    """Return what node pools and Kueue's quotas allow, and what a purchase would run into."""
+    wanted = sum(case.gpus for case in plan.cases if case.action is CaseAction.BUY)
+    texts = []
+    room = room_of(plan.pools)
+    if room is not None:
+        text = f"Node pools of Karpenter may add {gpus_words(floor(room))} within their limits."
+        if wanted > room:
+            names = ", ".join(pool.name for pool in plan.pools)
+            text += f" For {gpus_words(wanted)} more, raise the limit of {names} first."
+        texts.append(text)
+    elif plan.pools:
+        texts.append("A node pool of Karpenter has no limit of GPUs.")
+    quota = tier_quotas(reading.now, plan.outlook.tier).get(QuotaSource.CLUSTER_QUEUE)
+    if quota is not None:
+        text = f"ClusterQueues have {gpus_text(quota)} GPUs of nominal quota that reach this tier."
+        if wanted and plan.outlook.capacity_now + wanted > quota:
+            text += " Work in queues gets no more GPUs than that until they are raised."
+        texts.append(text)
+    return texts
 
 
 def _week(plan: TierCapacityPlan) -> HeatMap:

@@ -38,6 +38,7 @@ from apps.clusters.domain.observed.objects import (
     FlavorUse,
     KaiQueueSnapshot,
     LocalQueueSnapshot,
+    NodePoolSnapshot,
     NodeResourceTopologySnapshot,
     NodeSnapshot,
     NumaZone,
@@ -58,6 +59,7 @@ from apps.clusters.domain.observed.pods import (
     top_owner,
 )
 from apps.clusters.domain.pods.kube_objects import queue_name
+from apps.clusters.domain.resources import is_gpu
 
 _OVER = frozenset({"Completed", "Finished", "Failed"})
 _Reader = Callable[[JsonObject, ExtractionContext], Body | None]
@@ -189,6 +191,30 @@ def node_resource_topology_snapshot(item: JsonObject) -> NodeResourceTopologySna
             if text(zone.get("type")) == "Node"
         ),
     )
+
+
+def node_pool_snapshot(item: JsonObject) -> NodePoolSnapshot:
+    """Return a NodePool of Karpenter, with the labels that all of its nodes have."""
+    spec = mapping(item, "spec")
+    template = mapping(spec, "template")
+    labels = words(mapping(template, "metadata").get("labels"))
+    for one in items(mapping(template, "spec").get("requirements")):
+        values = texts(one.get("values"))
+        # Of several values each node has one of its own.
+        if text(one.get("operator")) == "In" and len(values) == 1:
+            labels[text(one.get("key"))] = values[0]
+    disruption = mapping(spec, "disruption")
+    return NodePoolSnapshot(
+        limits=_of_gpus(spec.get("limits")),
+        used=_of_gpus(mapping(item, "status").get("resources")),
+        labels=labels,
+        consolidation=text(disruption.get("consolidationPolicy")),
+        after=text(disruption.get("consolidateAfter")),
+    )
+
+
+def _of_gpus(value: object) -> dict[str, float]:
+    return {name: units for name, units in amounts(value).items() if is_gpu(name)}
 
 
 def _numa_amounts(zone: JsonObject, key: str) -> dict[str, float]:
@@ -408,6 +434,7 @@ _READERS: Mapping[ObservedKind, _Reader] = {
     ObservedKind.RESOURCE_FLAVOR: lambda item, _: flavor_snapshot(item),
     ObservedKind.TOPOLOGY: lambda item, _: topology_snapshot(item),
     ObservedKind.NODE_RESOURCE_TOPOLOGY: lambda item, _: node_resource_topology_snapshot(item),
+    ObservedKind.NODE_POOL: lambda item, _: node_pool_snapshot(item),
     ObservedKind.VOLCANO_POD_GROUP: pod_group_snapshot,
     ObservedKind.COSCHEDULING_POD_GROUP: pod_group_snapshot,
     ObservedKind.GANG_POD_GROUP: pod_group_snapshot,

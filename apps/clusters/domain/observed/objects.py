@@ -35,6 +35,7 @@ class ObservedKind(StrEnum):
     RESOURCE_FLAVOR = "ResourceFlavor.kueue.x-k8s.io"
     TOPOLOGY = "Topology.kueue.x-k8s.io"
     NODE_RESOURCE_TOPOLOGY = "NodeResourceTopology.topology.node.k8s.io"
+    NODE_POOL = "NodePool.karpenter.sh"
     VOLCANO_POD_GROUP = "PodGroup.scheduling.volcano.sh"
     VOLCANO_QUEUE = "Queue.scheduling.volcano.sh"
     KAI_QUEUE = "Queue.scheduling.run.ai"
@@ -53,8 +54,10 @@ POD_GROUPS = (
     ObservedKind.COSCHEDULING_POD_GROUP,
     ObservedKind.GANG_POD_GROUP,
 )
-OF_PLACES = frozenset({ObservedKind.TOPOLOGY, ObservedKind.NODE_RESOURCE_TOPOLOGY})
-"""Kinds that tell where nodes and devices are; they explain nothing that is pending."""
+OF_PLACES = frozenset(
+    {ObservedKind.TOPOLOGY, ObservedKind.NODE_RESOURCE_TOPOLOGY, ObservedKind.NODE_POOL}
+)
+"""Kinds that tell where nodes and devices are, or may be; they explain nothing that is pending."""
 WITH_HISTORY = frozenset(
     {
         ObservedKind.RESOURCE_QUOTA,
@@ -392,6 +395,22 @@ class NodeResourceTopologySnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class NodePoolSnapshot:
+    """A NodePool of Karpenter: nodes that it may make, and how it removes them.
+
+    `limits` and `used` are of GPU resources. No limit of one: any number may be made of it.
+    `labels` are those that each of its nodes has. `consolidation` is when nodes go, in its words,
+    `after` how long they have to be so.
+    """
+
+    limits: Amounts = field(default_factory=dict)
+    used: Amounts = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    consolidation: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PodGroupSnapshot:
     """A gang of Volcano, of the scheduler plug-ins or of Kubernetes itself.
 
@@ -451,6 +470,7 @@ Body = (
     | FlavorSnapshot
     | TopologySnapshot
     | NodeResourceTopologySnapshot
+    | NodePoolSnapshot
     | PodGroupSnapshot
     | VolcanoQueueSnapshot
     | KaiQueueSnapshot
@@ -472,6 +492,7 @@ BODIES: Mapping[ObservedKind, type[Body]] = {
     ObservedKind.RESOURCE_FLAVOR: FlavorSnapshot,
     ObservedKind.TOPOLOGY: TopologySnapshot,
     ObservedKind.NODE_RESOURCE_TOPOLOGY: NodeResourceTopologySnapshot,
+    ObservedKind.NODE_POOL: NodePoolSnapshot,
     ObservedKind.VOLCANO_POD_GROUP: PodGroupSnapshot,
     ObservedKind.VOLCANO_QUEUE: VolcanoQueueSnapshot,
     ObservedKind.KAI_QUEUE: KaiQueueSnapshot,

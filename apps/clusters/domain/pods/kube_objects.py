@@ -89,6 +89,8 @@ def _first(found: JsonObject, keys: tuple[str, ...]) -> str:
 # A span in which a container ran; the end of one that still runs is None.
 Run = tuple[float, float | None]
 
+NODE_POOL_LABEL = "karpenter.sh/nodepool"
+"""Names the NodePool of Karpenter that a node is of."""
 STORED_LABELS = frozenset(
     {
         # What the cards are and how they are shared (GPU Feature Discovery, GKE).
@@ -114,6 +116,7 @@ STORED_LABELS = frozenset(
         *MODEL_LABELS,
         # How the node is paid for.
         "karpenter.sh/capacity-type",
+        NODE_POOL_LABEL,
         "eks.amazonaws.com/capacityType",
         "cloud.google.com/gke-spot",
         "cloud.google.com/gke-preemptible",

@@ -27,6 +27,7 @@ _MISSING: Mapping[ObservedKind, str] = {
     ObservedKind.JOB: "pods that a quota refuses to Jobs, and suspended Jobs, are not seen",
     ObservedKind.KAI_QUEUE: "quotas and limits of these queues are not known",
     ObservedKind.TOPOLOGY: "levels of the topology with labels of your own are not known",
+    ObservedKind.NODE_POOL: "how many GPUs Karpenter may add is not known",
     ObservedKind.NODE_RESOURCE_TOPOLOGY: "NUMA nodes and the Topology Manager are not checked",
 }
 _QUEUES = "pending work of these queues, and its causes, are not known"
@@ -77,6 +78,7 @@ _GROUPS = (
         ("v1alpha2", "v1alpha1"),
         {"noderesourcetopologies": ObservedKind.NODE_RESOURCE_TOPOLOGY},
     ),
+    _ApiGroup("karpenter.sh", ("v1", "v1beta1"), {"nodepools": ObservedKind.NODE_POOL}),
     # Before there was a PodGroup, a Workload had them inside.
     _ApiGroup("scheduling.k8s.io", ("v1alpha1",), {"workloads": ObservedKind.GANG_POD_GROUP}),
 )
