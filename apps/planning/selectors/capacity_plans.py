@@ -125,7 +125,7 @@ class CapacityPlanRow:
     node_pool_room_gpus: Annotated[
         float | None,
         Column(
-            *("Room of node pools", "GPUs", "GPUs that Karpenter may still add within its limits."),
+            *("Node pool room", "GPUs", "GPUs that Karpenter may still add within its limits."),
             api_note="Null where no node pool has a limit.",
             off_page=True,
         ),
