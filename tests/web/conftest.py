@@ -17,8 +17,11 @@ from pytest_django import Settings
 
 from apps.accounts.domain.identity import read_rules
 from apps.accounts.models import User
+from apps.clusters.domain.pods.people import person_sources
 from apps.clusters.domain.window import Window, day_start
+from apps.clusters.models import Pod, PodPerson
 from apps.web.accounts.single_sign_on import CONFIGURATIONS
+from gpuportal.people import People
 from gpuportal.single_sign_on import SingleSignOn
 from tests import factories
 from tests.costs.portal import Priced, make_priced
@@ -43,6 +46,19 @@ FAILED = datetime(2025, 10, 25, 0, tzinfo=UTC)  # 02:00 in Berlin
 MISSING = datetime(2025, 10, 25, 1, tzinfo=UTC)  # 03:00 in Berlin
 
 LOOKED = datetime(2025, 10, 27, 22, 55, tzinfo=UTC)
+
+ROLES = {"lead": "ada", "member": "ben", "outsider": "dan", "admin": "cleo", "finance": "finn"}
+PERSONS = {
+    "uid-train-0": "ben",
+    "uid-train-1": "ben",
+    "uid-train-2": "ben",
+    "uid-serve-abc": "ada",
+    "uid-notes-0": "d.king@campus.example",
+    "uid-notes-east-0": "ghost",
+    # A pod of another team may name anybody: whoever makes it writes the label.
+    "uid-bare": "ben",
+}
+"""Pod → who is behind it, where the portal keeps that."""
 
 
 def make_filled_portal() -> Portal:
@@ -109,6 +125,23 @@ def finance(priced: Priced, signed_in: Callable[[User], Client]) -> Client:
 def ada(portal: Portal, signed_in: Callable[[User], Client]) -> Client:
     """Return a client of the lead of the portal's team."""
     return signed_in(portal.ada)
+
+
+@pytest.fixture
+def clients(portal: Portal, signed_in: Callable[[User], Client]) -> dict[str, Client]:
+    """Return a client of a person of each role in the filled portal."""
+    return {role: signed_in(getattr(portal, name)) for role, name in ROLES.items()}
+
+
+@pytest.fixture
+def named(portal: Portal, settings: Settings) -> Portal:
+    """Return the filled portal, which keeps who is behind its pods."""
+    settings.PEOPLE = People(person_sources(["created-by"]), days=36_500, cap_gpus=4.0)
+    pods = dict(Pod.objects.values_list("uid", "pk"))
+    PodPerson.objects.bulk_create(
+        PodPerson(pod_id=pods[uid], person=person) for uid, person in PERSONS.items()
+    )
+    return portal
 
 
 @pytest.fixture
