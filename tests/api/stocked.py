@@ -50,9 +50,8 @@ class Stocked:
     tokens: dict[str, str]
 
 
-@contextmanager
-def stocked_portal() -> Iterator[Stocked]:
-    """Make the portal and serve the one quota that its requests may change."""
+def make_stocked() -> Stocked:
+    """Make the portal; the quota that its requests change is served by `served_quota` alone."""
     portal = make_portal()
     with serving(object_path(changing.TARGET), recorded.quota("gpu")) as api:
         window = _facts(portal)
@@ -62,7 +61,26 @@ def stocked_portal() -> Iterator[Stocked]:
         quota = _changing(portal, f"http://127.0.0.1:{api.port}")
         quota.api = api
         requests = tuple(_requests(quota))
-        yield Stocked(portal, quota, window, requests, _tokens(portal))
+        quota.api = None
+        return Stocked(portal, quota, window, requests, _tokens(portal))
+
+
+@contextmanager
+def served_quota(stocked: Stocked) -> Iterator[None]:
+    """Serve the one quota that requests may change, and let all have been seen just now.
+
+    A portal that was made some minutes ago may be one whose cluster nobody watches any more.
+    """
+    quota = stocked.changing
+    quota.now = timezone.now().replace(microsecond=0)
+    quota.watched()
+    for cluster in stocked.portal.clusters:
+        make_looked(cluster, quota.now)
+    with serving(object_path(changing.TARGET), recorded.quota("gpu")) as api:
+        address = f"http://127.0.0.1:{api.port}"
+        quota.cluster.kubernetes = {"api_server": address, "writer": {"api_server": address}}
+        quota.cluster.save()
+        yield
 
 
 def _facts(portal: Portal) -> Window:

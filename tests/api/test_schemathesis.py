@@ -6,6 +6,7 @@ others each time, and all that stand at the edges of what the document allows.
 """
 
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from http import HTTPStatus
 from typing import Any
 
@@ -26,8 +27,9 @@ from schemathesis.specs.openapi import checks
 
 from apps.api import urls
 from apps.quota_requests.models import ChangeRequest
-from tests.api.stocked import Stocked, stocked_portal
+from tests.api.stocked import Stocked, make_stocked, served_quota
 from tests.api.test_schema import COMMITTED
+from tests.shared_rows import shared
 from tests.web.appearances import is_exhaustive
 from tests.web.in_transaction import connections_left_open
 
@@ -129,9 +131,13 @@ CHECKS: list[CheckFunction] = [
 # ---------------------------------------------------------------- asking
 
 
+_stocked = shared(make_stocked)
+
+
 @pytest.fixture
-def stocked(db: None) -> Iterator[Stocked]:
-    with stocked_portal() as found:
+def stocked(_stocked: Stocked, db: None) -> Iterator[Stocked]:
+    found = deepcopy(_stocked)
+    with served_quota(found):
         yield found
 
 

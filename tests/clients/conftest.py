@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import requests
 from gpuportal_client.commands import main
 from pytest_django import Settings
 
-from tests.api.stocked import Stocked, stocked_portal
+from tests.api.stocked import Stocked, make_stocked, served_quota
+from tests.shared_rows import shared
 from tests.web.in_transaction import Gate, serving_in_transaction
 
 
@@ -64,8 +66,12 @@ class Running:
     asked: list[tuple[str, str, set[str]]]
 
 
+_stocked = shared(make_stocked)
+
+
 @pytest.fixture
 def running(
+    _stocked: Stocked,
     _serving: tuple[str, Gate],
     db: None,
     settings: Settings,
@@ -84,7 +90,8 @@ def running(
         return send(method, address, **options)
 
     monkeypatch.setattr(requests, "request", noted)
-    with stocked_portal() as stocked, gate.open():
+    stocked = deepcopy(_stocked)
+    with served_quota(stocked), gate.open():
         monkeypatch.setenv("GPUPORTAL_URL", url)
         monkeypatch.setenv("GPUPORTAL_TOKEN", stocked.tokens["lead"])
         yield Running(url, stocked, asked)
