@@ -1,4 +1,4 @@
-"""All rows of the database as they are, kept to be put back: a world is computed once a process."""
+"""All rows of the database as they are, kept to be put back: a world is computed once."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +24,28 @@ class SavedRows:
         for table, rows in self.tables.items():
             if there[table] != rows:
                 _write(table, rows)
+
+
+_NUMBERS = "SELECT sequencename, last_value FROM pg_sequences WHERE last_value IS NOT NULL"
+_GO_ON = """SELECT setval(quote_ident(sequencename)::regclass, GREATEST(last_value, there.value))
+    FROM pg_sequences JOIN unnest(%s::text[], %s::bigint[]) AS there(name, value)
+        ON there.name = sequencename"""
+
+
+def numbers_given() -> dict[str, int]:
+    """Return the last number of each sequence of PostgreSQL; SQLite keeps them in a table."""
+    if connection.vendor != "postgresql":
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(_NUMBERS)
+        return dict(cursor.fetchall())
+
+
+def give_no_number_again(numbers: dict[str, int]) -> None:
+    """Let sequences go on where another database's were: its rows are put back into this one."""
+    if numbers:
+        with connection.cursor() as cursor:
+            cursor.execute(_GO_ON, [[*numbers], [*numbers.values()]])
 
 
 def _tables() -> Iterator[str]:

@@ -1,16 +1,21 @@
 """Worlds in the database that the tests of a module share."""
 
+import fcntl
+import pickle
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from copy import deepcopy
-from functools import wraps
+from functools import partial, wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import pytest
+from django.conf import settings
 from django.db import connection, transaction
 from pytest_django import DjangoDbBlocker
 
-from tests.saved_rows import SavedRows
+from tests.saved_rows import SavedRows, give_no_number_again, numbers_given
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,7 +34,7 @@ def shared(make: Callable[..., Any], *, upon: str = "", early: bool = False) -> 
     that the test holds are not: hand it a copy. A module shares one world, and others only `upon`
     it: `make` takes what that fixture gave. Tests of less run before it is made (`least_first`).
     The tests of a world that takes long to make are for the beginning (`early`): of the last ones
-    of a process others take some, and would make it again.
+    of a process others take some. One process makes it, and the others take its rows and files.
     """
 
     def made(
@@ -40,7 +45,8 @@ def shared(make: Callable[..., Any], *, upon: str = "", early: bool = False) -> 
             with django_db_blocker.unblock():
                 assert connection.in_atomic_block == bool(upon), "a module shares one world"
                 outer.enter_context(transaction.atomic())
-                world = make(*ground) if upon else _made_once(make)
+                first = partial(_made_by_one, make, _folder_of_all(request)) if early else make
+                world = make(*ground) if upon else _made_once(make, first)
             _open.append(request)
             yield world
             _open.remove(request)
@@ -87,15 +93,53 @@ def _fixed(value: Any) -> Any:
 _made: dict[Callable[..., Any], tuple[Any, SavedRows]] = {}
 
 
-def _made_once(make: Callable[..., Any]) -> Any:
-    """Return what `make` gives; another module that asks for it gets the rows that it wrote."""
+def _made_once(make: Callable[..., Any], first: Callable[..., Any]) -> Any:
+    """Return what `make` gives; another module that asks for it gets the rows that it wrote.
+
+    The first time it is made by `first`.
+    """
     if make not in _made:
-        world = make()
+        world = first()
         _made[make] = deepcopy(world), SavedRows.now()
         return world
     world, rows = _made[make]
     rows.put_back()
     return deepcopy(world)
+
+
+def _folder_of_all(request: pytest.FixtureRequest) -> Path:
+    """Return a folder that all processes of this run share."""
+    own: Path = request.getfixturevalue("tmp_path_factory").getbasetemp()
+    return own.parent if hasattr(request.config, "workerinput") else own
+
+
+def _made_by_one(make: Callable[..., Any], folder: Path) -> Any:
+    """Return what `make` gives: here, or as the process that was first left it in the folder.
+
+    Its rows and its files in `VAR_DIR` are taken. Whoever comes meanwhile waits.
+    """
+    place = folder / f"{make.__module__}.{make.__qualname__}"
+    files = Path(settings.VAR_DIR)
+    with place.with_name(f"{place.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = place.with_name(f"{place.name}.world")
+        if not kept.exists():
+            there = set(files.rglob("*"))
+            world = make()
+            for path in sorted(set(files.rglob("*")) - there):
+                if path.is_file():
+                    copy = place / path.relative_to(files)
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(path, copy)
+            # Only our own rows are read again.
+            kept.write_bytes(pickle.dumps((world, SavedRows.now(), numbers_given())))
+            return world
+    world, rows, numbers = pickle.loads(kept.read_bytes())  # noqa: S301 - written above
+    rows.put_back()
+    give_no_number_again(numbers)
+    if place.exists():
+        shutil.copytree(place, files, dirs_exist_ok=True)
+    return world
 
 
 def close_others(item: pytest.Item) -> None:
