@@ -37,7 +37,7 @@ Operation = APIOperation[Any, Any, Any, Any]
 MANY = hypothesis.settings.get_current_profile_name() == "exhaustive"
 ROLES = ("lead", "admin", "finance", "viewer", "outsider", "reader", "nobody")
 """Persons, a token that only reads, and one of nobody."""
-FEW, MOST = 10, 280
+FEW, MOST = 7, 280
 """Requests to each operation, of all roles together."""
 PARTS = 2
 STRANGERS = ("outsider", "nobody")

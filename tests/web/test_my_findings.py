@@ -121,7 +121,7 @@ def test_the_name_of_who_answered_for_their_own_work_is_theirs_and_the_leads(
     readers["member"].post(f"{ADDRESS}{alert.pk}/answer", {"choice": "keep"})
     path = f"/workloads/west/vision/Job/train/?{HOURLY}"
 
-    def named() -> dict[str, tuple[bool, bool]]:
+    def told() -> dict[str, tuple[bool, bool]]:
         return {
             role: (
                 "ben, " in text_of(client, "/alerts/?kind=idle").partition("<main")[2],
@@ -132,7 +132,7 @@ def test_the_name_of_who_answered_for_their_own_work_is_theirs_and_the_leads(
         }
 
     hidden = (False, False)
-    assert named() == {
+    assert told() == {
         **dict.fromkeys(("colleague", "admin", "finance"), hidden),
         **dict.fromkeys(("lead", "member"), (True, True)),
     }
@@ -144,7 +144,7 @@ def test_the_name_of_who_answered_for_their_own_work_is_theirs_and_the_leads(
     prune(now=later)
     (kept,) = IdleAnswer.objects.all()
     assert (kept.person, kept.choice) == ("", "keep")
-    assert set(named().values()) == {hidden}
+    assert set(told().values()) == {hidden}
 
 
 def test_an_answer_of_something_else_changes_nothing(

@@ -34,12 +34,11 @@ def test_it_shows_every_class_every_kind_of_chart_and_a_table(
     assert len(ids) == len(set(ids))
 
 
-@pytest.mark.parametrize(
-    "name", ["colours", "type", "ledger", "cards", "controls", "callouts", "tabs", "drawings"]
-)
-def test_its_sections_can_be_linked_to(name: str, settings: Settings, client: Client) -> None:
+def test_its_sections_can_be_linked_to(settings: Settings, client: Client) -> None:
     settings.DEBUG = True
-    assert f'id="guide-{name}"' in client.get("/styleguide/").content.decode()
+    sections = {*("colours", "type", "ledger", "cards", "controls", "callouts", "tabs", "drawings")}
+    page = client.get("/styleguide/").content.decode()
+    assert sections <= set(re.findall(r' id="guide-(\w+)"', page))
 
 
 @pytest.mark.long
