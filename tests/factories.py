@@ -374,7 +374,7 @@ def _node_amounts(cards: Cards, facts: Sequence[PodFact]) -> Amounts:
     total.capacity = nano(cards.gpus)
     total.unhealthy = nano(cards.unhealthy)
     total.unallocated = total.capacity - total.unhealthy - total.allocated
-    total.stranded = total.unattributed = 0
+    total.stranded = total.unattributed = total.planned_outage = 0
     return total
 
 

@@ -54,13 +54,14 @@ class HeldAmounts(models.Model):
 
 
 class CapacityAmounts(models.Model):
-    """What there was: `capacity` = `unhealthy` + `unallocated` + `allocated`."""
+    """What there was: `capacity` = `planned_outage` + `unhealthy` + `unallocated` + `allocated`."""
 
     capacity = models.BigIntegerField(default=0)
     unhealthy = models.BigIntegerField(default=0)
     unallocated = models.BigIntegerField(default=0)
     stranded = models.BigIntegerField(default=0)
     unattributed = models.BigIntegerField(default=0)
+    planned_outage = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
         abstract = True
@@ -572,8 +573,9 @@ class PlannedOutage(models.Model):
 class OutageHour(Hourly, TierDimensions):
     """What planned outages took of one node's share of a tier in one hour; kept for good.
 
-    `unhealthy` and `unallocated` are parts of the ledger's amounts of these names; `first` is what
-    of both lies in the first of the hour's two slots.
+    `unhealthy` and `unallocated` say what each would have been more without the outage: together
+    they are the ledger's `planned_outage`. `first` is what of both lies in the first of the hour's
+    two slots.
     """
 
     named_by = "node_id"

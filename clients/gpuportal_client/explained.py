@@ -9,7 +9,12 @@ _TOLERANCE = 1e-6
 """GPU-hours; amounts are written with nine decimals and sums of them may differ by their last."""
 
 EQUATIONS = {
-    "capacity_gpu_hours": ("unhealthy_gpu_hours", "unallocated_gpu_hours", "allocated_gpu_hours"),
+    "capacity_gpu_hours": (
+        "planned_outage_gpu_hours",
+        "unhealthy_gpu_hours",
+        "unallocated_gpu_hours",
+        "allocated_gpu_hours",
+    ),
     "allocated_gpu_hours": (
         "not_running_gpu_hours",
         "unmeasured_gpu_hours",
@@ -18,6 +23,9 @@ EQUATIONS = {
         "busy_gpu_hours",
     ),
 }
+
+_LATER = frozenset({"planned_outage_gpu_hours"})
+"""Columns that portals of earlier versions do not have: there they are in none of the others."""
 
 _NUMERIC = ("number", "integer")
 
@@ -67,9 +75,13 @@ def explain(portal: Portal, figure: str, filters: Params) -> Explanation:
     for name in (figure, *(one for whole, terms in EQUATIONS.items() for one in (whole, *terms))):
         if row.get(name) is not None and not is_number(row[name]):
             raise misfit("usage", f"“{name}” is no number")
+    known = {
+        whole: tuple(name for name in terms if name in row or name not in _LATER)
+        for whole, terms in EQUATIONS.items()
+    }
     parts = [
         (whole, terms)
-        for whole, terms in EQUATIONS.items()
+        for whole, terms in known.items()
         if figure in (whole, *terms) and all(row.get(name) is not None for name in (whole, *terms))
     ]
     window = {name: filters.get(name) for name in ("cluster", "start", "end")}

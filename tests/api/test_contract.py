@@ -12,6 +12,7 @@ LEDGER = tuple(
     for part in (
         *("capacity", "unhealthy", "unallocated", "stranded", "allocated", "not_running"),
         *("unmeasured", "idle", "underused", "busy", "burst", "unattributed"),
+        "planned_outage",
     )
 )
 MONEY = (

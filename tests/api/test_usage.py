@@ -35,6 +35,7 @@ COLUMNS = [
         "carbon_g",
         "energy_without_factor_kwh",
         "hours_known",
+        "planned_outage_gpu_hours",
     ),
 ]
 

@@ -15,7 +15,7 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier
 from apps.usage import selectors
-from apps.usage.domain.amounts import NANO
+from apps.usage.domain.amounts import CAPACITY_FIELDS, NANO
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery, UsageRow
 from apps.web.components.charts import Axis, Chart
 from apps.web.components.gpu_charts import average_gpus
@@ -28,7 +28,7 @@ _HELD = (
     *("allocated", "not_running", "unmeasured", "idle", "underused", "busy", "burst"),
     *("allocated_on_unhealthy", "grade_apportioned", "grade_inferred", "energy_mwh"),
 )
-_WHOLE = (*_HELD, "capacity", "unhealthy", "unallocated", "stranded", "unattributed")
+_WHOLE = (*_HELD, *CAPACITY_FIELDS)
 
 
 def measure(facts: History) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from django.db import connection, models, transaction
 
 from apps.clusters.models import Cluster
-from apps.usage.domain.amounts import NANO, Amounts
+from apps.usage.domain.amounts import CAPACITY_FIELDS, NANO, Amounts
 from apps.usage.domain.attribution.attribute_hour import HourFacts, NodeFact, PodFact
 from apps.usage.domain.attribution.gpu_classes import GpuClass
 from apps.usage.models import NodeHour, PodHour, TeamHour, TierHour
@@ -38,7 +38,7 @@ def made(pods: int) -> tuple[HourFacts, Dimensions]:
         node = f"node-{first // GPUS_PER_NODE:05d}"
         tier = f"tier-{random.randrange(TIERS)}"
         card = GpuClass(tier, _MODEL[0], random.choice(("spot", "on-demand")))
-        whole = Amounts(capacity=0, unhealthy=0, unallocated=0, stranded=0, unattributed=0)
+        whole = Amounts(**dict.fromkeys(CAPACITY_FIELDS, 0))
         for number in range(first, min(first + GPUS_PER_NODE, pods)):
             amounts = _amounts(random)
             facts.pods.append(PodFact(f"uid-{number}", node, card, amounts))

@@ -139,17 +139,15 @@ def test_the_reference_cluster_costs_to_the_cent_what_it_must() -> None:
 
 
 def test_what_was_away_as_planned_is_in_no_growth_of_waste() -> None:
-    now = CostSums({Cause.UNALLOCATED: 10}, {Cause.UNALLOCATED: 100})
-    before = CostSums({Cause.UNALLOCATED: 16}, {Cause.UNALLOCATED: 160})
-    away, earlier = (
-        CostSums({Cause.UNALLOCATED: gpus}, {Cause.UNALLOCATED: gpus * 10}) for gpus in (2, 8)
-    )
-    planned, *steps = waterfall_steps(now, before, away, earlier)
-    assert (planned.planned, planned.cost, planned.cost_before) == (True, 20, 80)
-    empty = next(step for step in steps if step.cause is Cause.UNALLOCATED)
-    assert (empty.cost, empty.cost_before) == (80, 80)
+    away, empty = Cause.PLANNED_OUTAGE, Cause.UNALLOCATED
+    now = CostSums({empty: 8, away: 2}, {empty: 80, away: 20})
+    before = CostSums({empty: 8, away: 8}, {empty: 80, away: 80})
+    planned, *steps = waterfall_steps(now, before)
+    assert (planned.cause, planned.waste, planned.cost, planned.cost_before) == (away, False, 20, 80)
+    assert {step.cause: (step.cost, step.cost_before) for step in steps}[empty] == (80, 80)
+    assert now.wasted == 80, "it is in the total, and in no waste"
+    assert sum(step.cost for step in (planned, *steps)) == now.total == 100
     # Of an outage that was in the last period alone no step is left, nor a fall of what was empty.
-    steps = list(waterfall_steps(now, before, None, earlier))
-    assert not any(step.planned for step in steps)
-    assert {step.cause: step.cost_before for step in steps}[Cause.UNALLOCATED] == 80
-    assert before.cost[Cause.UNALLOCATED] == 160, "sums that were given are not changed"
+    steps = list(waterfall_steps(CostSums({empty: 8}, {empty: 80}), before))
+    assert away not in {step.cause for step in steps}
+    assert {step.cause: step.cost_before for step in steps}[empty] == 80

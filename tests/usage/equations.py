@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from apps.usage.domain.amounts import Amounts
 
 ALLOCATED_PARTS = ("not_running", "unmeasured", "idle", "underused", "busy")
-CAPACITY_PARTS = ("unhealthy", "unallocated", "allocated")
+CAPACITY_PARTS = ("planned_outage", "unhealthy", "unallocated", "allocated")
 
 
 def broken_equations(row: Amounts) -> Iterator[str]:

@@ -1,7 +1,13 @@
 """Planned outages from their announcement to capacity, fairness, waste, page and API."""
 
+import csv
+import io
+import itertools
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -13,15 +19,14 @@ from apps.clusters.domain.window import Window, day_of
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
 from apps.clusters.services import TierHistory, snapshot_cluster
-from apps.costs.domain.costing import Cause
-from apps.costs.selectors import planned_outage_costs
+from apps.costs.domain.costing import Basis, Policy
 from apps.costs.services import price_hours
 from apps.costs.services.evidence.hours import hours_evidence
 from apps.costs.services.evidence.offers import PricesInForce, offer_book
 from apps.costs.services.evidence.span import span_of
 from apps.fairness.services.hour_inputs import read_hour
+from apps.operations.services import month_report, month_report_file
 from apps.usage.domain.outages import NodeRest, OutagePart, OutageSpan, outage_part
-from apps.usage.domain.usage_query import Filters
 from apps.usage.models import NodeHour, OutageHour, PlannedOutage, TierHour
 from apps.usage.selectors import OutageState, outage_rows
 from apps.usage.services import (
@@ -105,18 +110,12 @@ def test_what_was_announced_is_in_no_waste_and_no_fair_share(lab: Small, admin: 
     assert [row.unhealthy + row.unallocated for row in hours] == [part, part]
     assert [row.first for row in hours] == [0, part]
     ledger = NodeHour.objects.get(hour=START)
-    assert ledger.capacity == 4 * NANO, "the ledger itself says what there was"
+    assert (ledger.capacity, ledger.planned_outage) == (4 * NANO, part)
+    assert (ledger.unhealthy + ledger.unallocated, ledger.allocated) == (part, NANO)
     tier = TierHour.objects.get(hour=START).tier_id
     halves = read_hour(Window.hour(START)).capacity[tier]
     # What the pod holds in the second half is left in it.
     assert (halves.whole, halves.first) == (4 * NANO - part, 2 * NANO)
-    price_hours(now=NOW)
-    ((currency, sums),) = planned_outage_costs(
-        window, filters=Filters(), visibility=EVERYTHING
-    ).items()
-    assert currency
-    assert sum(sums.gpu_hours.values()) == 2 * part
-    assert set(sums.gpu_hours) <= {Cause.UNHEALTHY, Cause.UNALLOCATED}
     (row,) = outage_rows(now=NOW, visibility=EVERYTHING)
     assert (row.state, row.gpu_hours) == (OutageState.OVER, 3.0)
 
@@ -133,6 +132,96 @@ def test_the_waste_page_tells_it_apart(lab: Small, admin: User, client: Client) 
     assert [(row["node"], row["purpose"], row["gpu_hours"]) for row in rows] == [
         ("one", "Layout change", 3.0)
     ]
+
+
+def told(client: Client, path: str, **params: Any) -> list[dict[str, Any]]:
+    """Return the rows of an address for a window of hours since START."""
+    first, last = (START + hours * HOUR for hours in params.pop("window"))
+    asked = {"start": first.isoformat(), "end": last.isoformat(), "interval": "total", **params}
+    return client.get(f"/api/v1/{path}", asked).json()["results"]
+
+
+@pytest.fixture
+def away(lab: Small, admin: User, client: Client) -> Client:
+    """Announce an outage of an hour, collect three hours, price them, and sign in."""
+    announce(admin, START + 30 * MINUTE, START + 90 * MINUTE)
+    collect_window("lab", Window(START, START + 3 * HOUR), now=NOW)
+    price_hours(now=NOW)
+    client.force_login(admin)
+    return client
+
+
+PLACES = ("cluster", "tier", "gpu_model", "capacity_type")
+GROUPINGS = [
+    *(",".join(some) for count in range(5) for some in itertools.combinations(PLACES, count)),
+    *("node", "tier,node"),
+]
+
+
+@pytest.mark.parametrize("window", [(0, 1), (0, 2), (1, 2), (1, 3), (0, 3), (2, 3)])
+@pytest.mark.parametrize("interval", ["total", "hour", "day"])
+def test_all_parts_sum_to_the_capacity_in_every_grouping(
+    away: Client, window: tuple[int, int], interval: str
+) -> None:
+    first, last = window
+    # Three of four GPUs are free, in the second half of the first hour and the first of the next.
+    lasted = max(0.0, min(last, 1.5) - max(first, 0.5))
+    parts = ("planned_outage", "unhealthy", "unallocated", "allocated")
+    for by in GROUPINGS:
+        rows = told(away, "usage", window=window, interval=interval, group_by=by)
+        for row in rows:
+            whole = sum(row[f"{name}_gpu_hours"] for name in parts)
+            assert whole == pytest.approx(row["capacity_gpu_hours"], abs=1e-9), by
+        assert sum(row["planned_outage_gpu_hours"] for row in rows) == 3 * lasted, by
+        assert sum(row["capacity_gpu_hours"] for row in rows) == 4 * (last - first), by
+        if "node" in by:
+            continue  # costs are not kept by node
+        costs = told(away, "costs", window=window, interval=interval, group_by=by)
+        by_cause: Counter[str] = Counter()
+        for row in costs:
+            by_cause[row["cause"]] += round(row["gpu_hours"] * NANO)
+        assert by_cause["planned_outage"] == round(3 * lasted * NANO), by
+        assert sum(by_cause.values()) == 4 * (last - first) * NANO, by
+        waste = told(away, "waste", window=window, interval=interval, group_by=by)
+        assert "planned_outage" not in {row["cause"] for row in waste}
+        free = sum(row["gpu_hours"] for row in waste if row["cause"] in ("unallocated", "unhealthy"))
+        assert free == pytest.approx(3 * (last - first) - 3 * lasted, abs=1e-9), by
+
+
+def test_who_pays_and_what_it_costs_is_the_same_on_every_basis_and_policy(away: Client) -> None:
+    for basis, policy in itertools.product(Basis, Policy):
+        asked = {"basis": basis.value, "policy": policy.value, "group_by": "team"}
+        rows = told(away, "costs", window=(0, 3), **asked)
+        (planned,) = [row for row in rows if row["cause"] == "planned_outage"]
+        assert (planned["team"], planned["gpu_hours"]) == (None, 3.0), "the platform pays for it"
+        assert sum(row["gpu_hours"] for row in rows) == pytest.approx(12.0, abs=1e-9)
+
+
+def test_explanation_report_and_files_agree_with_the_waste_page(away: Client) -> None:
+    day = START.date().isoformat()
+    window = f"first={day}&last={day}"
+    for figure, value in (("planned_outage", "3.0"), ("unallocated", "6.0")):
+        page = away.get(f"/explain/{figure}_gpu_hours/?{window}")
+        assert page.status_code == 200
+        assert value in page.content.decode()
+    table = away.get(f"/costs/waste/?{window}&format=csv&table=fall").content.decode()
+    steps = {row["cause"]: row for row in csv.DictReader(io.StringIO(table))}
+    assert (steps["Planned outage"]["gpu_hours"], steps["Planned outage"]["waste"]) == ("3", "")
+    report = month_report(START.date().replace(day=1), visibility=EVERYTHING, now=NOW)
+    (today,) = [one for one in report.pages[0].days if one.planned_outage]
+    known = (today.active, today.unused, today.no_metrics, today.unallocated, today.unavailable)
+    assert today.planned_outage == pytest.approx(1.0), "three GPU-hours in three hours"
+    assert sum(known, today.planned_outage) == pytest.approx(today.capacity)
+    assert "Planned outage" in month_report_file(report)
+    month = f"period={START:%Y-%m}"
+    for address, cause, hours in (
+        (f"/costs/file?{window}&format=csv", "cause", "gpu_hours"),
+        (f"/api/v1/costs/focus?{month}&format=csv", "x_Cause", "ConsumedQuantity"),
+    ):
+        answer = away.get(address)
+        text = b"".join(answer.streaming_content).decode()
+        found = [r for r in csv.DictReader(io.StringIO(text)) if r[cause] == "planned_outage"]
+        assert sum(Decimal(row[hours]) for row in found) == 3, address
 
 
 def test_one_is_announced_beforehand_and_by_administrators_alone(lab: Small, admin: User) -> None:

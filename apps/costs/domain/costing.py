@@ -116,7 +116,7 @@ def divided(totals: Sequence[int], weights: Sequence[int]) -> list[list[int]]:
 
 
 class Cause(StrEnum):
-    """What became of a GPU-hour, and last what it drew. The first seven are the capacity.
+    """What became of a GPU-hour, and last what it drew. All before are the capacity.
 
     Energy has no GPU-hours: it is what was measured of it, where its price has a tariff.
     """
@@ -128,15 +128,18 @@ class Cause(StrEnum):
     NOT_RUNNING = "not_running"
     UNALLOCATED = "unallocated"
     UNHEALTHY = "unhealthy"
+    PLANNED_OUTAGE = "planned_outage"
     ENERGY = "energy"
 
 
 HELD = (Cause.BUSY, Cause.UNMEASURED, Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING)
-"""The causes of what a team holds; the other two are of unallocated capacity."""
+"""The causes of what a team holds; the others but energy are of capacity that nobody holds."""
 _RAN = (Cause.BUSY, Cause.IDLE, Cause.UNDERUSED, Cause.UNMEASURED)
-FREE = (Cause.UNALLOCATED, Cause.UNHEALTHY)
-WASTE = (Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING, Cause.UNALLOCATED, Cause.UNHEALTHY)
-"""The causes of waste. GPU-hours without metrics are none: their activity is unknown."""
+FREE_WASTE = (Cause.UNALLOCATED, Cause.UNHEALTHY)
+FREE = (*FREE_WASTE, Cause.PLANNED_OUTAGE)
+WASTE = (Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING, *FREE_WASTE)
+"""The causes of waste. GPU-hours without metrics are none, as their activity is unknown; nor is
+what was away as planned."""
 
 
 class Basis(StrEnum):
@@ -219,20 +222,6 @@ class CostSums:
         self.burst += other.burst
         self.energy += other.energy
 
-    def without(self, part: "CostSums") -> "CostSums":
-        """Return what is left when a part of these sums is taken out, cause by cause."""
-        return CostSums(
-            _less(self.gpu_hours, part.gpu_hours),
-            _less(self.cost, part.cost),
-            _less(self.unpriced, part.unpriced),
-            self.burst,
-            self.energy,
-        )
-
-
-def _less(whole: Mapping[Cause, int], part: Mapping[Cause, int]) -> dict[Cause, int]:
-    return {cause: amount - part.get(cause, 0) for cause, amount in whole.items()}
-
 
 class Policy(StrEnum):
     PLATFORM = "platform"
@@ -286,6 +275,7 @@ def _weights(
 
 
 WATERFALL_CAUSES = (
+    Cause.PLANNED_OUTAGE,
     Cause.UNHEALTHY,
     Cause.UNALLOCATED,
     Cause.NOT_RUNNING,
@@ -304,8 +294,7 @@ class WaterfallStep:
     `share` is of the whole cost, 0..1, None where there is none. `unpriced` GPU-hours are part of
     `gpu_hours` and not of `cost`. `burst` is set for unallocated alone: what shared GPUs did for
     their tenants beyond what these held. It worked on capacity that is counted as waste here.
-    `cost_before` is of the last period, None without one. `planned`: capacity that was away as
-    announced, taken out of its cause.
+    `cost_before` is of the last period, None without one.
     """
 
     cause: Cause
@@ -317,44 +306,21 @@ class WaterfallStep:
     unpriced: int
     burst: int | None = None
     cost_before: int | None = None
-    planned: bool = False
 
 
-def waterfall_steps(
-    sums: CostSums,
-    before: CostSums | None = None,
-    away: CostSums | None = None,
-    away_before: CostSums | None = None,
-) -> Sequence[WaterfallStep]:
-    """Return all seven steps as `WATERFALL_CAUSES` has them; their costs sum to the capacity's.
+def waterfall_steps(sums: CostSums, before: CostSums | None = None) -> Sequence[WaterfallStep]:
+    """Return the steps as `WATERFALL_CAUSES` has them; their costs sum to the capacity's.
 
     A cause that cost nothing is there with 0: an absent line would leave open whether it was
-    looked for. `before` are the sums of the last period, equally long. What was `away` as planned
-    is a step of its own, the first, and is no waste; of the last period that is `away_before`.
+    looked for. Planned outages alone are a step only of a period that had any. `before` are the
+    sums of the last period, equally long.
     """
     above = total = sums.total
     steps = []
-    gone = 0 if away is None else sum(away.gpu_hours.values())
-    if away is not None and gone:
-        steps.append(
-            WaterfallStep(
-                cause=Cause.UNHEALTHY,
-                waste=False,
-                gpu_hours=gone,
-                cost=away.total,
-                above=above,
-                share=away.total / total if total else None,
-                unpriced=sum(away.unpriced.values()),
-                cost_before=None if before is None else (away_before.total if away_before else 0),
-                planned=True,
-            )
-        )
-        above -= away.total
-        sums = sums.without(away)
-    if before is not None and away_before is not None:
-        # Else what was away then would look like waste that somebody has ended since.
-        before = before.without(away_before)
     for cause in WATERFALL_CAUSES:
+        # Announced outages are rare, and nobody looks for one that nobody announced.
+        if cause is Cause.PLANNED_OUTAGE and not sums.gpu_hours.get(cause):
+            continue
         cost = sums.cost.get(cause, 0)
         steps.append(
             WaterfallStep(

@@ -30,7 +30,6 @@ from apps.costs.selectors.costs import (
     cost_page,
     cost_rows,
     not_priced,
-    planned_outage_costs,
     priced_until,
     terms,
     unallocated_burst,

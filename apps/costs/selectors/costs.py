@@ -13,7 +13,6 @@ from django.db.models import Count, Exists, Max, Min, OuterRef, Q, Sum
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, WholeSum
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import (
     FREE,
@@ -25,7 +24,6 @@ from apps.costs.domain.costing import (
     CostSums,
     Policy,
     WaterfallStep,
-    rounded_ratio,
     waterfall_steps,
 )
 from apps.costs.models import PoolCostDay, PoolCostHour, PricedHour
@@ -41,7 +39,7 @@ from apps.usage.domain.usage_query import (
     decode_cursor,
     encode_cursor,
 )
-from apps.usage.models import CollectionWindow, OutageHour
+from apps.usage.models import CollectionWindow
 from apps.usage.selectors import condition, source_of, with_days
 
 _FEW_ROWS = 500
@@ -161,15 +159,13 @@ def waterfalls(
     before: Iterable[CostRow] | None = None,
     currency: str,
     burst: Mapping[str, int] = MappingProxyType({}),
-    away: Sequence[Mapping[str, CostSums]] = (),
     platform: bool = True,
 ) -> list[Waterfall]:
     """Return the waterfall of rows, one for each currency, the report's `currency` first.
 
-    `before` are the rows of the window to compare with, `burst` is that of `unallocated_burst`,
-    `away` what planned outages took (`planned_outage_costs`), of both.
-    Without `platform` the rows are of teams alone: the steps of unallocated and unavailable
-    capacity are left out.
+    `before` are the rows of the window to compare with, `burst` is that of `unallocated_burst`.
+    Without `platform` the rows are of teams alone: the steps of capacity that nobody holds are left
+    out.
     Corrections of closed months are left out: they are no hours of this window.
     """
     now = _sums(rows, currency)
@@ -178,14 +174,7 @@ def waterfalls(
         # What has no price has no currency, and its hours are in the report's steps, too.
         now.setdefault(own or currency, CostSums()).burst += amount
     order = sorted(now, key=lambda one: (one != currency, one))
-    outages = [_in_currencies(sums, currency) for sums in away]
-    found = [
-        _of_currency(
-            *(c, now[c], None if then is None else then.get(c)),
-            away=[sums.get(c) for sums in outages],
-        )
-        for c in order
-    ]
+    found = [_of_currency(c, now[c], None if then is None else then.get(c)) for c in order]
     if platform:
         return found
     return [
@@ -193,23 +182,12 @@ def waterfalls(
     ]
 
 
-def _in_currencies(away: Mapping[str, CostSums], currency: str) -> dict[str, CostSums]:
-    found: dict[str, CostSums] = {}
-    for own, sums in away.items():
-        # As with all that has no price: its hours are in the report's steps.
-        found.setdefault(own or currency, CostSums()).add(sums)
-    return found
-
-
-def _of_currency(
-    currency: str, now: CostSums, then: CostSums | None, *, away: Sequence[CostSums | None]
-) -> Waterfall:
-    gone = next(iter(away), None)
+def _of_currency(currency: str, now: CostSums, then: CostSums | None) -> Waterfall:
     return Waterfall(
         currency=currency,
         total=now.total,
-        wasted=now.wasted - (0 if gone is None else gone.wasted),
-        steps=waterfall_steps(now, then, *away),
+        wasted=now.wasted,
+        steps=waterfall_steps(now, then),
         energy=now.energy,
     )
 
@@ -255,51 +233,6 @@ def unallocated_burst(
         summed = rows.annotate(burst_sum=Sum("burst"))
         for currency, burst in summed.values_list("currency", "burst_sum"):
             found[currency] = found.get(currency, 0) + int(burst)
-    return found
-
-
-def planned_outage_costs(
-    window: Window, *, filters: Filters, visibility: Visibility
-) -> dict[str, CostSums]:
-    """Return what planned outages took of unallocated and unavailable capacity, by currency.
-
-    An empty currency: unpriced. Nothing for who does not see everything, and where a filter names
-    tenants. One query without an outage in the window, else two.
-    """
-    if not visibility.everything or filters.team or filters.namespace or filters.workload:
-        return {}
-    where = condition(source_of((Grouping.CLUSTER,), filters, visibility), filters, visibility)
-    where &= Q(hour__gte=window.start, hour__lt=window.end)
-    if filters.cluster:
-        where &= Q(cluster__in=Cluster.objects.filter(name__in=filters.cluster).values("pk"))
-    keys = ("hour", "cluster_id", "tier_id", "gpu_model_id", "capacity_type")
-    parts = (
-        OutageHour.objects.filter(where)
-        .order_by()
-        .values(*keys)
-        .annotate(sick=WholeSum("unhealthy"), free=WholeSum("unallocated"))
-    )
-    taken = {row[:-2]: row[-2:] for row in parts.values_list(*keys, "sick", "free")}
-    found: dict[str, CostSums] = {}
-    if not taken:
-        return found
-    rows = PoolCostHour.objects.filter(where, hour__in={key[0] for key in taken})
-    columns = (*keys, "currency", "unhealthy", "unallocated", "cost_unhealthy", "cost_unallocated")
-    for *key, currency, sick, free, sick_cost, free_cost in rows.order_by().values_list(*columns):
-        own = taken.get(tuple(key), (0, 0))
-        sums = found.setdefault(currency, CostSums())
-        for cause, part, whole, cost in (
-            (Cause.UNHEALTHY, min(own[0], sick), sick, sick_cost),
-            (Cause.UNALLOCATED, min(own[1], free), free, free_cost),
-        ):
-            if not part:
-                continue
-            sums.gpu_hours[cause] = sums.gpu_hours.get(cause, 0) + part
-            # A pool's hour has one price, so that its parts cost in proportion.
-            priced = sums.cost if currency else sums.unpriced
-            priced[cause] = priced.get(cause, 0) + (
-                rounded_ratio(cost * part, whole) if currency else part
-            )
     return found
 
 

@@ -17,7 +17,7 @@ from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window, last_closed_hour
 from apps.clusters.selectors import Report, active_clusters, report
-from apps.costs.domain.costing import FREE, SCALE_DIGITS, WASTE, Basis, Policy
+from apps.costs.domain.costing import FREE_WASTE, SCALE_DIGITS, WASTE, Basis, Cause, Policy
 from apps.costs.domain.exchange_rates import month_rates
 from apps.costs.domain.monthly_report import MonthlyReport
 from apps.costs.models import Adjustment, ClosedPeriod, MonthlyMail, PoolCostDay, PricedHour
@@ -330,6 +330,7 @@ def _unpriced_pools(window: Window) -> dict[tuple[str, str], int]:
         + F("not_running")
         + F("unallocated")
         + F("unhealthy")
+        + F("planned_outage")
     )
     found = rows.values("gpu_model__name", "capacity_type").annotate(whole=whole)
     ordered = found.order_by("gpu_model__name", "capacity_type")
@@ -462,14 +463,15 @@ def monthly_mails(*, visibility: Visibility) -> list[MonthlyMailRow]:
 class MonthCosts:
     """What a month cost, or a part of it, in units of 1e-8 of the report's currency.
 
-    `teams` is what each is charged, the dearest first; `unallocated` is the capacity that the
-    platform pays for. `others` are the currencies of costs that are in neither.
+    `teams` is what each is charged, the dearest first; `unallocated` and `planned_outage` are the
+    capacity that the platform pays for. `others` are the currencies of costs that are in none.
     """
 
     window: Window
     currency: str
     teams: Mapping[str, int]
     unallocated: int
+    planned_outage: int
     others: tuple[str, ...]
 
     @property
@@ -494,14 +496,16 @@ def month_costs(
     asked = replace(by_day, window=window, interval=TimeStep.TOTAL, group_by=(Grouping.TEAM,))
     currency = report().currency
     teams: dict[str, int] = defaultdict(int)
-    unallocated, others = 0, set()
+    unallocated, away, others = 0, 0, set()
     for row in CostReader(asked, visibility=visibility, zone=zone).rows(window):
         team = row.groups["team"]
         if row.currency != currency or row.cost is None:
             others |= {row.currency} if row.currency else set()
         elif team != PLATFORM_NAME:
             teams[team] += row.cost
-        elif row.cause in FREE:
+        elif row.cause in FREE_WASTE:
             unallocated += row.cost
+        elif row.cause is Cause.PLANNED_OUTAGE:
+            away += row.cost
     dearest = sorted(teams.items(), key=lambda one: (-one[1], one[0]))
-    return MonthCosts(window, currency, dict(dearest), unallocated, tuple(sorted(others)))
+    return MonthCosts(window, currency, dict(dearest), unallocated, away, tuple(sorted(others)))

@@ -18,6 +18,7 @@ from apps.accounts.models import Team
 from apps.costs.domain.carbon import carbon_ug
 from apps.costs.domain.costing import (
     CHARGED,
+    FREE,
     HELD,
     Basis,
     Cause,
@@ -30,7 +31,7 @@ from apps.costs.services.prices import PoolKey, Rate, RateNames, Rates
 from apps.usage.models import PodHour, TeamHour, TierHour
 
 HELD_NAMES = tuple(cause.value for cause in HELD)
-FREE_NAMES = ("unallocated", "unhealthy")
+FREE_NAMES = tuple(cause.value for cause in FREE)
 KIND_COLUMNS = ("cluster_id", "tier_id", "gpu_model_id", "capacity_type")
 RATE_COLUMNS = ("price", "list_price", "currency")
 HELD_COLUMNS = (
@@ -55,7 +56,8 @@ FREE_COLUMNS = (
 _WIDTH = len(HELD_NAMES)
 _MOST = (2**63 - 1) // 25
 """What an hour's amount may be, so that the day's is a 64-bit number too."""
-_NOTHING_FREE = (0, 0, 0, 0)
+# What lies beside the causes: the burst and the energy.
+_NOTHING_FREE = (0,) * (len(FREE_NAMES) + 2)
 _Row = tuple[Any, ...]
 HOLDER_COLUMNS = ("team_id", "namespace_id", "workload_id")
 WORKLOAD_COLUMNS = (*HOLDER_COLUMNS, *KIND_COLUMNS, *RATE_COLUMNS, *HELD_COLUMNS)
@@ -250,13 +252,12 @@ def _energy(energy_mwh: int, rate: Rate) -> int:
 
 def _free_values(free: Sequence[int], rate: Rate | None) -> list[int]:
     """Return FREE_COLUMNS without carbon; `free` are FREE_NAMES, the burst and the energy."""
-    unallocated, unhealthy, burst, energy = free
+    *amounts, burst, energy = free
     if rate is None:
-        return [unallocated, unhealthy, 0, 0, burst, energy, 0]
-    parts = {Cause.UNALLOCATED: unallocated, Cause.UNHEALTHY: unhealthy}
-    cost = fact_cost(parts, rate.price)
-    costs = [cost.get(cause, 0) for cause in parts]
-    return [unallocated, unhealthy, *costs, burst, energy, _energy(energy, rate)]
+        return [*amounts, *([0] * len(FREE)), burst, energy, 0]
+    cost = fact_cost(dict(zip(FREE, amounts, strict=True)), rate.price)
+    costs = [cost.get(cause, 0) for cause in FREE]
+    return [*amounts, *costs, burst, energy, _energy(energy, rate)]
 
 
 def _charged(row: Sequence[int], basis: Basis) -> int:

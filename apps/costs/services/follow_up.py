@@ -28,7 +28,7 @@ from apps.costs.services.evidence.offers import Pool, PricesInForce
 from apps.costs.services.evidence.span import EVIDENCE_DAYS, EvidenceSpan, newest_day, span_of
 
 _HELD = ("busy", "unmeasured", "underused", "idle", "not_running")
-_FREE = ("unallocated", "unhealthy")
+_FREE = ("unallocated", "unhealthy", "planned_outage")
 _DAY = timedelta(days=1)
 _NANO = 10**9
 NOT_FOLLOWED = (

@@ -13,7 +13,7 @@ from django.db.models import Q, Sum
 from apps.clusters.domain.tiers import TierRule
 from apps.clusters.models import Cluster, Tier
 from apps.clusters.services import TierHistory
-from apps.costs.domain.costing import FREE, Cause
+from apps.costs.domain.costing import FREE_WASTE, Cause
 from apps.costs.domain.recommendations import Finding, for_workloads
 from apps.costs.domain.recommendations.capacity import (
     empty_hours,
@@ -142,10 +142,10 @@ def waste_of(span: EvidenceSpan, tier: Tier, found: Iterable[WorkloadOfTeam]) ->
         _add_waste(waste.cells[WasteOwner(team, tier.pk, currency)], name, _HELD_CAUSES, costs)
     pools = PoolCostDay.objects.filter(**days).order_by()
     for currency, model, kind, *costs in _waste_sums(
-        pools, ("currency", "gpu_model__name", "capacity_type"), FREE
+        pools, ("currency", "gpu_model__name", "capacity_type"), FREE_WASTE
     ):
         name = cell_name("", "", model, kind)
-        _add_waste(waste.cells[WasteOwner(None, tier.pk, currency)], name, FREE, costs)
+        _add_waste(waste.cells[WasteOwner(None, tier.pk, currency)], name, FREE_WASTE, costs)
     return waste
 
 

@@ -60,6 +60,7 @@ class DayGpus:
     no_metrics: float | None
     unallocated: float | None
     unavailable: float | None
+    planned_outage: float | None
     capacity: float | None
     partial: bool = False
 

@@ -39,9 +39,10 @@ _OLDEST = timedelta(hours=24)
 """A figure of an older hour says nothing of now: it is left out."""
 _TIER, _TEAM = ("cluster", "tier"), ("cluster", "tier", "team")
 _UNUSED = ("not_running_gpu_hours", "idle_gpu_hours", "underused_gpu_hours")
-# Name of the series → column of the ledger; the first four are of tiers alone.
+# Name of the series → column of the ledger; these are of tiers alone.
 _CAPACITY = {
     "capacity": "capacity_gpu_hours",
+    "planned_outage": "planned_outage_gpu_hours",
     "unavailable": "unhealthy_gpu_hours",
     "unallocated": "unallocated_gpu_hours",
     "unattributed": "unattributed_gpu_hours",

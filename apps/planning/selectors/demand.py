@@ -311,12 +311,13 @@ def _node_hours(cluster: Cluster, span: TimeSpan) -> list[NodeTierHour]:
     ).annotate(start=UnixSeconds("hour"))
     columns = (
         *("node__name", "start", "tier__name", "gpu_model__name", "capacity", "unhealthy"),
-        *("allocated_on_unhealthy", "stranded"),
+        *("allocated_on_unhealthy", "planned_outage", "stranded"),
     )
     found = rows.order_by("hour", "node_id", "pk").values_list(*columns)
     return [
-        NodeTierHour(*names, *(n / NANO for n in (capacity, unhealthy + held, stranded)))
-        for *names, capacity, unhealthy, held, stranded in found.iterator()
+        # What was away as planned could take no pods either.
+        NodeTierHour(*names, *(n / NANO for n in (capacity, unhealthy + held + away, stranded)))
+        for *names, capacity, unhealthy, held, away, stranded in found.iterator()
     ]
 
 

@@ -35,7 +35,9 @@ LEVEL_FIELDS = (
 """How deep GPUs were in use, and the measured GPU-hours that each amount is of."""
 SPLIT_FIELDS = ("energy_split_mwh", "energy_idle_mwh")
 """The energy of shared GPUs whose idle power is known, and the idle part of it."""
-CAPACITY_FIELDS = ("capacity", "unhealthy", "unallocated", "stranded", "unattributed")
+CAPACITY_FIELDS = (
+    *("capacity", "unhealthy", "unallocated", "stranded", "unattributed", "planned_outage"),
+)
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -64,10 +66,10 @@ class Amounts:
     """One ledger row in nano-GPU-hours; see docs/definitions.md for each field.
 
     Levels are None where no exporter shows them, the two of SPLIT_FIELDS without such a GPU.
-    The five capacity fields are None where a grouping cannot have them (a team has no capacity),
-    the first four also where devices were active and no capacity is known: there is no data.
+    The capacity fields are None where a grouping cannot have them (a team has no capacity), all but
+    `unattributed` also where devices were active and no capacity is known: there is no data.
     `allocated` = `not_running` + `unmeasured` + `idle` + `underused` + `busy`;
-    `capacity` = `unhealthy` + `unallocated` + `allocated`.
+    `capacity` = `planned_outage` + `unhealthy` + `unallocated` + `allocated`.
     """
 
     allocated: int = 0
@@ -95,6 +97,7 @@ class Amounts:
     unallocated: int | None = None
     stranded: int | None = None
     unattributed: int | None = None
+    planned_outage: int | None = None
 
     def add(self, other: Self) -> None:
         """Add another row to this one in place; None stays None only if both are."""
@@ -126,6 +129,7 @@ class Amounts:
         self.unhealthy = (self.unhealthy or 0) + (other.unhealthy or 0)
         self.unallocated = (self.unallocated or 0) + (other.unallocated or 0)
         self.stranded = (self.stranded or 0) + (other.stranded or 0)
+        self.planned_outage = (self.planned_outage or 0) + (other.planned_outage or 0)
 
     def _add_levels(self, other: Self) -> None:
         if other.sm_measured is not None:

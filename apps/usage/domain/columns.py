@@ -144,14 +144,20 @@ class LedgerFigures(HeldFigures):
         _hours_of(
             "Capacity",
             "GPUs of the tier's nodes × hours.",
-            f"unavailable + unallocated + allocated. {_NO_CAPACITY}",
+            f"planned outage + unavailable + unallocated + allocated. {_NO_CAPACITY}",
         ),
     ]
     unhealthy_gpu_hours: Annotated[
-        float | None, _hours_of("Unavailable", "Held by no pod, on a node or device out of order.")
+        float | None,
+        _hours_of(
+            "Unavailable",
+            "Held by no pod, on a node or device out of order.",
+            "Without planned outages.",
+        ),
     ]
     unallocated_gpu_hours: Annotated[
-        float | None, _hours_of("Unallocated", "Healthy and held by no pod.")
+        float | None,
+        _hours_of("Unallocated", "Healthy and held by no pod.", "Without planned outages."),
     ]
     stranded_gpu_hours: Annotated[float | None, _hours_of("Stranded", "Part of unallocated.")]
     unattributed_gpu_hours: Annotated[
@@ -201,6 +207,14 @@ class LedgerFigures(HeldFigures):
             "series tell of, and unless grouped by tier."
         ),
     ]
+    planned_outage_gpu_hours: Annotated[
+        float | None,
+        _hours_of(
+            "Planned outage",
+            "Held by no pod while its node was away as announced.",
+            "In neither unavailable nor unallocated.",
+        ),
+    ]
 
 
 GRADES = tuple(column.key for column in columns_of(Grades))
@@ -221,6 +235,7 @@ def ledger_record(
     # function called for what is divided alone.
     capacity, unattributed = amounts.capacity, amounts.unattributed
     unhealthy, unallocated = amounts.unhealthy, amounts.unallocated
+    away = amounts.planned_outage
     stranded, unmeasured = amounts.stranded, amounts.unmeasured
     held, ran = amounts.allocated, amounts.allocated - amounts.not_running
     measured = ran - unmeasured
@@ -261,6 +276,7 @@ def ledger_record(
         "carbon_g": carbon[0],
         "energy_without_factor_kwh": carbon[1],
         "hours_known": hours_known,
+        "planned_outage_gpu_hours": None if away is None else away / NANO,
     }
 
 

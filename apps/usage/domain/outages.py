@@ -1,9 +1,11 @@
 """Planned outages: what of a node's hour was away by intention, and is no waste."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from apps.clusters.domain.window import HOUR_SECONDS
+from apps.usage.domain.amounts import Amounts
 
 
 class OutageSpan(NamedTuple):
@@ -16,8 +18,8 @@ class OutageSpan(NamedTuple):
 class OutagePart(NamedTuple):
     """What a planned outage took of an hour, in nano-GPU-hours, from what nothing held.
 
-    `unhealthy` and `unallocated` are parts of the ledger's amounts of these names, `first` is what
-    of both lies in the first half of the hour.
+    `unhealthy` and `unallocated` are what it took of the amounts of these names, `first` is what of
+    both lies in the first half of the hour.
     """
 
     unhealthy: int
@@ -54,6 +56,23 @@ def outage_part(rest: NodeRest, spans: Iterable[OutageSpan], hour: float) -> Out
     # A cordoned node is unavailable: that goes first, and the rest before it was cordoned.
     sick = min(rest.unhealthy, sum(taken))
     return OutagePart(sick, sum(taken) - sick, taken[0])
+
+
+def without_part(amounts: Amounts, part: OutagePart) -> Amounts:
+    """Return a node's ledger row with the part as `planned_outage`; both equations go on to hold.
+
+    `part` is of this row, so that nothing becomes negative.
+    """
+    whole = amounts.unallocated or 0
+    left = whole - part.unallocated
+    return replace(
+        amounts,
+        planned_outage=(amounts.planned_outage or 0) + part.unhealthy + part.unallocated,
+        unhealthy=(amounts.unhealthy or 0) - part.unhealthy,
+        unallocated=left,
+        # Stranded is a part of unallocated for as long as that lasts.
+        stranded=(amounts.stranded or 0) * left // whole if whole else 0,
+    )
 
 
 def _away(spans: Iterable[OutageSpan], start: float, end: float) -> float:

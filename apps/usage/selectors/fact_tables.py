@@ -203,6 +203,7 @@ def amounts_of(values: Sequence[Any]) -> Amounts:
         found = Amounts(*map(int, values[:_PEAK]), *values[_PEAK : _PEAK + 1], *beside)
     if found.capacity == 0 and found.unattributed:
         found.capacity = found.unhealthy = found.unallocated = found.stranded = None
+        found.planned_outage = None
     return found
 
 

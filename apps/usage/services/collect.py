@@ -62,7 +62,7 @@ from apps.usage.services.facts import (
     write_queue_hour,
 )
 from apps.usage.services.health import measures_of, write_health, write_pod_devices
-from apps.usage.services.outages import write_outages
+from apps.usage.services.outages import without_outages, write_outages
 from apps.usage.services.serving import write_serving
 from apps.usage.services.serving_objectives import ttft_objectives
 from apps.usage.services.sources import (
@@ -420,8 +420,9 @@ def _store(hour: Window, answers: _Answers, found: _Computed) -> None:
     for table in (PodHour, NodeHour):
         prepare_months(table._meta.db_table, [hour.start])
     with transaction.atomic():
-        write_hour(hour, found.facts, dimensions, zone=report().zone)
-        write_outages(hour, found.facts, dimensions)
+        facts, away = without_outages(hour, found.facts, dimensions)
+        write_hour(hour, facts, dimensions, zone=report().zone)
+        write_outages(away)
         write_serving(hour, answers.served(hour), answers.ledger.pods, found.facts, dimensions)
         write_health(cluster, hour, aside.health, answers.rows(hour))
         write_pod_devices(found.facts.devices, dimensions)

@@ -13,8 +13,8 @@ from apps.accounts.models import User
 from apps.accounts.permissions import check_administer
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Node
-from apps.usage.domain.attribution.attribute_hour import HourFacts
-from apps.usage.domain.outages import NodeRest, OutageSpan, outage_part
+from apps.usage.domain.attribution.attribute_hour import HourFacts, NodeFact
+from apps.usage.domain.outages import NodeRest, OutageSpan, outage_part, without_part
 from apps.usage.models import OutageHour, PlannedOutage
 from apps.usage.services.facts import Dimensions, insert, instant
 
@@ -25,6 +25,9 @@ _COLUMNS = (
     *("hour", "node_id", "cluster_id", "tier_id", "gpu_model_id", "capacity_type"),
     *("unhealthy", "unallocated", "first"),
 )
+
+_OutageValues = tuple[object, ...]
+"""The values of `_COLUMNS` of a row of OutageHour."""
 
 
 class OutageRefused(ValueError):
@@ -142,10 +145,12 @@ def cancel_outage(user: User, pk: int, *, now: datetime, origin: str = "") -> No
         row.save(update_fields=["canceled", "end"])
 
 
-def write_outages(hour: Window, facts: HourFacts, dimensions: Dimensions) -> None:
-    """Write what planned outages took of an hour; must run in the transaction of its facts.
+def without_outages(
+    hour: Window, facts: HourFacts, dimensions: Dimensions
+) -> tuple[HourFacts, list[_OutageValues]]:
+    """Return the facts with what planned outages took as a part of its own, and its rows.
 
-    One query, and one more where an outage of the cluster lies in the hour.
+    `facts` stay as they are. One query.
     """
     spans: dict[str, list[OutageSpan]] = defaultdict(list)
     rows = PlannedOutage.objects.filter(
@@ -153,7 +158,7 @@ def write_outages(hour: Window, facts: HourFacts, dimensions: Dimensions) -> Non
     )
     for node, start, end in rows.order_by("start", "pk").values_list("node_name", "start", "end"):
         spans[node].append(OutageSpan(start.timestamp(), end.timestamp()))
-    found = []
+    nodes, found = [], []
     for node, card, amounts in facts.nodes:
         rest = NodeRest(
             amounts.capacity or 0,
@@ -166,5 +171,15 @@ def write_outages(hour: Window, facts: HourFacts, dimensions: Dimensions) -> Non
         if part.unhealthy or part.unallocated:
             kind = dimensions.kind(card)
             found.append((instant(hour.start), dimensions.nodes[node], *kind, *part))
-    if found:
-        insert(OutageHour, _COLUMNS, found)
+            amounts = without_part(amounts, part)
+        nodes.append(NodeFact(node, card, amounts))
+    return (replace(facts, nodes=nodes), found) if found else (facts, [])
+
+
+def write_outages(rows: Sequence[_OutageValues]) -> None:
+    """Write what planned outages took of an hour; must run in the transaction of its facts.
+
+    After these: they replace what there was of the hour.
+    """
+    if rows:
+        insert(OutageHour, _COLUMNS, rows)

@@ -9,7 +9,7 @@ from apps.usage.domain.usage_query import GROUPS, Grouping, PodRow, UsageRow
 from apps.web.components import tables
 from apps.web.components.formats import Format, Value
 from apps.web.components.page_query import Query, href, workload_href
-from apps.web.components.tables import ALLOCATED_CLASSES, CAPACITY_CLASSES, Column, Table, TableRow
+from apps.web.components.tables import ALLOCATED_CLASSES, Column, Table, TableRow
 from apps.web.query_session import QuerySession
 from apps.web.usage.glance import TierCard
 
@@ -36,24 +36,29 @@ _HELD = (
     tables.UTILIZATION,
     tables.COVERAGE,
 )
-_WHOLE = (
-    tables.CAPACITY,
-    tables.ALLOCATED,
-    *tables.class_columns(CAPACITY_CLASSES),
-    tables.ALLOCATION,
-    tables.UTILIZATION,
-    tables.COVERAGE,
-)
 _MAIN = (tables.ALLOCATED.key, "busy_gpu_hours", tables.UTILIZATION.key)
 GROUP_LABELS = {Grouping(column.key): column.label for column in GROUPS}
 
 
+def _whole(amounts: Iterable[Amounts]) -> Sequence[Column]:
+    """Return the columns of the whole ledger."""
+    return (
+        tables.CAPACITY,
+        tables.ALLOCATED,
+        *tables.class_columns(tables.capacity_classes(amounts)),
+        tables.ALLOCATION,
+        tables.UTILIZATION,
+        tables.COVERAGE,
+    )
+
+
 def tiers(cards: Sequence[TierCard], reading: QuerySession) -> Table:
     """Return a line per tier; no total, because tiers are never blended into one line."""
+    whole = _whole(card.amounts for card in cards if card.amounts)
     return Table(
         id="tiers",
         title="Tiers",
-        columns=[Column("tier", "Tier"), *_WHOLE, PENDING_PODS, LISTED_PENDING_GPUS],
+        columns=[Column("tier", "Tier"), *whole, PENDING_PODS, LISTED_PENDING_GPUS],
         rows=[_tier_line(card, reading.query) for card in cards],
         zone=reading.choice.zone,
         empty="No tier is known yet. Load a catalog with `manage.py load_catalog`.",
@@ -106,7 +111,7 @@ def groups(
         title=f"{GROUP_LABELS[first]}s",
         columns=[
             *(Column(g.value, GROUP_LABELS[g]) for g in grouped),
-            *(_WHOLE if capacity else _HELD),
+            *(_whole(row.amounts for row in rows) if capacity else _HELD),
         ],
         rows=tables.LaterRows(ordered, line),
         zone=reading.choice.zone,

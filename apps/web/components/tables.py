@@ -65,9 +65,12 @@ NOT_RUNNING = _class("not_running")
 UNMEASURED = _class("unmeasured", "/")
 UNALLOCATED = _class("unallocated")
 UNHEALTHY = _class("unhealthy", "x")
+PLANNED_OUTAGE = _class("planned_outage", "-")
 
 ALLOCATED_CLASSES = (BUSY, UNDERUSED, IDLE, NOT_RUNNING, UNMEASURED)
 CAPACITY_CLASSES = (*ALLOCATED_CLASSES, UNALLOCATED, UNHEALTHY)
+WHOLE_CLASSES = (*CAPACITY_CLASSES, PLANNED_OUTAGE)
+"""All classes of capacity: for what leaves out those that nothing is of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,6 +491,12 @@ def class_columns(classes: Sequence[LedgerClass]) -> list[Column]:
     return [LEDGER[f"{c.key}_gpu_hours"] for c in classes]
 
 
+def capacity_classes(amounts: Iterable[Amounts]) -> Sequence[LedgerClass]:
+    """Return the classes of capacity; planned outages are one of them where there were any."""
+    # A column or legend of zeros on every page would puzzle who has announced none.
+    return WHOLE_CLASSES if any(one.planned_outage for one in amounts) else CAPACITY_CLASSES
+
+
 def ledger_values(amounts: Amounts) -> dict[str, Value]:
     """Return every ledger value of `amounts` by the column keys used here."""
     values: dict[str, Value] = {
@@ -502,6 +511,7 @@ def ledger_values(amounts: Amounts) -> dict[str, Value]:
 
 _AMOUNT_NAMES = (
     "capacity",
+    "planned_outage",
     "unhealthy",
     "unallocated",
     "stranded",

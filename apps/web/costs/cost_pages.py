@@ -23,7 +23,7 @@ from apps.web.components.charts import Axis, Chart
 from apps.web.components.figure_row import figure_row
 from apps.web.components.listings import GROUP_LABELS
 from apps.web.components.page_query import Query, during, figure_href, with_query, without
-from apps.web.components.tables import CAPACITY_CLASSES, Column, LedgerClass, Table
+from apps.web.components.tables import WHOLE_CLASSES, Column, LedgerClass, Table
 from apps.web.components.tabs import Tab, TabBar, tab_bar
 from apps.web.costs import explorer, money_format, waste_waterfall
 from apps.web.costs.comparison import compared_words
@@ -115,7 +115,7 @@ def _classes(rows: Sequence[CostRow], group: Grouping | None) -> Sequence[Ledger
 def _causes(rows: Sequence[CostRow]) -> Sequence[LedgerClass]:
     """Return the classes of the causes; energy is one of them where it was billed."""
     billed = any(row.cause is Cause.ENERGY for row in rows)
-    return (*CAPACITY_CLASSES, ENERGY) if billed else CAPACITY_CLASSES
+    return (*WHOLE_CLASSES, ENERGY) if billed else WHOLE_CLASSES
 
 
 def _key_of(row: CostRow, classes: Sequence[LedgerClass], group: Grouping | None) -> str:

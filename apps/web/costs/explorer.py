@@ -7,7 +7,7 @@ from functools import partial
 
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.costing import FREE, WASTE, Cause, money
+from apps.costs.domain.costing import FREE, FREE_WASTE, WASTE, Cause, money
 from apps.costs.selectors import (
     PLATFORM_NAME,
     CostQuery,
@@ -203,8 +203,8 @@ def figures_of(
     known = unused + _sum(rows, lambda row: row.cause is Cause.BUSY)
     platform = figure(
         "Platform unallocated",
-        lambda row: row.cause in FREE,
-        *_of_causes(*FREE),
+        lambda row: row.cause in FREE_WASTE,
+        *_of_causes(*FREE_WASTE),
         note="unallocated or unavailable",
     )
     return [
@@ -228,7 +228,7 @@ def _rare_figures(rows: Sequence[CostRow], figure: Callable[..., KeyFigure]) -> 
     found = []
     for cause, label, note in _FEW:
         is_it = partial(_is_of, cause)
-        # Six figures at most; the waterfall has what has no metrics.
+        # Seven figures at most; the waterfall has what has no metrics.
         if _sum(rows, is_it) and not (is_corrected and cause is Cause.UNMEASURED):
             found.append(figure(label, is_it, *_of_causes(cause), note=note))
     if is_corrected:
@@ -240,6 +240,7 @@ def _rare_figures(rows: Sequence[CostRow], figure: Callable[..., KeyFigure]) -> 
 
 
 _FEW = (
+    (Cause.PLANNED_OUTAGE, "Planned outage", "away as announced"),
     (Cause.UNMEASURED, "No metrics", "neither active nor unused"),
     (Cause.ENERGY, "Energy", "measured, on top"),
 )

@@ -27,7 +27,7 @@ from apps.web.components.page_query import (
     preset_choice,
     workload_href,
 )
-from apps.web.components.tables import CAPACITY_CLASSES, LedgerClass
+from apps.web.components.tables import WHOLE_CLASSES, LedgerClass
 from apps.web.components.window_picker import WINDOW_KEYS
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
@@ -196,7 +196,7 @@ ENERGY = LedgerClass(
     "group_other", "Energy", "what was measured, at the tariff of its price: on top of GPU-hours"
 )
 CAUSES: Mapping[Cause, LedgerClass] = {
-    **{Cause(cls.key): cls for cls in CAPACITY_CLASSES},
+    **{Cause(cls.key): cls for cls in WHOLE_CLASSES},
     Cause.ENERGY: ENERGY,
 }
 

@@ -1,5 +1,6 @@
 """The monthly report: a page for all and for each team, and the same as one HTML file."""
 
+from collections.abc import Sequence
 from datetime import date
 
 from django.http import Http404, HttpResponse, HttpResponseBase
@@ -9,7 +10,7 @@ from apps.accounts.selectors import TEAMS
 from apps.clusters.selectors import NAMESPACE_TEAMS, TIERS
 from apps.costs import selectors as costs
 from apps.fairness.selectors import FAIRNESS_DAYS, OBJECTIVES, closed_hour
-from apps.operations.domain.month_report import MonthReport
+from apps.operations.domain.month_report import MonthPage, MonthReport
 from apps.operations.services import (
     UnknownTeamReport,
     month_report,
@@ -22,7 +23,12 @@ from apps.usage.selectors import DAYS, WHOLE_NAMES, NameLookup, usage_rows
 from apps.web.components.charts import Chart
 from apps.web.components.gpu_charts import average_gpus
 from apps.web.components.page_query import with_query
-from apps.web.components.tables import ALLOCATED_CLASSES, CAPACITY_CLASSES
+from apps.web.components.tables import (
+    ALLOCATED_CLASSES,
+    CAPACITY_CLASSES,
+    WHOLE_CLASSES,
+    LedgerClass,
+)
 from apps.web.costs.exports import month_of
 from apps.web.pages import page, respond
 from apps.web.query_session import (
@@ -46,13 +52,14 @@ def report(request: PageRequest, month: str = "") -> HttpResponseBase:
     shown = found.pages[0] if found.pages else None
     team = shown.team if shown else ""
     following = _following(first)
+    classes = _classes(shown) if shown else ()
     this_month = reading.now.astimezone(reading.choice.zone).date()
     return respond(
         request,
         reading,
         "month_report",
-        charts=[_chart(reading, team)] if shown else [],
-        classes=ALLOCATED_CLASSES if team else CAPACITY_CLASSES,
+        charts=[_chart(reading, team, classes)] if shown else [],
+        classes=classes,
         report=found,
         shown=shown,
         missing=missing,
@@ -129,7 +136,15 @@ def _found(request: PageRequest, reading: QuerySession, first: date) -> tuple[Mo
     return found, "" if found.pages else "You are on no team, so there is no report for you."
 
 
-def _chart(reading: QuerySession, team: str) -> Chart:
+def _classes(shown: MonthPage) -> Sequence[LedgerClass]:
+    """Return what GPUs are divided into: a team has no capacity."""
+    if shown.team:
+        return ALLOCATED_CLASSES
+    away = any(day.planned_outage for day in shown.days)
+    return WHOLE_CLASSES if away else CAPACITY_CLASSES
+
+
+def _chart(reading: QuerySession, team: str, classes: Sequence[LedgerClass]) -> Chart:
     filters = Filters(team=(team,)) if team else Filters()
     groups = (Grouping.TEAM,) if team else ()
     asked = UsageQuery(reading.window, TimeStep.DAY, groups, filters)
@@ -139,7 +154,7 @@ def _chart(reading: QuerySession, team: str) -> Chart:
         chart_id="gpus",
         title="Average GPUs",
         axis=axis_of(reading, freshness_of(reading)),
-        classes=ALLOCATED_CLASSES if team else CAPACITY_CLASSES,
+        classes=classes,
     )
 
 

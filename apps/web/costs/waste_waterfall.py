@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 
 from apps.costs.domain.costing import (
     FREE,
+    FREE_WASTE,
     WATERFALL_CAUSES,
     Cause,
-    CostSums,
     WaterfallStep,
     money,
 )
@@ -18,7 +18,6 @@ from apps.costs.selectors import (
     CostRow,
     Waterfall,
     WorstWorkload,
-    planned_outage_costs,
     unallocated_burst,
     waterfalls,
 )
@@ -53,9 +52,6 @@ from apps.web.costs.query import (
 from apps.web.query_session import QuerySession
 
 NOTHING = "No unused cost in this window."
-OUTAGE = LedgerClass(
-    "unhealthy", "Planned outage", "away as announced, and not allocated: no waste", pattern="-"
-)
 _ORDER = [cause for cause in WATERFALL_CAUSES if cause in UNUSED]
 
 
@@ -86,15 +82,9 @@ class WasteWaterfall(Drawing):
 def waterfalls_of(
     costs: Costs, asked: CostPageQuery, reading: QuerySession
 ) -> list[WasteWaterfall]:
-    """Return a waterfall for each currency of the page. Nine queries at most, of waste alone."""
+    """Return a waterfall for each currency of the page. Five queries at most, of waste alone."""
     burst: dict[str, int] = {}
-    away: list[dict[str, CostSums]] = []
     if asked.waste:
-        away = [
-            planned_outage_costs(window, filters=reading.filters, visibility=reading.visibility)
-            for window in (reading.window, costs.before.window)
-            if window is not None
-        ]
         burst = unallocated_burst(
             reading.window,
             filters=reading.filters,
@@ -106,7 +96,6 @@ def waterfalls_of(
         before=costs.before.rows,
         currency=costs.currency,
         burst=burst,
-        away=away,
         platform=costs.platform,
     )
     return [_drawn(one, costs, asked, reading) for one in found]
@@ -156,8 +145,6 @@ def _step_href(
 ) -> str:
     """Return where a step is explained: as held, or on the terms that the page charges by."""
     cause = step.cause
-    if step.planned:
-        return f"{href('layouts') or ''}#outages"
     if asked.waste:
         return figure_href(f"{cause.value}_cost", reading.query, currency=currency)
     query = [*reading.query, *without(asked.query, "by")]
@@ -167,7 +154,7 @@ def _step_href(
 def _bar(step: WaterfallStep, total: int, currency: str, href: str) -> WaterfallBar:
     cost, grown = _cost(step), growth(step.cost, step.cost_before)
     return WaterfallBar(
-        cls=OUTAGE if step.planned else CAUSES[step.cause],
+        cls=CAUSES[step.cause],
         step=step,
         text=UNPRICED if cost is None else formats.money(money(cost), currency),
         exact=f"{money_format.in_full(cost)} {currency}" if cost else "",
@@ -288,8 +275,10 @@ def unused_tables(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> 
 
 
 def platform_tables(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> list[Table]:
-    """Return what the platform pays for without a team: unallocated and unavailable capacity."""
-    return [_cause_table(costs, c, FREE, asked, reading) for c in costs.by_currency]
+    """Return what the platform pays for without a team: capacity that nobody held."""
+    away = any(row.cause is Cause.PLANNED_OUTAGE for row in costs.rows)
+    causes = FREE if away else FREE_WASTE
+    return [_cause_table(costs, c, causes, asked, reading) for c in costs.by_currency]
 
 
 def _cause_table(

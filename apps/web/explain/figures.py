@@ -80,8 +80,19 @@ _ALL = (
         "The GPUs that the tier's nodes have, for as long as each node exists, whether anybody "
         "holds them or not. Comes from the nodes, never from which devices happen to be measured.",
         "capacity",
-        ("unhealthy_gpu_hours", "+", "unallocated_gpu_hours", "+", "allocated_gpu_hours"),
+        (
+            *("planned_outage_gpu_hours", "+", "unhealthy_gpu_hours", "+"),
+            *("unallocated_gpu_hours", "+", "allocated_gpu_hours"),
+        ),
         _CAPACITY,
+    ),
+    _of_capacity(
+        "planned_outage",
+        "Planned outage",
+        "Held by no pod while its node was away as announced beforehand. It is in neither "
+        "unavailable nor unallocated, and no waste.",
+        "planned-outages",
+        sources=_OF_NODES,
     ),
     _of_capacity(
         "unhealthy",
@@ -96,7 +107,10 @@ _ALL = (
         "Unallocated",
         "Healthy, and held by no pod.",
         "ledger",
-        ("capacity_gpu_hours", "−", "unhealthy_gpu_hours", "−", "allocated_gpu_hours"),
+        (
+            *("capacity_gpu_hours", "−", "planned_outage_gpu_hours", "−"),
+            *("unhealthy_gpu_hours", "−", "allocated_gpu_hours"),
+        ),
         _OF_NODES,
     ),
     _of_capacity(

@@ -26,7 +26,7 @@ from apps.web.components.drawings.panels import Sparkline, sparkline
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
 from apps.web.components.formats import Format, gpus_text, gpus_words
 from apps.web.components.page_query import explain_href, href, path_of, with_query
-from apps.web.components.tables import CAPACITY_CLASSES, Column, Table
+from apps.web.components.tables import WHOLE_CLASSES, Column, Table
 from apps.web.components.tabs import Tab, tab_bar
 from apps.web.fairness.objectives import ObjectiveLine, objective_line, objectives_by_tier
 from apps.web.pages import respond
@@ -508,7 +508,7 @@ def _heat_cell(
 
 
 def _flow(scope: AdminScope) -> Flow:
-    gpus = scope.comparison.averages([cls.key for cls in CAPACITY_CLASSES])
+    gpus = scope.comparison.averages([cls.key for cls in WHOLE_CLASSES])
     drawn = capacity_flow(
         "flow",
         "Capacity to active",

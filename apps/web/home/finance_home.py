@@ -1,6 +1,6 @@
 """The home of finance: the last closed month, the one that runs, and what its close lacks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -160,6 +160,7 @@ def _figures(
             href=href("costs", _days(costs.window, reading)) or "",
             note=month.name,
         ),
+        *_planned_outage(costs, month, reading),
         KeyFigure(
             "Unused",
             _text(unused, costs),
@@ -169,6 +170,20 @@ def _figures(
             note=month.name,
         ),
     )
+
+
+def _planned_outage(
+    costs: MonthCosts, month: OpenMonth, reading: QuerySession
+) -> Iterator[KeyFigure]:
+    """Yield what planned outages cost, in months that had any."""
+    if costs.planned_outage:
+        yield KeyFigure(
+            "Planned outage",
+            _text(costs.planned_outage, costs),
+            exact=_exact(costs.planned_outage, costs),
+            href=href("costs", _days(costs.window, reading)) or "",
+            note=month.name,
+        )
 
 
 def _closed(closed: PeriodState | None, reading: QuerySession, link: str) -> KeyFigure:

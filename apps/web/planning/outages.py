@@ -1,11 +1,12 @@
 """Planned outages on the page of layouts: announced for a node, or for the steps of the advice."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import wraps
 from http import HTTPStatus
 from zoneinfo import ZoneInfo
 
-from django.http import Http404, HttpResponseBase, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
 
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.permissions import can_administer
@@ -22,45 +23,56 @@ LAYOUT_PURPOSE = "Layout change"
 """What the outage of a step of the layout advice is for, followed by the layout."""
 
 
-@change
-def plan_outage(request: PageRequest) -> HttpResponseBase:
+def _outage_change(
+    act: Callable[[PageRequest, QuerySession], None],
+) -> Callable[[HttpRequest], HttpResponseBase]:
+    """Return the view that does this for administrators, and then shows the page again.
+
+    It raises Http404 for who is none: they see no form that leads here.
+    """
+
+    @change
+    @wraps(act)
+    def view(request: PageRequest) -> HttpResponseBase:
+        if not can_administer(request.user):
+            raise Http404("There is no such page.")
+        try:
+            act(request, query_session(request))
+        except OutageRefused as refusal:
+            return layouts_page(request, problem=str(refusal), status=HTTPStatus.BAD_REQUEST)
+        return HttpResponseRedirect(href("layouts") or "/")
+
+    return view
+
+
+@_outage_change
+def plan_outage(request: PageRequest, reading: QuerySession) -> None:
     """Announce the outage of a node; times are typed in the time zone of the page."""
-    reading = _session_of_admin(request)
-    typed = request.POST
-    zone = reading.choice.zone
-    try:
-        asked = OutageInput(
-            cluster=typed.get("on", "").strip(),
-            node=typed.get("node", "").strip(),
-            start=_time(typed.get("start", ""), "start", zone),
-            end=_time(typed.get("end", ""), "end", zone),
-            purpose=typed.get("purpose", ""),
-        )
-        _announce(request, [asked], reading)
-    except OutageRefused as refusal:
-        return _refused(request, refusal)
-    return HttpResponseRedirect(href("layouts") or "/")
+    typed, zone = request.POST, reading.choice.zone
+    asked = OutageInput(
+        cluster=typed.get("on", "").strip(),
+        node=typed.get("node", "").strip(),
+        start=_time(typed.get("start", ""), "start", zone),
+        end=_time(typed.get("end", ""), "end", zone),
+        purpose=typed.get("purpose", ""),
+    )
+    _announce(request, [asked], reading)
 
 
-@change
-def plan_steps(request: PageRequest) -> HttpResponseBase:
+@_outage_change
+def plan_steps(request: PageRequest, reading: QuerySession) -> None:
     """Announce the steps of a cluster's layout advice that have not begun, each as an outage.
 
     One that is announced for other hours stays as it is.
     """
-    reading = _session_of_admin(request)
     cluster = request.POST.get("on", "")
     coming = list(_coming(cluster, reading))
     rows = usage.outage_rows(now=reading.now, visibility=reading.visibility, clusters=[cluster])
     # Each day's advice has other hours: pressed again it must not have a node away twice.
     known = {(row.node, row.purpose) for row in rows if row.state in OPEN}
     asked = [one for one in coming if (one.node, one.purpose) not in known]
-    try:
-        if asked or not coming:
-            _announce(request, asked, reading)
-    except OutageRefused as refusal:
-        return _refused(request, refusal)
-    return HttpResponseRedirect(href("layouts") or "/")
+    if asked or not coming:
+        _announce(request, asked, reading)
 
 
 def _coming(cluster: str, reading: QuerySession) -> Iterator[OutageInput]:
@@ -75,36 +87,20 @@ def _coming(cluster: str, reading: QuerySession) -> Iterator[OutageInput]:
                     yield OutageInput(cluster, step.node, start, end, purpose.strip())
 
 
-@change
-def cancel_outage(request: PageRequest) -> HttpResponseBase:
+@_outage_change
+def cancel_outage(request: PageRequest, reading: QuerySession) -> None:
     """Cancel an outage, or end it now where it goes on."""
-    reading = _session_of_admin(request)
     number = request.POST.get("outage", "")
-    try:
-        # A number of another form names none, as one that is too large for the database.
-        pk = int(number) if number.isdecimal() and len(number) < 18 else 0
-        usage_services.cancel_outage(
-            request.user, pk, now=reading.now, origin=client_address(request) or ""
-        )
-    except OutageRefused as refusal:
-        return _refused(request, refusal)
-    return HttpResponseRedirect(href("layouts") or "/")
+    # A number of another form names none, as one that is too large for the database.
+    pk = int(number) if number.isdecimal() and len(number) < 18 else 0
+    usage_services.cancel_outage(
+        request.user, pk, now=reading.now, origin=client_address(request) or ""
+    )
 
 
 def _announce(request: PageRequest, asked: Sequence[OutageInput], reading: QuerySession) -> None:
     origin = client_address(request) or ""
     usage_services.plan_outages(request.user, asked, now=reading.now, origin=origin)
-
-
-def _session_of_admin(request: PageRequest) -> QuerySession:
-    """Raise Http404 for who is no administrator: they see no form that leads here."""
-    if not can_administer(request.user):
-        raise Http404("There is no such page.")
-    return query_session(request)
-
-
-def _refused(request: PageRequest, refusal: OutageRefused) -> HttpResponseBase:
-    return layouts_page(request, problem=str(refusal), status=HTTPStatus.BAD_REQUEST)
 
 
 def _time(text: str, what: str, zone: ZoneInfo) -> datetime:

@@ -354,7 +354,7 @@ def _empty_hours(rows: QuerySet[NodeHour, NodeHour]) -> Iterator[tuple[Pool, _Em
     whole = rows.values_list("hour", "node_id").annotate(
         held=Sum("allocated"),
         there=Sum("capacity"),
-        sick=Sum("unhealthy"),
+        sick=Sum(F("unhealthy") + F("planned_outage")),
         first_tier=Min("tier__name"),
         first_model=Min("gpu_model__name"),
         paid_as=Min("capacity_type"),

@@ -1,12 +1,11 @@
 """Evidence by hour: empty pools, unused quota, pending demand and idle timeouts."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from math import fsum
-from typing import Any
 
 from django.db.models import F, Min, Sum
 
@@ -21,7 +20,7 @@ from apps.costs.services.evidence.span import EvidenceSpan
 from apps.costs.services.evidence.workloads import WorkloadOfTeam
 from apps.quotas.models import QuotaKeyHour
 from apps.usage.domain.amounts import NANO, hours
-from apps.usage.models import NodeHour, OutageHour, TierHour, WorkloadActivityDay
+from apps.usage.models import TierHour, WorkloadActivityDay
 
 _ROWS_AT_A_TIME = 2000
 _LEAST_WAIT = timedelta(minutes=10)
@@ -98,7 +97,7 @@ def hours_evidence(
     prices: PricesInForce,
     pending: Mapping[str, PendingHours],
 ) -> Iterator[HoursEvidence]:
-    """Yield how many GPUs of each pool stood empty by hour of the day. Three queries at most.
+    """Yield how many GPUs of each pool stood empty by hour of the day. One query.
 
     Stranded slices of a MIG layout are not part of it: no pod can have them, nor can they be given
     up alone. Nor is what was away as planned. `pending` is the pending work of each tier.
@@ -111,11 +110,9 @@ def hours_evidence(
     sums = rows.values_list("hour", *names).annotate(
         free=Sum("unallocated"), lost=Sum("stranded"), first=Min("pk")
     )
-    away = _away(span, names)
     for hour, tier, model, kind, free, lost, _ in sums.iterator(_ROWS_AT_A_TIME):
         of = Pool(tier, model, kind)
-        gone = away[hour, tier, model, kind]
-        empty[of][hour] = max(0.0, hours(int(free) - int(lost) - gone))
+        empty[of][hour] = max(0.0, hours(int(free) - int(lost)))
         stranded[of] += hours(int(lost))
         if tier in pending:
             wanted[of] += min(empty[of][hour], pending[tier].of_all(int(hour.timestamp())))
@@ -128,28 +125,6 @@ def hours_evidence(
                 stranded_gpu_hours=stranded[pool],
                 pending_gpu_hours=wanted[pool],
             )
-
-
-def _away(span: EvidenceSpan, names: Sequence[str]) -> Counter[tuple[Any, ...]]:
-    """Return what was away as planned of what pods could have had, by hour and pool.
-
-    Nano-GPU-hours. One query without an outage in the span, else two.
-    """
-    own = ("hour", "node_id", *names)
-    outages = OutageHour.objects.filter(span.in_hours, unallocated__gt=0).order_by()
-    taken = {tuple(of): part for *of, part in outages.values_list(*own, "unallocated")}
-    found: Counter[tuple[Any, ...]] = Counter()
-    if not taken:
-        return found
-    nodes = NodeHour.objects.filter(
-        span.in_hours, hour__in={of[0] for of in taken}, node__in={of[1] for of in taken}
-    )
-    sums = nodes.order_by().values_list(*own, "unallocated", "stranded")
-    usable = {tuple(of): free - lost for *of, free, lost in sums}
-    for (hour, node, *pool), part in taken.items():
-        # Stranded slices are taken out already: those of nodes that were away must not be twice.
-        found[hour, *pool] += min(part, usable.get((hour, node, *pool), part))
-    return found
 
 
 def _by_hour_of_day(

@@ -1,7 +1,7 @@
 """The monthly report: the figures of the pages over a month and the month before."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -282,16 +282,32 @@ def _all_page(
         "unallocated",
         "Unallocated cost",
         FigureUnit.MONEY,
-        *(_platform_cost(r) for r in (read, earlier)),
+        *(_platform_cost(r, Cause.UNALLOCATED) for r in (read, earlier)),
         currency=read.currency,
     )
     return MonthPage(
         team=ALL,
-        figures=[capacity, *figures, unallocated, *_energy_figures(ALL, read, earlier)],
+        figures=[
+            capacity,
+            *figures,
+            unallocated,
+            *_outage_figures(read, earlier),
+            *_energy_figures(ALL, read, earlier),
+        ],
         queue_times=_tier_queue_times(read, earlier),
         days=days.of(ALL),
         teams=[TeamLine(name, _figures(name, read, earlier)) for name in teams],
     )
+
+
+def _outage_figures(read: _MonthRead, earlier: _MonthRead) -> Iterator[MonthFigure]:
+    """Yield what planned outages cost, where one of the two months had any."""
+    both = [_platform_cost(r, Cause.PLANNED_OUTAGE) for r in (read, earlier)]
+    if any(both):
+        yield _figure(
+            *("planned_outage", "Planned outage cost", FigureUnit.MONEY, *both),
+            currency=read.currency,
+        )
 
 
 def _team_page(team: str, read: _MonthRead, earlier: _MonthRead, days: "_DaySums") -> MonthPage:
@@ -408,10 +424,10 @@ def _charged(team: str, read: _MonthRead) -> Decimal | None:
     return money(sum(cost for name, cost in read.charged.items() if name != costs.PLATFORM_NAME))
 
 
-def _platform_cost(read: _MonthRead) -> Decimal | None:
+def _platform_cost(read: _MonthRead, cause: Cause) -> Decimal | None:
     if not read.priced:
         return None
-    return money(read.held.get(costs.PLATFORM_NAME, {}).get(Cause.UNALLOCATED, 0))
+    return money(read.held.get(costs.PLATFORM_NAME, {}).get(cause, 0))
 
 
 def _causes(team: str, read: _MonthRead) -> Iterable[tuple[Cause, int]]:
@@ -514,7 +530,7 @@ class _DaySums:
         known = hours > 0 and (ALL, day) in self.sums
         own = self.sums.get((team, day), Amounts()) if known else None
         if own is None:
-            return DayGpus(day, None, None, None, None, None, None)
+            return DayGpus(day, *[None] * 7)
         return DayGpus(
             day,
             active=own.busy / NANO / hours,
@@ -522,6 +538,9 @@ class _DaySums:
             no_metrics=own.unmeasured / NANO / hours,
             unallocated=None if own.unallocated is None else own.unallocated / NANO / hours,
             unavailable=None if own.unhealthy is None else own.unhealthy / NANO / hours,
+            planned_outage=(
+                None if own.planned_outage is None else own.planned_outage / NANO / hours
+            ),
             capacity=None if own.capacity is None else own.capacity / NANO / hours,
             partial=day in self.partial,
         )

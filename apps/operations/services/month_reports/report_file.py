@@ -26,6 +26,7 @@ _LAYERS = (
     ("no_metrics", "No metrics", "#999999"),
     ("unallocated", "Unallocated", "#d9d9d9"),
     ("unavailable", "Unavailable", "#cc79a7"),
+    ("planned_outage", "Planned outage", "#56b4e9"),
 )
 
 

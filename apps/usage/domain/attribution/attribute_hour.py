@@ -14,6 +14,7 @@ from apps.clusters.domain.tiers import UNMATCHED, CapacityType, TierRule
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
 from apps.usage.domain.activity import joined, written
 from apps.usage.domain.amounts import (
+    CAPACITY_FIELDS,
     SECONDS_PER_HOUR,
     Amounts,
     HeldSlot,
@@ -363,7 +364,7 @@ def _node_facts(
     for holding in ledger.holdings:
         cards.setdefault(holding.card, NodeGpus())
     for position, card in enumerate(sorted(cards)):
-        held = Amounts(capacity=0, unhealthy=0, unallocated=0, stranded=0, unattributed=0)
+        held = Amounts(**dict.fromkeys(CAPACITY_FIELDS, 0))
         if (ledger.node, card) in allocated:
             held.add(allocated[ledger.node, card])
         _close(held, cards[card])
@@ -395,7 +396,7 @@ def _nowhere(
     card = GpuClass(UNMATCHED, "unknown", CapacityType.UNKNOWN.value)
     rows = []
     for node in sorted(unattributed.keys() | drawn.keys()):
-        amounts = Amounts(capacity=0, unhealthy=0, unallocated=0, stranded=0)
+        amounts = Amounts(**dict.fromkeys(CAPACITY_FIELDS, 0))
         amounts.unattributed = nano(unattributed.get(node, 0.0) / SECONDS_PER_HOUR)
         _add_drawn(amounts, drawn.get(node, ()))
         rows.append(NodeFact(node, card, amounts))

@@ -2,7 +2,7 @@
 
     capacity_flow("flow", "Capacity to active", {"idle": 12.0, "unallocated": 20.0, …})
 
-Amounts are average GPUs by the keys of the ledger's classes (`tables.CAPACITY_CLASSES`); a class
+Amounts are average GPUs by the keys of the ledger's classes (`tables.WHOLE_CLASSES`); a class
 that is left out has none. What is allocated is the sum of its classes.
 """
 
@@ -14,6 +14,7 @@ from apps.web.components.drawings.base import LEAST, Drawing, percent_text, tabl
 from apps.web.components.formats import Format, gpus_text
 from apps.web.components.tables import (
     ALLOCATED_CLASSES,
+    PLANNED_OUTAGE,
     UNALLOCATED,
     UNHEALTHY,
     Column,
@@ -27,7 +28,7 @@ NODE = 1.0  # percent of the width
 _COLUMNS = (0.0, 30.0, 100.0 - NODE)  # percent: names of the last column stand before it
 _SLOT = 32  # pixels that a node has at least: two lines of a name
 _GAP = 6  # pixels between nodes
-_MIDDLE = (UNALLOCATED, UNHEALTHY)
+_MIDDLE = (UNALLOCATED, UNHEALTHY, PLANNED_OUTAGE)
 
 
 @dataclass(frozen=True, slots=True)
