@@ -1,10 +1,10 @@
 """Kueue's admission: which work gets quota next, from which queue and flavor."""
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from math import inf
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from apps.planning.domain.cluster_replay.inputs import (
     SLACK,
@@ -19,6 +19,9 @@ from apps.planning.domain.cluster_replay.inputs import (
 from apps.planning.domain.cluster_replay.pending_line import LineKey, PendingGroup, PendingLine
 from apps.planning.domain.cluster_replay.preemption import QuotaDemand, QuotaHolder, quota_victims
 from apps.planning.domain.cluster_replay.quota_tree import QuotaTree
+
+
+_DOUBT = 1e-6
 
 
 class AdmittedWork(NamedTuple):
@@ -38,6 +41,12 @@ class _QuotaNeeds(NamedTuple):
     units: float
     priority: int
     requires: Labels
+
+    def includes(self, other: "_QuotaNeeds") -> bool:
+        """Say whether quota for this would be quota for the other, too."""
+        alike = self[:2] == other[:2] and self.requires == other.requires
+        # Who asks for more borrows sooner, and may then not reclaim what others borrow.
+        return alike and self.units >= other.units and self.priority <= other.priority
 
 
 class _Candidate(NamedTuple):
@@ -78,8 +87,11 @@ class QueueAdmission:
         self._works: dict[int, tuple[RecordedWork, LineKey]] = {}
         self._holders: dict[str, dict[int, QuotaHolder]] = {name: {} for name in self._queues}
         self._held_in: dict[int, str] = {}
+        self._held: dict[tuple[str, FlavorTier], Counter[int]] = defaultdict(Counter)
         self._live: set[str] = set()
-        self._least: dict[str, dict[str, float]] = {}
+        # Of each tree how often its use has changed, and by queue what failed since then.
+        self._changes: Counter[int] = Counter()
+        self._failed: dict[str, tuple[int, list[_QuotaNeeds]]] = {}
 
     @property
     def is_dirty(self) -> bool:
@@ -101,7 +113,6 @@ class QueueAdmission:
             work.requires,
         )
         self._lines[queue.name].add(PendingGroup("", needs), key)
-        self._least.pop(queue.name, None)
         self._live.add(queue.name)
         return True
 
@@ -128,7 +139,7 @@ class QueueAdmission:
         if name is None:
             return
         holder = self._holders[name].pop(number)
-        self._tree.use(name, holder.key, -holder.units)
+        self._use(holder, -1)
         self._unblock(self._roots[name])
 
     def admit(self, at: float) -> Iterator[AdmittedWork]:
@@ -149,30 +160,36 @@ class QueueAdmission:
             yield AdmittedWork(number, chosen.flavor[0], requires, chosen.victims)
 
     def _hold(self, number: int, work: RecordedWork, key: FlavorTier, at: float) -> None:
-        name, units = self._queue_of(work), work.total_units
-        self._tree.use(name, key, units)
-        self._holders[name][number] = QuotaHolder(number, name, key, units, work.priority, at)
+        name = self._queue_of(work)
+        holder = QuotaHolder(number, name, key, work.total_units, work.priority, at)
+        self._holders[name][number] = holder
         self._held_in[number] = name
+        self._use(holder, 1)
+
+    def _use(self, holder: QuotaHolder, sign: int) -> None:
+        self._tree.use(holder.queue, holder.key, sign * holder.units)
+        self._held[holder.queue, holder.key][holder.priority] += sign * holder.units
+        self._changes[self._roots[holder.queue]] += 1
 
     def _unblock(self, root: int) -> None:
         for name in self._members[root]:
             line = self._lines[name]
-            # Most releases free too little for any pending work: then nothing is tried again.
-            if name in self._least and self._is_too_little(name):
-                continue
-            # Even where nothing is pending: later work must not find the line blocked.
-            line.unblock()
-            if len(line):
+            # Most releases free too little for most pending work: that is not tried again.
+            if line.is_passing and line.unblock(self._may_fit(self._queues[name])):
                 self._live.add(name)
 
     def _head(self, name: str) -> _Candidate | None:
         """Return the first work of a queue that can have quota; the others are passed over."""
         line, queue = self._lines[name], self._queues[name]
-        if not queue.strict:
-            # Most that is pending is larger than all that can be had: none of it is looked at.
-            line.block_where(self._is_hopeless(queue))
+        may_fit = self._may_fit(queue)
+        failed = self._failed_since(name)
         while (first := line.first()) is not None:
             number, group = first
+            needs = cast("_QuotaNeeds", group.needs)
+            # Most that is pending is larger than all that can be had: none of it is tried.
+            if not queue.strict and (not may_fit(needs) or any(map(needs.includes, failed))):
+                line.block(group)
+                continue
             work, key = self._works[number]
             found = self._fitting(queue, work)
             if found is not None:
@@ -185,22 +202,22 @@ class QueueAdmission:
                 line.close()
             else:
                 line.block(group)
+                failed.append(needs)
         self._live.discard(name)
-        if not queue.strict:
-            self._least[name] = _least_units(line)
         return None
 
-    def _is_too_little(self, name: str) -> bool:
-        """Say whether a queue has less quota left than its smallest pending work needs."""
-        most = self._most_room(self._queues[name])
-        least = self._least[name].items()
-        return all(units > most.get(counted, 0.0) + SLACK for counted, units in least)
+    def _failed_since(self, name: str) -> list[_QuotaNeeds]:
+        """Return the needs that failed in a queue since the use of its tree has changed last."""
+        changes = self._changes[self._roots[name]]
+        if self._failed.get(name, (-1,))[0] != changes:
+            self._failed[name] = (changes, [])
+        return self._failed[name][1]
 
-    def _is_hopeless(self, queue: ReplayQueue) -> Callable[[Hashable], bool]:
-        """Return a test of needs that no flavor can meet, not even by preemption."""
+    def _may_fit(self, queue: ReplayQueue) -> Callable[[Hashable], bool]:
+        """Return a test of needs that some flavor could meet, by preemption or not."""
         most = self._most_room(queue)
         return lambda needs: (
-            isinstance(needs, _QuotaNeeds) and needs.units > most.get(needs.counted, 0.0) + SLACK
+            isinstance(needs, _QuotaNeeds) and needs.units <= most.get(needs.counted, 0.0) + SLACK
         )
 
     def _most_room(self, queue: ReplayQueue) -> dict[str, float]:
@@ -231,13 +248,16 @@ class QueueAdmission:
             return borrowing, ()
         for key in keys:
             demand = QuotaDemand(queue, key, units, work.priority)
-            victims = quota_victims(self._tree, demand, self._candidates(demand))
+            names = self._losing_queues(demand)
+            if not self._is_enough(demand, names):
+                continue
+            victims = quota_victims(self._tree, demand, self._candidates(demand, names))
             if victims:
                 return key, tuple(victims)
         return None
 
-    def _candidates(self, demand: QuotaDemand) -> list[QuotaHolder]:
-        """Return who may lose quota for a demand: of queues that borrow, and of its own."""
+    def _losing_queues(self, demand: QuotaDemand) -> list[str]:
+        """Return the queues whose work may lose quota for a demand: its own, and who borrows."""
         queue = demand.queue
         reclaims = queue.reclaim != Reclaim.NEVER and not self._tree.borrows(
             queue.name, demand.key, demand.units
@@ -249,14 +269,40 @@ class QueueAdmission:
                 for name in self._members[self._roots[queue.name]]
                 if name != queue.name and self._tree.borrows(name, demand.key)
             ]
-        lower_only = queue.reclaim == Reclaim.LOWER_PRIORITY
-        return [
-            holder
-            for name in names
-            for holder in self._holders[name].values()
-            if holder.key == demand.key
-            and (holder.priority < demand.priority if name == queue.name or lower_only else True)
-        ]
+        return names
+
+    def _is_enough(self, demand: QuotaDemand, names: Sequence[str]) -> bool:
+        """Say whether a demand could have quota if all who may lose theirs lost it.
+
+        Who gives back units makes room for no more than these.
+        """
+        room = self._tree.available(demand.queue.name, demand.key)
+        for name in names:
+            held = self._held[name, demand.key]
+            is_lower = self._is_lower(demand, name)
+            room += sum(units for priority, units in held.items() if is_lower(priority))
+        # Sums of other orders differ by their last digits: in doubt it is tried.
+        return room >= demand.units - _DOUBT
+
+    def _candidates(self, demand: QuotaDemand, names: Sequence[str]) -> list[QuotaHolder]:
+        """Return whose quota may be taken for a demand."""
+        found = []
+        for name in names:
+            is_lower = self._is_lower(demand, name)
+            found += [
+                holder
+                for holder in self._holders[name].values()
+                if holder.key == demand.key and is_lower(holder.priority)
+            ]
+        return found
+
+    @staticmethod
+    def _is_lower(demand: QuotaDemand, name: str) -> Callable[[int], bool]:
+        """Return a test of the priorities that may lose quota of a queue."""
+        queue = demand.queue
+        if name == queue.name or queue.reclaim == Reclaim.LOWER_PRIORITY:
+            return lambda priority: priority < demand.priority
+        return lambda _: True
 
     def _possible(self, queue: ReplayQueue, work: RecordedWork) -> Iterator[FlavorTier]:
         asked = dict(work.requires)
@@ -280,12 +326,3 @@ class QueueAdmission:
 
     def _requires(self, work: RecordedWork, key: FlavorTier) -> Labels:
         return tuple(sorted({*work.requires, *self._flavors.get(key[0], ())}))
-
-
-def _least_units(line: PendingLine) -> dict[str, float]:
-    """Return the least units that pending work of a queue needs, by what is counted."""
-    least: dict[str, float] = {}
-    for needs in line.needs():
-        if isinstance(needs, _QuotaNeeds):  # pragma: no branch
-            least[needs.counted] = min(needs.units, least.get(needs.counted, inf))
-    return least

@@ -1,14 +1,16 @@
 """Replay recorded work on the nodes and queues of a cluster, event by event."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import partial
+from functools import cache, partial
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from apps.planning.domain.cluster_replay.admission import QueueAdmission
 from apps.planning.domain.cluster_replay.inputs import (
+    SLACK,
     ClusterReplay,
     DevicePart,
     FlavorQuota,
@@ -40,6 +42,20 @@ class _EventKind(IntEnum):
     UNITS_COME = 5
     CHECKED = 6
     ARRIVE = 7
+
+
+class _RoomNeeds(NamedTuple):
+    """What pending work of a tier needs, and its `level` where priority lets it preempt."""
+
+    units: float
+    pods: int
+    requires: Labels
+    level: int
+
+    def includes(self, other: "_RoomNeeds") -> bool:
+        """Say whether room for this would be room for the other, too."""
+        more = self.units >= other.units and self.pods >= other.pods and self.level <= other.level
+        return more and (not other.requires or self.requires == other.requires)
 
 
 class _Phase(IntEnum):
@@ -178,7 +194,10 @@ class _ClusterRun:
         self._lines: dict[str, PendingLine] = defaultdict(PendingLine)
         self._turns = {tier: TeamTurns(tier, policy, start) for tier in self._spaces}
         self._dirty: set[str] = set()
-        self._running: dict[str, set[int]] = defaultdict(set)
+        # Who holds how many units of a tier on a node; kept where work may be preempted there.
+        self._held_on: dict[tuple[str, int], dict[int, float]] = defaultdict(
+            lambda: defaultdict(float)
+        )
         self._events: list[tuple[float, int, int, int]] = []
         self._prepare(start)
 
@@ -291,14 +310,14 @@ class _ClusterRun:
             space.lose(node, missing.units)
         else:
             space.regain(node, missing.units)
-            self._unblock(missing.tier)
+            self._unblock(missing.tier, [node])
 
     def _turn_node(self, kind: _EventKind, tier: str, node: int) -> None:
         if kind == _EventKind.NODE_CLOSES:
             self._spaces[tier].close(node)
         else:
             self._spaces[tier].reopen(node)
-            self._unblock(tier)
+            self._unblock(tier, [node])
 
     def _cancel(self, number: int, at: float) -> None:
         state = self._states[number]
@@ -311,7 +330,8 @@ class _ClusterRun:
             self._admission.remove(number, state.played.work)
         elif state.phase == _Phase.PENDING:
             self._lines[state.played.work.tier].remove(number)
-            self._unblock(state.played.work.tier)
+            # It may have closed the line; of room there is no more than before.
+            self._unblock(state.played.work.tier, [])
         self._admission.release(number)
         self._creation.release(number)
         state.phase, state.played.ended_at = _Phase.OVER, at
@@ -360,13 +380,34 @@ class _ClusterRun:
         team = work.team if self._policy.order == PendingOrder.FAIR else ""
         # Who may preempt is not held up by who may not.
         level = work.priority if self._policy.preemption else 0
-        needs = (work.units, work.pods, state.requires, level)
+        needs = _RoomNeeds(work.units, work.pods, state.requires, level)
         self._lines[work.tier].add(PendingGroup(team, needs), self._line_key(number))
         self._dirty.add(work.tier)
 
-    def _unblock(self, tier: str) -> None:
-        self._lines[tier].unblock()
-        self._dirty.add(tier)
+    def _unblock(self, tier: str, nodes: Iterable[int]) -> None:
+        """Let work be tried again that may have room now: more than before is on `nodes` alone."""
+        places = list(nodes)
+
+        @cache
+        def room(level: int) -> float:
+            """Return the most that a node has for a pod that may preempt all below its level."""
+            return max((self._room_by_force(tier, node, level) for node in places), default=0.0)
+
+        def may_fit(needs: Hashable) -> bool:
+            # A pod of it would have to be on one of these nodes: nothing else has changed.
+            return isinstance(needs, _RoomNeeds) and needs.units <= room(needs.level) + SLACK
+
+        if self._lines[tier].unblock(None if self._policy.recorded_nodes else may_fit):
+            self._dirty.add(tier)
+
+    def _room_by_force(self, tier: str, node: int, level: int) -> float:
+        """Return what of a node is free, or held by work whose priority is below a level."""
+        held = self._held_on.get((tier, node), {})
+        lower = (units for other, units in held.items() if self._priority(other) < level)
+        return self._spaces[tier].free(node) + sum(lower)
+
+    def _priority(self, number: int) -> int:
+        return self._states[number].played.work.priority
 
     # ------------------------------------------------------------ who starts
 
@@ -394,19 +435,29 @@ class _ClusterRun:
         if self._policy.order == PendingOrder.FAIR:
             turns = self._turns[tier]
             turn = lambda team: turns.turn(team, at)  # noqa: E731 - of this instant
+        failed: list[_RoomNeeds] = []
         while (first := line.first(turn)) is not None:
             number, group = first
             state = self._states[number]
+            needs = _RoomNeeds(*group.needs)
+            if any(needs.includes(one) for one in failed):
+                line.block(group)
+                continue
             parts = self._find_room(number, space, at)
             if parts is not None:
                 line.remove(number)
                 self._start_work(number, at, parts)
+                # Who was preempted for it may have given back more than it took.
+                failed = [] if self._policy.preemption else failed
             elif self._policy.strict and space.fits_empty(
                 state.played.work.units, state.played.work.pods, state.requires
             ):  # fmt: skip
                 line.close()
             else:
                 line.block(group)
+                # On the nodes that it ran on a work may have room where one alike has none.
+                if not self._policy.recorded_nodes:
+                    failed.append(needs)
 
     def _find_room(self, number: int, space: TierSpace, at: float) -> list[DevicePart] | None:
         state = self._states[number]
@@ -417,12 +468,12 @@ class _ClusterRun:
         # Room for a gang by preemption would have to be found on several nodes at once.
         if parts is not None or not self._policy.preemption or work.pods > 1:
             return parts
-        holders = [
-            self._node_holder(other)
-            for other in sorted(self._running[work.tier])
-            if self._states[other].played.work.priority < work.priority
+        nodes = [
+            node
+            for node in space.open_nodes(state.requires)
+            if self._room_by_force(work.tier, node, work.priority) >= work.units - 2 * SLACK
         ]
-        nodes = space.open_nodes(state.requires)
+        holders = partial(self._holders_below, work.tier, work.priority)
         victims = node_victims(work.units, nodes, space.free, holders)
         for victim in victims:
             self._preempt(victim, at)
@@ -437,13 +488,13 @@ class _ClusterRun:
             return None
         return space.place_on(work.units, places)
 
-    def _node_holder(self, number: int) -> NodeHolder:
-        state = self._states[number]
-        units: dict[int, float] = defaultdict(float)
-        for part in state.parts:
-            units[part.node] += part.units
-        since = state.played.runs[-1].start
-        return NodeHolder(number, state.played.work.priority, since, units)
+    def _holders_below(self, tier: str, level: int, node: int) -> list[NodeHolder]:
+        """Return who holds units of a node and has a priority below a level."""
+        return [
+            NodeHolder(number, priority, self._states[number].played.runs[-1].start, units)
+            for number, units in self._held_on.get((tier, node), {}).items()
+            if (priority := self._priority(number)) < level
+        ]
 
     # ------------------------------------------------------------ runs
 
@@ -457,7 +508,9 @@ class _ClusterRun:
         state.gpus = sum(nodes[p.node].devices[p.device].weight * p.units for p in parts)
         state.played.runs.append(HeldSpan(at, None, state.parts))
         self._turns[work.tier].hold(work.team, state.gpus, at)
-        self._running[work.tier].add(number)
+        if self._policy.preemption:
+            for part in parts:
+                self._held_on[work.tier, part.node][number] += part.units
         if work.ends_at is not None:
             # A time of the clock, whenever it started; durations below count from the start.
             ends_at = work.ends_at - idle_cut(work, self._policy)
@@ -469,13 +522,15 @@ class _ClusterRun:
         state = self._states[number]
         work = state.played.work
         state.played.runs[-1] = state.played.runs[-1]._replace(end=at)
-        self._spaces[work.tier].release(state.parts)
+        freed = state.parts
+        self._spaces[work.tier].release(freed)
         self._turns[work.tier].hold(work.team, -state.gpus, at)
-        self._running[work.tier].discard(number)
+        for node in {part.node for part in freed} if self._policy.preemption else ():
+            del self._held_on[work.tier, node][number]
         self._admission.release(number)
         self._creation.release(number)
         state.parts = ()
-        self._unblock(work.tier)
+        self._unblock(work.tier, {part.node for part in freed})
 
     def _preempt(self, number: int, at: float) -> None:
         """Take a work's quota and GPUs; it is pending again at once."""

@@ -1,6 +1,7 @@
 """Pending work in order, grouped by what fits or does not fit alike."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Hashable
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -16,46 +17,60 @@ class PendingGroup(NamedTuple):
 
 
 class PendingLine:
-    """Pending work of one queue or tier; groups that do not fit are passed over for a while."""
+    """Pending work of one queue or tier; groups that do not fit are passed over for a while.
+
+    Of each group that is not passed over the first work is in the heap of its team: who comes next
+    is found without looking at all groups.
+    """
 
     def __init__(self) -> None:
         self._heaps: dict[PendingGroup, list[LineKey]] = {}
-        self._there: set[int] = set()
+        self._heads: dict[str, list[tuple[LineKey, PendingGroup]]] = defaultdict(list)
+        self._listed: dict[PendingGroup, LineKey] = {}
+        self._aside: dict[Hashable, set[PendingGroup]] = {}
+        self._there: dict[int, PendingGroup] = {}
         self._blocked: set[Hashable] = set()
         self._closed = False
 
-    def __len__(self) -> int:
-        return len(self._there)
+    @property
+    def is_passing(self) -> bool:
+        """Whether anybody is passed over."""
+        return self._closed or bool(self._blocked)
 
     def add(self, group: PendingGroup, key: LineKey) -> None:
         """Add a work. One that is removed stays in its heap until it is first there."""
         heappush(self._heaps.setdefault(group, []), key)
-        self._there.add(key[-1])
+        self._there[key[-1]] = group
+        if group.needs in self._blocked:
+            self._aside.setdefault(group.needs, set()).add(group)
+        else:
+            self._list(group)
         # It may stand before the work that closed the line.
         self._closed = False
 
     def remove(self, number: int) -> None:
-        self._there.discard(number)
-
-    def needs(self) -> set[Hashable]:
-        """Return what pending work needs; what has gone may still be among it."""
-        return {group.needs for group in self._heaps}
+        self._there.pop(number, None)
 
     def block(self, group: PendingGroup) -> None:
-        """Let pass what needs the same, until `unblock`."""
+        """Let pass what needs the same, until it is unblocked."""
         self._blocked.add(group.needs)
-
-    def block_where(self, is_hopeless: Callable[[Hashable], bool]) -> None:
-        """Let pass all groups whose needs are hopeless, until `unblock`."""
-        self._blocked |= {one for one in self.needs() - self._blocked if is_hopeless(one)}
 
     def close(self) -> None:
         """Let no later work pass, until `unblock`."""
         self._closed = True
 
-    def unblock(self) -> None:
-        self._blocked.clear()
-        self._closed = False
+    def unblock(self, may_fit: Callable[[Hashable], bool] | None = None) -> bool:
+        """Let nobody pass any more whose needs `may_fit`, or nobody at all without it.
+
+        Say whether anybody passed, or was behind who closed the line.
+        """
+        was_closed, self._closed = self._closed, False
+        over = [one for one in self._blocked if may_fit is None or may_fit(one)]
+        self._blocked.difference_update(over)
+        for needs in over:
+            for group in self._aside.pop(needs, ()):
+                self._list(group)
+        return was_closed or bool(over)
 
     def first(
         self, turn: Callable[[str], tuple[float, ...]] | None = None
@@ -66,29 +81,52 @@ class PendingLine:
         """
         if self._closed:
             return None
-        turns: dict[str, tuple[float, ...]] = {}
         best: tuple[float, tuple[float, ...], LineKey] | None = None
         chosen = None
-        for group, key in self._heads():
-            if turn is not None and group.team not in turns:
-                turns[group.team] = turn(group.team)
+        for team in list(self._heads):
+            found = self._head(team)
+            if found is None:
+                del self._heads[team]
+                continue
+            key, group = found
             # Minus the priority, so that higher ones come first whoever's turn it is.
-            head = (key[0], turns.get(group.team, ()), key)
+            head = (key[0], () if turn is None else turn(team), key)
             if best is None or head < best:
                 best, chosen = head, (key[-1], group)
         return chosen
 
-    def _heads(self) -> Iterator[tuple[PendingGroup, LineKey]]:
-        empty = []
-        for group, heap in self._heaps.items():
-            if group.needs in self._blocked:
-                continue
-            while heap and heap[0][-1] not in self._there:
-                heappop(heap)
-            if heap:
-                yield group, heap[0]
+    def _list(self, group: PendingGroup) -> None:
+        """Put the first of a group into the heap of its team, unless it is there."""
+        heap = self._heaps.get(group)
+        if heap and heap[0] != self._listed.get(group):
+            self._listed[group] = heap[0]
+            heappush(self._heads[group.team], (heap[0], group))
+
+    def _head(self, team: str) -> tuple[LineKey, PendingGroup] | None:
+        """Return the first of a team that is pending and not passed over."""
+        heads = self._heads[team]
+        while heads:
+            key, group = heads[0]
+            if self._listed.get(group) != key:
+                # Somebody came who stands before it, and is in the heap as well.
+                heappop(heads)
+            elif group.needs in self._blocked:
+                heappop(heads)
+                del self._listed[group]
+                self._aside.setdefault(group.needs, set()).add(group)
+            elif self._there.get(key[-1]) == group:
+                return heads[0]
             else:
-                empty.append(group)
-        # Afterwards, for a dictionary must not shrink while it is read.
-        for group in empty:
+                heappop(heads)
+                del self._listed[group]
+                self._drop_removed(group)
+                self._list(group)
+        return None
+
+    def _drop_removed(self, group: PendingGroup) -> None:
+        heap = self._heaps[group]
+        # By its group: preempted work comes back with the needs of another flavor.
+        while heap and self._there.get(heap[0][-1]) != group:
+            heappop(heap)
+        if not heap:
             del self._heaps[group]

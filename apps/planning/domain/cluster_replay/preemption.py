@@ -1,6 +1,6 @@
 """Which running work makes room: for a queue's quota, as Kueue does, and on a node."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,19 +71,19 @@ def _fewest(tree: QuotaTree, demand: QuotaDemand, gone: Sequence[QuotaHolder]) -
 
 
 class NodeHolder(NamedTuple):
-    """A running work that may go from its nodes; `units` of it by node."""
+    """A running work that may go from a node; `units` are those that it has there."""
 
     number: int
     priority: int
     since: float
-    units: Mapping[int, float]
+    units: float
 
 
 def node_victims(
     units: float,
     nodes: Sequence[int],
     free: Callable[[int], float],
-    holders: Sequence[NodeHolder],
+    holders: Callable[[int], Sequence[NodeHolder]],
 ) -> list[int]:
     """Return the works to preempt so that a pod has room on one of the nodes; empty: no help.
 
@@ -95,12 +95,11 @@ def node_victims(
     for node in nodes:
         room, gone = free(node), []
         for holder in sorted(
-            (one for one in holders if node in one.units),
-            key=lambda one: (one.priority, -one.since, one.number),
+            holders(node), key=lambda one: (one.priority, -one.since, one.number)
         ):
             if room >= units - SLACK:
                 break
-            room += holder.units[node]
+            room += holder.units
             gone.append(holder)
         # Where nobody has to go, preemption is not what helps.
         if room < units - SLACK or not gone:

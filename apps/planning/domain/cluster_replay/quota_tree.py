@@ -29,6 +29,7 @@ class _QuotaNode:
     children: list["_QuotaNode"] = field(default_factory=list)
     total: dict[FlavorTier, float] = field(default_factory=dict)
     used: defaultdict[FlavorTier, float] = field(default_factory=lambda: defaultdict(float))
+    _retained: dict[FlavorTier, float] = field(default_factory=dict)
 
     def sum_up(self) -> None:
         for child in self.children:
@@ -40,8 +41,12 @@ class _QuotaNode:
 
     def retained(self, key: FlavorTier) -> float:
         """Return what is never lent."""
-        limit = self.quotas.get(key, _NO_QUOTA).lending_limit
-        return 0.0 if limit is None else max(0.0, self.total.get(key, 0.0) - limit)
+        # Kept: quotas do not change while work is replayed, and each question asks for it.
+        if key not in self._retained:
+            limit = self.quotas.get(key, _NO_QUOTA).lending_limit
+            kept = 0.0 if limit is None else max(0.0, self.total.get(key, 0.0) - limit)
+            self._retained[key] = kept
+        return self._retained[key]
 
     def available(self, key: FlavorTier, *, borrowing: bool) -> float:
         total = self.total.get(key, 0.0)
