@@ -24,8 +24,8 @@ EQUATIONS = {
     ),
 }
 
-_LATER = frozenset({"planned_outage_gpu_hours"})
-"""Columns that portals of earlier versions do not have: there they are in none of the others."""
+_RARE = frozenset({"planned_outage_gpu_hours"})
+"""Terms that are left out where they are 0, or the portal is of a version without them."""
 
 _NUMERIC = ("number", "integer")
 
@@ -76,7 +76,7 @@ def explain(portal: Portal, figure: str, filters: Params) -> Explanation:
         if row.get(name) is not None and not is_number(row[name]):
             raise misfit("usage", f"“{name}” is no number")
     known = {
-        whole: tuple(name for name in terms if name in row or name not in _LATER)
+        whole: tuple(name for name in terms if row.get(name) or name not in _RARE)
         for whole, terms in EQUATIONS.items()
     }
     parts = [

@@ -143,7 +143,12 @@ def test_what_was_away_as_planned_is_in_no_growth_of_waste() -> None:
     now = CostSums({empty: 8, away: 2}, {empty: 80, away: 20})
     before = CostSums({empty: 8, away: 8}, {empty: 80, away: 80})
     planned, *steps = waterfall_steps(now, before)
-    assert (planned.cause, planned.waste, planned.cost, planned.cost_before) == (away, False, 20, 80)
+    assert (planned.cause, planned.waste, planned.cost, planned.cost_before) == (
+        away,
+        False,
+        20,
+        80,
+    )
     assert {step.cause: (step.cost, step.cost_before) for step in steps}[empty] == (80, 80)
     assert now.wasted == 80, "it is in the total, and in no waste"
     assert sum(step.cost for step in (planned, *steps)) == now.total == 100

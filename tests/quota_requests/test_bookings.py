@@ -1,6 +1,6 @@
 """Bookings: raises that are applied at their start and reverted at their end."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ from apps.quota_requests.domain.bookings import (
 )
 from apps.quota_requests.domain.quantities import quantity
 from apps.quota_requests.domain.states import RequestState, TransitionDenied
-from apps.quota_requests.selectors import bookings_ahead, tier_bookings
+from apps.quota_requests.selectors import bookings_ahead, team_bookings, tier_bookings
 from apps.quota_requests.services import RequestRefused
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import NANO
@@ -266,6 +266,23 @@ def test_the_calendar_names_bookings_to_those_who_may_know_of_them() -> None:
     # What is only asked for is not in the sums, which everybody may see.
     found = tier_bookings("whole", WEEK, actor=portal.actor("dan"), now=portal.now)
     assert [one.booked for one in found.spans] == [0, 2, 0]
+
+
+@pytest.mark.django_db
+def test_a_team_has_its_bookings_that_run_or_are_to_come() -> None:
+    portal = make_portal(None)
+    pk = booked(portal)
+    asked = portal.submitted(after="9", starts_at=NOW + 2 * DAY, until=NOW + 3 * DAY)
+
+    def ids(team: str, name: str, start: datetime) -> list[int | None]:
+        window = Window(start, start + 14 * DAY)
+        return [row.id for row in team_bookings(team, window, actor=portal.actor(name))]
+
+    assert ids("vision", "ada", NOW) == ids("vision", "cleo", NOW) == [pk, asked]
+    assert ids("vision", "dan", NOW) == ids("speech", "cleo", NOW) == []
+    assert ids("vision", "ada", NOW + 20 * DAY) == [], "what is over is not to come"
+    (row, _) = team_bookings("vision", WEEK, actor=portal.actor("ada"))
+    assert (row.tiers, row.gpus) == (("whole",), 2.0)
 
 
 @pytest.mark.django_db

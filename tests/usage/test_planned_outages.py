@@ -184,7 +184,9 @@ def test_all_parts_sum_to_the_capacity_in_every_grouping(
         assert sum(by_cause.values()) == 4 * (last - first) * NANO, by
         waste = told(away, "waste", window=window, interval=interval, group_by=by)
         assert "planned_outage" not in {row["cause"] for row in waste}
-        free = sum(row["gpu_hours"] for row in waste if row["cause"] in ("unallocated", "unhealthy"))
+        free = sum(
+            row["gpu_hours"] for row in waste if row["cause"] in ("unallocated", "unhealthy")
+        )
         assert free == pytest.approx(3 * (last - first) - 3 * lasted, abs=1e-9), by
 
 

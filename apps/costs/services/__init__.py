@@ -35,6 +35,7 @@ from apps.costs.services.recommendations import (
     reopen_recommendation,
 )
 from apps.costs.services.replayed_effects import (
+    ReplayableChange,
     ReplayedEffects,
     forget_replayed_effects,
     note_replayed_effects,

@@ -21,7 +21,6 @@ from apps.costs.domain.costing import (
     FREE,
     HELD,
     Basis,
-    Cause,
     Policy,
     fact_cost,
     shared,

@@ -12,21 +12,29 @@ from typing import NamedTuple
 from django.db import transaction
 from django.db.models import F, Q
 
+from apps.costs.domain.recommendations.capacity import LoweredLimit, lowered_limit
 from apps.costs.domain.recommendations.idle_time import TIMEOUT_MINUTES
 from apps.costs.domain.recommendations.recommendation import RecommendationKind, RecommendationState
 from apps.costs.models import Recommendation
+from apps.quotas.domain.keys import QuotaSource
 
 MOST_REPLAYED = 20
 """Of a cluster and run, those that save most: each takes a worker some seconds."""
 
 
-class ReplayableTimeout(NamedTuple):
-    """A recommended idle timeout of all work of a team on a tier, in minutes."""
+class ReplayableChange(NamedTuple):
+    """A recommended change of a team on a tier: an idle timeout in minutes, or a lower limit.
+
+    The limit is one of the ResourceQuota `quota` in the namespace.
+    """
 
     pk: int
     team: str
     tier: str
-    minutes: float
+    minutes: float | None = None
+    namespace: str = ""
+    quota: str = ""
+    limit: LoweredLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +51,12 @@ class ReplayedEffects:
     replayed_unmet_after_gpu_hours: float
 
 
-def take_replayable(cluster_id: int, *, since: datetime, now: datetime) -> list[ReplayableTimeout]:
+def take_replayable(cluster_id: int, *, since: datetime, now: datetime) -> list[ReplayableChange]:
     """Return open recommendations not replayed since then, and note that they are tried now."""
     due = Recommendation.objects.filter(
         Q(replayed_at__isnull=True) | Q(replayed_at__lt=since),
         cluster_id=cluster_id,
-        kind=RecommendationKind.IDLE_TIMEOUT.value,
+        kind__in=(RecommendationKind.IDLE_TIMEOUT.value, RecommendationKind.UNUSED_QUOTA.value),
         state=RecommendationState.OPEN.value,
         team__isnull=False,
         tier__isnull=False,
@@ -61,11 +69,21 @@ def take_replayable(cluster_id: int, *, since: datetime, now: datetime) -> list[
         )
         # Before they are replayed: a worker that dies over one must not be sent after it for ever.
         Recommendation.objects.filter(pk__in=[row.pk for row in rows]).update(replayed_at=now)
-    return [
-        ReplayableTimeout(row.pk, row.team.name, row.tier.name, TIMEOUT_MINUTES)
-        for row in rows
-        if row.team is not None and row.tier is not None
-    ]
+    return [found for row in rows if (found := _replayable(row)) is not None]
+
+
+def _replayable(row: Recommendation) -> ReplayableChange | None:
+    """Return what a replay has to know; None for what it cannot express."""
+    if row.team is None or row.tier is None:
+        return None
+    of = (row.pk, row.team.name, row.tier.name)
+    if row.kind == RecommendationKind.IDLE_TIMEOUT.value:
+        return ReplayableChange(*of, minutes=TIMEOUT_MINUTES)
+    source, _, name = row.workload.partition("/")
+    limit = lowered_limit(row.change)
+    if source != QuotaSource.RESOURCE_QUOTA or limit is None:
+        return None
+    return ReplayableChange(*of, namespace=row.namespace, quota=name, limit=limit)
 
 
 def note_replayed_effects(effects: Mapping[int, ReplayedEffects]) -> None:

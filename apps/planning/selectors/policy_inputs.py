@@ -1,6 +1,7 @@
 """What a policy simulation begins with: limits that may be changed, entitlements, idle ends."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from math import isfinite
 
@@ -9,7 +10,7 @@ from django.db.models import Count, ExpressionWrapper, F, FloatField, Max, Min, 
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import HOUR_SECONDS, Window
 from apps.clusters.models import Cluster, holds_at
-from apps.planning.domain.policy_change import Shares, TeamShare
+from apps.planning.domain.policy_change import LimitChange, Shares, TeamShare
 from apps.planning.selectors.demand import RecordedDemand
 from apps.quotas.domain.keys import QuotaSource
 from apps.quotas.models import Entitlement
@@ -17,6 +18,8 @@ from apps.quotas.selectors import QuotaFilters, QuotaRow, every_quota_row
 from apps.usage.domain.activity import QUIET_BELOW
 from apps.usage.models import PodHour
 
+OtherLimits = Mapping[tuple[str, str], Sequence[tuple[str, str, float]]]
+"""By namespace and resource the name, key and amount of each limit on it."""
 _REPLAYED = (QuotaSource.RESOURCE_QUOTA, QuotaSource.CLUSTER_QUEUE)
 
 
@@ -39,16 +42,24 @@ def limits_to_change(
     return sorted(found, key=lambda row: (row.team or "", *row.ref))
 
 
-def least_other_limits(
-    cluster: str, at: datetime
-) -> Mapping[tuple[str, str], Sequence[tuple[str, str, float]]]:
-    """Return by namespace and resource the name, key and amount of each limit on it."""
+def least_other_limits(cluster: str, at: datetime) -> OtherLimits:
+    """Return the limits of namespaces that a change of one of them lies beside."""
     found: dict[tuple[str, str], list[tuple[str, str, float]]] = {}
     for row in limits_to_change(cluster, at, visibility=EVERYTHING):
         if row.namespace:
             own = found.setdefault((row.namespace, row.resource), [])
             own.append((row.name, row.key, row.hard))
     return found
+
+
+def with_others(change: LimitChange, others: OtherLimits) -> LimitChange:
+    """Return the change of a limit told the least of the others on the resource, if any."""
+    beside = [
+        amount
+        for name, key, amount in others.get((change.namespace, change.resource), ())
+        if (name, key) != (change.name, change.key)
+    ]
+    return replace(change, others=min(beside, default=None))
 
 
 def team_shares(at: datetime, *, visibility: Visibility) -> Shares:

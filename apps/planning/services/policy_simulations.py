@@ -35,6 +35,7 @@ from apps.planning.selectors.policy_inputs import (
     least_other_limits,
     limits_to_change,
     team_shares,
+    with_others,
 )
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
 
@@ -102,20 +103,12 @@ def _limit_changes(
         # A form sends every limit that it shows: those as they are ask for nothing.
         if row.hard == one.after:
             continue
-        beside = [
-            amount
-            for name, key, amount in others.get((row.namespace, row.resource), ())
-            if (name, key) != (row.name, row.key)
-        ]
-        found.append(
-            LimitChange(
-                *(row.source, row.namespace, row.name, row.key, row.hard, one.after),
-                others=min(beside, default=None)
-                if row.source == QuotaSource.RESOURCE_QUOTA
-                else None,
-                team=row.team or "",
-            )
+        limit = LimitChange(
+            *(row.source, row.namespace, row.name, row.key, row.hard, one.after),
+            team=row.team or "",
         )
+        is_of_namespace = row.source == QuotaSource.RESOURCE_QUOTA
+        found.append(with_others(limit, others) if is_of_namespace else limit)
     return tuple(found)
 
 

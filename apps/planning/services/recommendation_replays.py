@@ -2,24 +2,33 @@
 
 from datetime import datetime, timedelta
 
+from apps.clusters.domain.resources import parse_quantity
 from apps.clusters.domain.window import utc_midnight
 from apps.clusters.models import Cluster
+from apps.costs.domain.recommendations.idle_time import TIMEOUT_MINUTES
 from apps.costs.services import (
+    ReplayableChange,
     ReplayedEffects,
     forget_replayed_effects,
     note_replayed_effects,
     take_replayable,
 )
-from apps.planning.domain.policy_change import PolicyChange
+from apps.planning.domain.policy_change import LimitChange, PolicyChange
 from apps.planning.domain.policy_effects import ALL_TEAMS, policy_effects
 from apps.planning.selectors import NothingRecorded
+from apps.planning.selectors.policy_inputs import (
+    OtherLimits,
+    least_other_limits,
+    with_others,
+)
 from apps.planning.services.policy_simulations import recorded_weeks
+from apps.quotas.domain.keys import QuotaSource
 
 _DAY = timedelta(days=1).total_seconds()
 
 
 def replay_recommendations(*, now: datetime, anew: bool = False) -> int:
-    """Replay the idle timeouts that are recommended, each once a day; return how many.
+    """Replay idle timeouts and lower limits that are recommended, each once a day; return how many.
 
     `anew`: also those of today, after more days were collected. Where nothing is recorded nothing
     is said of effects.
@@ -35,10 +44,12 @@ def _replay(cluster: Cluster, now: datetime, *, anew: bool) -> int:
         return 0
     found = {}
     try:
+        # One reading for all: how long work did nothing matters to timeouts alone.
+        weeks, _ = recorded_weeks(cluster, PolicyChange(idle_minutes=TIMEOUT_MINUTES), now=now)
+        others = least_other_limits(cluster.name, now)
         for one in due:
-            change = PolicyChange(idle_minutes=one.minutes, idle_of=(one.team, one.tier))
-            weeks, _ = recorded_weeks(cluster, change, now=now)
-            rows = {(row.team, row.tier): row for row in policy_effects(weeks, change).rows}
+            effects = policy_effects(weeks, _change(one, others))
+            rows = {(row.team, row.tier): row for row in effects.rows}
             own, whole = rows.get((one.team, one.tier)), rows.get((ALL_TEAMS, one.tier))
             # Work of these weeks may all be of other teams: that is no effect of zero.
             if own is not None and whole is not None:
@@ -53,3 +64,16 @@ def _replay(cluster: Cluster, now: datetime, *, anew: bool) -> int:
     note_replayed_effects(found)
     forget_replayed_effects([one.pk for one in due if one.pk not in found])
     return len(found)
+
+
+def _change(one: ReplayableChange, others: OtherLimits) -> PolicyChange:
+    """Return a recommended change as policies are replayed."""
+    if one.limit is None:
+        return PolicyChange(idle_minutes=one.minutes, idle_of=(one.team, one.tier))
+    before, after = (parse_quantity(text) for text in one.limit[1:])
+    limit = LimitChange(
+        QuotaSource.RESOURCE_QUOTA,
+        *(one.namespace, one.quota, one.limit.key, before, after),
+        team=one.team,
+    )
+    return PolicyChange(limits=(with_others(limit, others),))

@@ -11,6 +11,7 @@ from apps.quota_requests.selectors.bookings import (
     BookingRow,
     TierBookings,
     bookings_ahead,
+    team_bookings,
     tier_bookings,
 )
 from apps.quota_requests.selectors.requests import (

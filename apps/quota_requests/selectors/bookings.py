@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from apps.accounts.domain.formats import utc_words
 from apps.clusters.domain.resources import quantity as amount_text
@@ -71,6 +71,7 @@ class BookingRow:
 
     id: int | None
     team: str
+    tiers: tuple[str, ...]
     key: str
     gpus: float
     start: datetime
@@ -109,6 +110,18 @@ def tier_bookings(tier: str, window: Window, *, actor: Actor, now: datetime) -> 
     limits = _tier_limits(tier, rows, now)
     spans = booked_spans(booked, limits, start=window.start, end=window.end)
     return TierBookings(rows, spans)
+
+
+def team_bookings(team: str, window: Window, *, actor: Actor) -> list[BookingRow]:
+    """Return a team's raises with an end that touch a window, by their start; as it sees them.
+
+    Their GPUs weigh as in the first tier that the key reaches, of the start of the window. At most
+    four queries.
+    """
+    own = ChangeRequest.objects.filter(seen_by(actor), team__name=team)
+    found = list(_with_end(own, window))
+    weights = unit_weights(window.start) if found else {}
+    return [_row(one, weights.get(next(iter(one.tiers), ""), {}), seen=True) for one in found]
 
 
 def bookings_ahead(*, now: datetime) -> dict[str, list[BookedGpus]]:
@@ -167,15 +180,15 @@ def _conflict(tier: str, span: BookedSpan, now: datetime) -> str:
 
 def _requests_of(tiers: Collection[str], window: Window) -> list[ChangeRequest]:
     """Return raises with an end that touch a window and reach any of the tiers. One query."""
+    rows = _with_end(ChangeRequest.objects.all(), window)
+    return [one for one in rows if not set(tiers).isdisjoint(one.tiers)]
+
+
+def _with_end(requests: QuerySet[ChangeRequest], window: Window) -> QuerySet[ChangeRequest]:
+    """Narrow requests to raises with an end that touch a window and are not over, in order."""
     begins = Q(starts_at__lt=window.end) | Q(applied_at__lt=window.end)
-    rows = ChangeRequest.objects.filter(
-        begins, until__gt=window.start, state__in=[*_APPROVED, *_UNDECIDED]
-    ).select_related("cluster", "team")
-    return [
-        one
-        for one in rows.order_by("starts_at", "applied_at", "pk")
-        if not set(tiers).isdisjoint(one.tiers)
-    ]
+    rows = requests.filter(begins, until__gt=window.start, state__in=[*_APPROVED, *_UNDECIDED])
+    return rows.select_related("cluster", "team").order_by("starts_at", "applied_at", "pk")
 
 
 def _row(one: ChangeRequest, weights: Mapping[str, float], *, seen: bool) -> BookingRow:
@@ -187,6 +200,7 @@ def _row(one: ChangeRequest, weights: Mapping[str, float], *, seen: bool) -> Boo
     return BookingRow(
         id=one.pk if seen else None,
         team=one.team.name if seen else "",
+        tiers=tuple(one.tiers),
         key=f"{one.namespace or one.name} · {one.key}" if seen else "",
         # A decrease with an end gives nothing away that others could book.
         gpus=max(0.0, units) * weights.get(target_of(one.ref).resource, 1.0),

@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from apps.clusters.domain.window import Window, day_start
 from apps.quota_requests.domain.bookings import BookedSpan
 from apps.quota_requests.permissions import Actor
-from apps.quota_requests.selectors import BookingRow, TierBookings, tier_bookings
+from apps.quota_requests.selectors import BookingRow, team_bookings, tier_bookings
 from apps.usage.domain.usage_query import Filters, TimeStep, UsageQuery
 from apps.usage.selectors import usage_rows
 from apps.web.components import formats
@@ -72,7 +72,7 @@ def booking_calendar(
         for day, start, end in zip(days, starts, starts[1:], strict=False)
     ]
     bars = [_bar(row, starts, reading) for row in found.rows]
-    return BookingCalendar(shown, bars), _table(found, reading)
+    return BookingCalendar(shown, bars), _table(found.rows, Column("team", "Team"), reading)
 
 
 def _used(name: str, window: Window, reading: QuerySession) -> dict[date, float]:
@@ -132,13 +132,23 @@ def _bar(row: BookingRow, starts: Sequence[datetime], reading: QuerySession) -> 
     )
 
 
-def _table(found: TierBookings, reading: QuerySession) -> Table:
+def team_booking_table(team: str, actor: Actor, reading: QuerySession) -> Table:
+    """Return the bookings of a team that run now or begin within four weeks."""
+    window = Window(reading.now, reading.now + timedelta(days=_AHEAD))
+    rows = team_bookings(team, window, actor=actor)
+    return _table(rows, Column("tiers", "Tier"), reading, title="Upcoming bookings")
+
+
+def _table(
+    rows: Sequence[BookingRow], lead: Column, reading: QuerySession, *, title: str = "Bookings"
+) -> Table:
+    """Return bookings as a table; `lead` leads to the request, whose page few may open."""
     return Table(
         id="bookings",
-        title="Bookings",
+        title=title,
         columns=[
             # On a phone the first columns are seen at once.
-            Column("team", "Team"),
+            lead,
             Column("gpus", "Raise", Format.NUMBER, "GPUs"),
             Column("start", "Starts", Format.TIME),
             Column("end", "Ends", Format.TIME),
@@ -149,15 +159,16 @@ def _table(found: TierBookings, reading: QuerySession) -> Table:
             TableRow(
                 {
                     "team": row.team or "another team",
+                    "tiers": ", ".join(row.tiers),
                     "key": row.key,
                     "gpus": row.gpus,
                     "start": row.start,
                     "end": row.end,
                     "state": row.state,
                 },
-                links={"team": href("request", pk=str(row.id)) or ""} if row.id else {},
+                links={lead.key: href("request", pk=str(row.id)) or ""} if row.id else {},
             )
-            for row in found.rows
+            for row in rows
         ],
         zone=reading.choice.zone,
         empty="No raise with an end in these weeks.",

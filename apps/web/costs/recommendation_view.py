@@ -1,12 +1,12 @@
 """One recommendation as pages show it: its words, links, evidence and what came of it."""
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from apps.clusters.domain.names import ANY
+from apps.costs.domain.recommendations.capacity import LoweredLimit, lowered_limit
 from apps.costs.domain.recommendations.recommendation import (
     DECIDABLE,
     OF_QUOTA,
@@ -183,19 +183,12 @@ def line_of(
     )
 
 
-_LOWERED = re.compile(r"Lower (?P<key>.+?) from (?P<before>\S+) to (?P<after>[^\s:]+):")
-Lowered = tuple[str, str, str]
-"""Key, the amount now, the amount to lower it to."""
+def _lowered(row: RecommendationRow) -> LoweredLimit | None:
+    """Return what a recommendation lowers; None for those of other kinds."""
+    return lowered_limit(row.change) if row.kind == RecommendationKind.UNUSED_QUOTA else None
 
 
-def _lowered(row: RecommendationRow) -> Lowered | None:
-    """Return what the words of a recommendation lower; None for others and other words."""
-    # Amounts are kept in the words alone; what earlier versions worded otherwise gets no form.
-    found = _LOWERED.match(row.change) if row.kind == RecommendationKind.UNUSED_QUOTA else None
-    return found.group("key", "before", "after") if found else None  # type: ignore[return-value]
-
-
-def _subject(row: RecommendationRow, lowered: Lowered | None) -> str:
+def _subject(row: RecommendationRow, lowered: LoweredLimit | None) -> str:
     """Return what a recommendation is about, beside its team, tier and cluster."""
     if row.kind == RecommendationKind.IDLE_TIMEOUT:
         return "All workloads"
@@ -213,7 +206,7 @@ def _subject(row: RecommendationRow, lowered: Lowered | None) -> str:
     return f"{whose}: {key} {before} → {after}"
 
 
-def _ask(row: RecommendationRow, lowered: Lowered | None, query: Query) -> str:
+def _ask(row: RecommendationRow, lowered: LoweredLimit | None, query: Query) -> str:
     source, _, name = row.workload.partition("/")
     # Only a quota with a name of its own can be asked for.
     if lowered is None or not name:

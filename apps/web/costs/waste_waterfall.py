@@ -26,7 +26,7 @@ from apps.web.components import formats
 from apps.web.components.drawings import Drawing
 from apps.web.components.formats import Format, Value
 from apps.web.components.listings import GROUP_LABELS
-from apps.web.components.page_query import figure_href, href, without
+from apps.web.components.page_query import figure_href, without
 from apps.web.components.tables import Column, LedgerClass, Table, declared_columns
 from apps.web.costs import money_format
 from apps.web.costs.explorer import NOTHING as NOTHING_COST

@@ -11,6 +11,7 @@ from apps.accounts.selectors import LEADS, TEAMS
 from apps.clusters import selectors as clusters
 from apps.fairness.selectors import FAIRNESS_DAYS, TierPosition, share_series, team_position
 from apps.pending.selectors import KNOWN_CLUSTERS, NAMESPACES
+from apps.quota_requests.permissions import actor_of
 from apps.quotas.selectors import (
     CLUSTER_HOURS_DUE,
     ENTITLED_TEAMS,
@@ -20,6 +21,7 @@ from apps.quotas.selectors import (
 from apps.usage.domain.amounts import nano
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
 from apps.usage.selectors import PODS_NOW, Freshness
+from apps.web.clusters.tier_bookings import team_booking_table
 from apps.web.components import formats, listings, page_query, tables
 from apps.web.components.drawings.panels import SmallMultiples
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
@@ -156,7 +158,9 @@ def _tab(chosen: str, read: TeamPage, request: PageRequest) -> dict[str, Any]:
         return {"tables": [pending_table(scope)], "drawings": [reasons_bar(scope)]}
     if chosen == "quotas":
         asker = Asker.of(request.user)
-        return {"quotas": requestable_keys(scope, asker), "asks": asker.asks}
+        booked = team_booking_table(read.name, actor_of(request.user, origin=""), scope.reading)
+        quotas = requestable_keys(scope, asker)
+        return {"quotas": quotas, "asks": asker.asks, "tables": [booked]}
     if chosen == "cost":
         own = of_page(scope.reading, team=read.name)
         energy = energy_table((), scope.reading, own)

@@ -1,9 +1,11 @@
 """Rules about capacity: unused quota, stranded MIG devices, empty nodes and idle hours."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, fsum
+from typing import NamedTuple
 
 from apps.clusters.domain.devices.mig import part_of
 from apps.clusters.domain.devices.mig_layouts import layouts, slices, stranded
@@ -85,6 +87,24 @@ def unused_quota(one: QuotaEvidence) -> Finding | None:
         },
         patch=patches.quota(one.subject, one.key, wanted),
     )
+
+
+class LoweredLimit(NamedTuple):
+    """A key, its amount now, and the amount to lower it to, as the quota words them."""
+
+    key: str
+    before: str
+    after: str
+
+
+_LOWERED = re.compile(r"Lower (?P<key>.+?) from (?P<before>\S+) to (?P<after>[^\s:]+):")
+
+
+def lowered_limit(change: str) -> LoweredLimit | None:
+    """Return what the words of `unused_quota` lower; None for other words."""
+    # Amounts are kept in the words alone; what earlier versions worded otherwise tells none.
+    found = _LOWERED.match(change)
+    return LoweredLimit(*found.group("key", "before", "after")) if found else None
 
 
 def shared_out(quotas: Iterable[QuotaEvidence]) -> list[QuotaEvidence]:

@@ -20,7 +20,6 @@ from apps.planning.domain.cluster_replay.pending_line import LineKey, PendingGro
 from apps.planning.domain.cluster_replay.preemption import QuotaDemand, QuotaHolder, quota_victims
 from apps.planning.domain.cluster_replay.quota_tree import QuotaTree
 
-
 _DOUBT = 1e-6
 
 

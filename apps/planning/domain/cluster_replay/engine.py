@@ -162,6 +162,23 @@ def _limiting_namespace(cluster: ReplayCluster, work: RecordedWork) -> str:
     return work.namespace if work.counted in limits else ""
 
 
+def _ran_where_it_may(works: Sequence[RecordedWork], cluster: ReplayCluster) -> bool:
+    """Say whether all work may be on the nodes that it ran on in every flavor that it can get.
+
+    Else one work may have room there where another that needs the same has none.
+    """
+    nodes = {node.name: node.labels for node in cluster.nodes}
+    queues = {queue.name: {key[0] for key in queue.quotas} for queue in cluster.queues}
+    for queue, requires, name in {(w.queue, w.requires, name) for w in works for name in w.nodes}:
+        labels = [cluster.flavors.get(flavor, ()) for flavor in queues.get(queue, ())]
+        there = nodes.get(name)
+        if there is not None and any(
+            there.get(key) != value for own in (requires, *labels) for key, value in own
+        ):
+            return False
+    return True
+
+
 class _ClusterRun:
     """The state of the cluster while it is replayed."""
 
@@ -199,6 +216,10 @@ class _ClusterRun:
             lambda: defaultdict(float)
         )
         self._events: list[tuple[float, int, int, int]] = []
+        # What is missing under running work is no room when that work is preempted.
+        self._is_by_needs = not (policy.preemption and self._missing) and (
+            not policy.recorded_nodes or _ran_where_it_may(works, cluster)
+        )
         self._prepare(start)
 
     def until(self, end: float, until_started: int | None = None) -> None:
@@ -397,7 +418,7 @@ class _ClusterRun:
             # A pod of it would have to be on one of these nodes: nothing else has changed.
             return isinstance(needs, _RoomNeeds) and needs.units <= room(needs.level) + SLACK
 
-        if self._lines[tier].unblock(None if self._policy.recorded_nodes else may_fit):
+        if self._lines[tier].unblock(may_fit if self._is_by_needs else None):
             self._dirty.add(tier)
 
     def _room_by_force(self, tier: str, node: int, level: int) -> float:
@@ -455,8 +476,7 @@ class _ClusterRun:
                 line.close()
             else:
                 line.block(group)
-                # On the nodes that it ran on a work may have room where one alike has none.
-                if not self._policy.recorded_nodes:
+                if self._is_by_needs:
                     failed.append(needs)
 
     def _find_room(self, number: int, space: TierSpace, at: float) -> list[DevicePart] | None:

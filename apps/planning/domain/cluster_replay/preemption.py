@@ -94,9 +94,7 @@ def node_victims(
     chosen: list[int] = []
     for node in nodes:
         room, gone = free(node), []
-        for holder in sorted(
-            holders(node), key=lambda one: (one.priority, -one.since, one.number)
-        ):
+        for holder in sorted(holders(node), key=lambda one: (one.priority, -one.since, one.number)):
             if room >= units - SLACK:
                 break
             room += holder.units
