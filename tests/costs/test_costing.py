@@ -56,10 +56,11 @@ def test_the_causes_of_a_fact_sum_to_its_cost_rounded_once(
         assert abs(cost.get(cause, 0) * NANO - amount * price) < 2 * NANO
 
 
-def test_seven_causes_are_what_is_held_and_what_is_free_and_energy_is_beside() -> None:
+def test_eight_causes_are_what_is_held_and_what_is_free_and_energy_is_beside() -> None:
     assert {*HELD, *FREE, Cause.ENERGY} == set(Cause)
-    assert len({*HELD, *FREE}) == 7
-    assert set(Cause) - set(WASTE) == {Cause.BUSY, Cause.UNMEASURED, Cause.ENERGY}
+    assert len({*HELD, *FREE}) == 8
+    no_waste = {Cause.BUSY, Cause.UNMEASURED, Cause.PLANNED_OUTAGE, Cause.ENERGY}
+    assert set(Cause) - set(WASTE) == no_waste
 
 
 @given(st.integers(0, 10**15), st.sampled_from(Policy), TEAMS, TEAMS)
@@ -98,7 +99,10 @@ def test_the_waterfall_falls_from_the_whole_cost_to_nothing(
 ) -> None:
     sums, before = sums_of(facts), sums_of(last)
     steps = waterfall_steps(sums, before)
-    assert [step.cause for step in steps] == list(WATERFALL_CAUSES)
+    away = Cause.PLANNED_OUTAGE
+    has_outage = sums.gpu_hours.get(away) or before.gpu_hours.get(away)
+    expected = [cause for cause in WATERFALL_CAUSES if has_outage or cause is not away]
+    assert [step.cause for step in steps] == expected
     assert sum(step.cost for step in steps) == sums.total
     assert steps[0].above == sums.total
     assert steps[-1].above == steps[-1].cost
@@ -152,7 +156,8 @@ def test_what_was_away_as_planned_is_in_no_growth_of_waste() -> None:
     assert {step.cause: (step.cost, step.cost_before) for step in steps}[empty] == (80, 80)
     assert now.wasted == 80, "it is in the total, and in no waste"
     assert sum(step.cost for step in (planned, *steps)) == now.total == 100
-    # Of an outage that was in the last period alone no step is left, nor a fall of what was empty.
+    # An outage that was in the last period alone makes no fall of what was empty.
     steps = list(waterfall_steps(CostSums({empty: 8}, {empty: 80}), before))
-    assert away not in {step.cause for step in steps}
-    assert {step.cause: step.cost_before for step in steps}[empty] == 80
+    costs = {step.cause: (step.cost, step.cost_before) for step in steps}
+    assert (costs[away], costs[empty]) == ((0, 80), (80, 80))
+    assert away not in {step.cause for step in waterfall_steps(CostSums({empty: 8}, {empty: 80}))}

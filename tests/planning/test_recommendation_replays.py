@@ -1,4 +1,4 @@
-"""Recommended idle timeouts replayed on recorded demand, and read with the recommendation."""
+"""Recommended changes replayed on recorded demand, and read with the recommendation."""
 
 from datetime import timedelta
 from typing import Any
@@ -65,6 +65,32 @@ def test_an_open_timeout_is_replayed_once_a_day(cluster: Cluster, client: Client
     WatchCoverage.objects.update(end=START + 3 * timedelta(days=1))
     assert replay_recommendations(now=NOW + timedelta(days=1)) == 1
     assert replay_recommendations(now=NOW + timedelta(days=1, hours=1), anew=True) == 1
+
+
+def make_unused(cluster: Cluster, after: int, *, quota: str = "ResourceQuota/gpus") -> Any:
+    team, tier = Team.objects.get(name="speech"), Tier.objects.get(name="whole")
+    return Recommendation.objects.create(
+        kind=RecommendationKind.UNUSED_QUOTA.value, cluster=cluster, workload=quota, team=team,
+        namespace="speech", tier=tier, confidence=Confidence.MEDIUM.value, reason="so it was",
+        change=f"Lower requests.nvidia.com/gpu from 2 to {after}: at most 1 were used.",
+        first_seen=NOW, last_seen=NOW,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("after", "more"), [(1, 0.0), (0, 22.0)])
+def test_a_lower_limit_says_what_would_be_pending_for_it(
+    cluster: Cluster, after: int, more: float
+) -> None:
+    row = make_unused(cluster, after)
+    other = make_unused(cluster, after, quota="ClusterQueue/vision-cq")
+    assert replay_recommendations(now=NOW) == 1
+    row.refresh_from_db()
+    # A GPU is asked for at 02:00 and, once its volume is there, from 03:00 on, for the rest of 25 hours.
+    unmet = [row.replay[f"replayed_unmet_{when}_gpu_hours"] for when in ("before", "after")]
+    assert unmet[1] - unmet[0] == pytest.approx(more)
+    assert row.replay["replayed_freed_gpu_hours"] == 0.0
+    other.refresh_from_db()
+    assert other.replay is None, "queues are not recommended to be lowered"
 
 
 def test_one_that_is_decided_keeps_what_was_replayed(cluster: Cluster) -> None:

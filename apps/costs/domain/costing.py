@@ -312,14 +312,15 @@ def waterfall_steps(sums: CostSums, before: CostSums | None = None) -> Sequence[
     """Return the steps as `WATERFALL_CAUSES` has them; their costs sum to the capacity's.
 
     A cause that cost nothing is there with 0: an absent line would leave open whether it was
-    looked for. Planned outages alone are a step only of a period that had any. `before` are the
-    sums of the last period, equally long.
+    looked for. Planned outages alone are a step only where one of the two periods had any.
+    `before` are the sums of the last period, equally long.
     """
     above = total = sums.total
     steps = []
     for cause in WATERFALL_CAUSES:
         # Announced outages are rare, and nobody looks for one that nobody announced.
-        if cause is Cause.PLANNED_OUTAGE and not sums.gpu_hours.get(cause):
+        known = (sums, before) if before is not None else (sums,)
+        if cause is Cause.PLANNED_OUTAGE and not any(one.gpu_hours.get(cause) for one in known):
             continue
         cost = sums.cost.get(cause, 0)
         steps.append(
