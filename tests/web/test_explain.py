@@ -44,7 +44,8 @@ EXAMPLE = Amounts(
     busy=nano(17.2),
     capacity=nano(40),
     unhealthy=nano(1),
-    unallocated=nano(3),
+    unallocated=nano(2),
+    planned_outage=nano(1),
     stranded=nano(0),
     unattributed=nano(0),
 )

@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
-from apps.costs.domain.costing import FREE, WASTE, Cause, cents, money
+from apps.costs.domain.costing import FREE_WASTE, WASTE, Cause, cents, money
 from apps.costs.models import PricedHour
 from apps.costs.services import price_hours, prune
 from apps.usage.models import Day
@@ -56,8 +56,8 @@ def amount(cell: ShownCell) -> Decimal:
         ("by=tier", "unused", HELD_WASTE),
         ("by=team", "unused", HELD_WASTE),
         ("by=none", "unused", HELD_WASTE),
-        ("tab=platform", "platform", FREE),
-        ("by=gpu_model&tab=platform", "platform", FREE),
+        ("tab=platform", "platform", FREE_WASTE),
+        ("by=gpu_model&tab=platform", "platform", FREE_WASTE),
     ],
 )
 def test_waste_by_group_adds_up_both_ways(

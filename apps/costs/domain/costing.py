@@ -133,7 +133,7 @@ class Cause(StrEnum):
 
 
 HELD = (Cause.BUSY, Cause.UNMEASURED, Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING)
-"""The causes of what a team holds; the others but energy are of capacity that nobody holds."""
+"""The causes of what a team holds; the others but energy are of capacity without a holder."""
 _RAN = (Cause.BUSY, Cause.IDLE, Cause.UNDERUSED, Cause.UNMEASURED)
 FREE_WASTE = (Cause.UNALLOCATED, Cause.UNHEALTHY)
 FREE = (*FREE_WASTE, Cause.PLANNED_OUTAGE)
@@ -318,7 +318,7 @@ def waterfall_steps(sums: CostSums, before: CostSums | None = None) -> Sequence[
     above = total = sums.total
     steps = []
     for cause in WATERFALL_CAUSES:
-        # Announced outages are rare, and nobody looks for one that nobody announced.
+        # Announced outages are rare: where there was none, no reader looks for it.
         known = (sums, before) if before is not None else (sums,)
         if cause is Cause.PLANNED_OUTAGE and not any(one.gpu_hours.get(cause) for one in known):
             continue

@@ -164,7 +164,7 @@ def waterfalls(
     """Return the waterfall of rows, one for each currency, the report's `currency` first.
 
     `before` are the rows of the window to compare with, `burst` is that of `unallocated_burst`.
-    Without `platform` the rows are of teams alone: the steps of capacity that nobody holds are left
+    Without `platform` the rows are of teams alone: the steps of capacity without a holder are left
     out.
     Corrections of closed months are left out: they are no hours of this window.
     """

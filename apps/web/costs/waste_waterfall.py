@@ -275,7 +275,7 @@ def unused_tables(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> 
 
 
 def platform_tables(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> list[Table]:
-    """Return what the platform pays for without a team: capacity that nobody held."""
+    """Return what the platform pays for without a team: capacity without a holder."""
     away = any(row.cause is Cause.PLANNED_OUTAGE for row in costs.rows)
     causes = FREE if away else FREE_WASTE
     return [_cause_table(costs, c, causes, asked, reading) for c in costs.by_currency]

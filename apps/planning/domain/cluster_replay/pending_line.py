@@ -60,9 +60,9 @@ class PendingLine:
         self._closed = True
 
     def unblock(self, may_fit: Callable[[Hashable], bool] | None = None) -> bool:
-        """Let nobody pass any more whose needs `may_fit`, or nobody at all without it.
+        """Pass over no longer those whose needs `may_fit`; without it all are looked at again.
 
-        Say whether anybody passed, or was behind who closed the line.
+        Say whether any were passed over, or the line was closed.
         """
         was_closed, self._closed = self._closed, False
         over = [one for one in self._blocked if may_fit is None or may_fit(one)]
