@@ -85,7 +85,7 @@ def test_a_lower_limit_says_what_would_be_pending_for_it(
     other = make_unused(cluster, after, quota="ClusterQueue/vision-cq")
     assert replay_recommendations(now=NOW) == 1
     row.refresh_from_db()
-    # A GPU is asked for at 02:00 and, once its volume is there, from 03:00 on, for the rest of 25 hours.
+    # A GPU is asked for at 02:00 and has its volume at 03:00; then the limit alone is in its way.
     unmet = [row.replay[f"replayed_unmet_{when}_gpu_hours"] for when in ("before", "after")]
     assert unmet[1] - unmet[0] == pytest.approx(more)
     assert row.replay["replayed_freed_gpu_hours"] == 0.0

@@ -29,7 +29,7 @@ from tests.web.test_devices_page import words
 pytestmark = pytest.mark.django_db
 
 SignIn = Callable[[User], Client]
-HELD_WASTE = tuple(cause for cause in WASTE if cause not in FREE)
+HELD_WASTE = tuple(cause for cause in WASTE if cause not in FREE_WASTE)
 
 
 def wasted(priced: Priced) -> int:
