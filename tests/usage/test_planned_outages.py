@@ -138,7 +138,8 @@ def told(client: Client, path: str, **params: Any) -> list[dict[str, Any]]:
     """Return the rows of an address for a window of hours since START."""
     first, last = (START + hours * HOUR for hours in params.pop("window"))
     asked = {"start": first.isoformat(), "end": last.isoformat(), "interval": "total", **params}
-    return client.get(f"/api/v1/{path}", asked).json()["results"]
+    rows: list[dict[str, Any]] = client.get(f"/api/v1/{path}", asked).json()["results"]
+    return rows
 
 
 @pytest.fixture
@@ -210,6 +211,7 @@ def test_explanation_report_and_files_agree_with_the_waste_page(away: Client) ->
     steps = {row["cause"]: row for row in csv.DictReader(io.StringIO(table))}
     assert (steps["Planned outage"]["gpu_hours"], steps["Planned outage"]["waste"]) == ("3", "")
     report = month_report(START.date().replace(day=1), visibility=EVERYTHING, now=NOW)
+    today: Any
     (today,) = [one for one in report.pages[0].days if one.planned_outage]
     known = (today.active, today.unused, today.no_metrics, today.unallocated, today.unavailable)
     assert today.planned_outage == pytest.approx(today.capacity * 3 / 12), "3 of 12 GPU-hours"
@@ -220,7 +222,7 @@ def test_explanation_report_and_files_agree_with_the_waste_page(away: Client) ->
         (f"/costs/file?{window}&format=csv", "cause", "gpu_hours"),
         (f"/api/v1/costs/focus?{month}&format=csv", "x_Cause", "ConsumedQuantity"),
     ):
-        answer = away.get(address)
+        answer: Any = away.get(address)
         text = b"".join(answer.streaming_content).decode()
         found = [r for r in csv.DictReader(io.StringIO(text)) if r[cause] == "planned_outage"]
         assert sum(Decimal(row[hours]) for row in found) == 3, address

@@ -302,10 +302,14 @@ def _all_page(
 
 def _outage_figures(read: _MonthRead, earlier: _MonthRead) -> Iterator[MonthFigure]:
     """Yield what planned outages cost, where one of the two months had any."""
-    both = [_platform_cost(r, Cause.PLANNED_OUTAGE) for r in (read, earlier)]
-    if any(both):
+    now, before = (_platform_cost(r, Cause.PLANNED_OUTAGE) for r in (read, earlier))
+    if now or before:
         yield _figure(
-            *("planned_outage", "Planned outage cost", FigureUnit.MONEY, *both),
+            "planned_outage",
+            "Planned outage cost",
+            FigureUnit.MONEY,
+            now,
+            before,
             currency=read.currency,
         )
 
@@ -530,7 +534,7 @@ class _DaySums:
         known = hours > 0 and (ALL, day) in self.sums
         own = self.sums.get((team, day), Amounts()) if known else None
         if own is None:
-            return DayGpus(day, *[None] * 7)
+            return DayGpus(day, None, None, None, None, None, None, None)
         return DayGpus(
             day,
             active=own.busy / NANO / hours,

@@ -86,7 +86,10 @@ class QueueAdmission:
         self._works: dict[int, tuple[RecordedWork, LineKey]] = {}
         self._holders: dict[str, dict[int, QuotaHolder]] = {name: {} for name in self._queues}
         self._held_in: dict[int, str] = {}
-        self._held: dict[tuple[str, FlavorTier], Counter[int]] = defaultdict(Counter)
+        # Units held of a flavor by queue and priority: sums that tell whether preemption can help.
+        self._held: dict[tuple[str, FlavorTier], dict[int, float]] = defaultdict(
+            lambda: defaultdict(float)
+        )
         self._live: set[str] = set()
         # Of each tree how often its use has changed, and by queue what failed since then.
         self._changes: Counter[int] = Counter()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, partial
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from apps.planning.domain.cluster_replay.admission import QueueAdmission
 from apps.planning.domain.cluster_replay.inputs import (
@@ -460,7 +460,7 @@ class _ClusterRun:
         while (first := line.first(turn)) is not None:
             number, group = first
             state = self._states[number]
-            needs = _RoomNeeds(*group.needs)
+            needs = cast("_RoomNeeds", group.needs)
             if any(needs.includes(one) for one in failed):
                 line.block(group)
                 continue
