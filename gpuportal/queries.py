@@ -18,7 +18,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
-from datetime import UTC, date, datetime
+from dataclasses import fields, is_dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from functools import wraps
 from itertools import repeat
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
@@ -181,11 +182,18 @@ _FIXED: dict[Hashable, Rows] = {}
 
 
 class BoundQuery(NamedTuple):
-    """A query with its arguments, to be read with others; one without any is written once."""
+    """A query with its arguments, to be read with others; one that is fixed is written once.
+
+    `shape` is what its SQL depends on. It is written with marks, for which `times` are put in;
+    `other` makes it with other marks.
+    """
 
     key: Hashable
     make: Callable[[], Rows]
     is_fixed: bool
+    shape: Hashable = None
+    times: tuple[datetime, ...] = ()
+    other: Callable[[], Rows] | None = None
 
     def located(self) -> tuple[str, "BoundQuery"]:
         """Return the database that it reads now, and the query, which need not be made twice.
@@ -196,9 +204,12 @@ class BoundQuery(NamedTuple):
             rows = self.make()
             return rows.db, self._replace(make=lambda: rows)
         # To make it takes longer than to read it.
-        if self.key not in _FIXED:
-            _FIXED[self.key] = self.make()
-        return _FIXED[self.key].db, self
+        if self.shape not in _FIXED:
+            if len(_FIXED) > _MOST_FIXED:
+                _FIXED.clear()
+                _KNOWN.clear()
+            _FIXED[self.shape] = self.make()
+        return _FIXED[self.shape].db, self
 
     def read(self) -> _Found:
         """Return the rows. One query; none on a page that has read them."""
@@ -214,11 +225,14 @@ class BoundQuery(NamedTuple):
 class BatchQuery(Generic[Parts]):
     """A query of few rows, made from arguments that are hashable.
 
-    Its columns are numbers, but for decimals, texts, truth values, dates, times and JSON.
+    Its columns are numbers, but for decimals, texts, truth values, dates, times and JSON. With
+    `is_pure` its SQL is kept for arguments that differ in times alone: to write it takes ten times
+    as long as to read the rows. It must depend on nothing but them then, and times must come into
+    it as they are, or a span before or after: none rounded, compared, or taken to be a date.
     """
 
-    def __init__(self, make: Callable[Parts, Rows]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[Parts, Rows], *, is_pure: bool = False) -> None:
+        self._make, self._is_pure = make, is_pure
 
     def rows(self, *args: Parts.args, **kwargs: Parts.kwargs) -> _Found:
         """Return the rows. One query; none on a page that has read them."""
@@ -227,8 +241,78 @@ class BatchQuery(Generic[Parts]):
     def query(self, *args: Parts.args, **kwargs: Parts.kwargs) -> BoundQuery:
         """Return what `read_batch` takes."""
         key = (self._make, args, tuple(sorted(kwargs.items())))
-        is_fixed = not args and not kwargs
-        return BoundQuery(key, lambda: self._make(*args, **kwargs), is_fixed)
+        if not self._is_pure:
+            is_fixed = not args and not kwargs
+            return BoundQuery(key, lambda: self._make(*args, **kwargs), is_fixed, key)
+        times: list[datetime] = []
+        marked: Any = [_marked(one, times, timedelta()) for one in args]
+        again: list[datetime] = []
+        others: Any = [_marked(one, again, _OTHER_MARKS) for one in args]
+        return BoundQuery(
+            key,
+            lambda: self._make(*marked, **kwargs),
+            is_fixed=True,
+            shape=(self._make, tuple(marked), key[2]),
+            times=tuple(times),
+            other=lambda: self._make(*others, **kwargs),
+        )
+
+
+_MOST_FIXED = 1000
+# So far apart that a value of the SQL, a span before or after its mark, tells which it is of.
+_FIRST_MARK, _MARKS_APART = datetime(8000, 7, 1, tzinfo=UTC), timedelta(days=1000)
+# What differs in a query that is written with other marks comes from times, and nothing else does.
+# Of a year and of each of its parts, so that a time that was rounded shows.
+_OTHER_MARKS = timedelta(days=401, hours=1, minutes=1, seconds=1, microseconds=1)
+_Place = tuple[int, int, timedelta]
+"""A value's place in the SQL, that of its time, and the span between them."""
+
+
+def _marked(argument: Any, times: list[datetime], shift: timedelta) -> Any:
+    """Return an argument with marks in place of its times, which are added to `times`."""
+    if isinstance(argument, datetime):
+        times.append(argument)
+        return _FIRST_MARK + (len(times) - 1) * _MARKS_APART + shift
+    if is_dataclass(argument) and not isinstance(argument, type):
+        own = {one.name: getattr(argument, one.name) for one in fields(argument)}
+        # A window: its start gets the earlier mark, so that it is one still.
+        marked = {
+            name: _marked(value, times, shift)
+            for name, value in own.items()
+            if isinstance(value, datetime)
+        }
+        return replace(argument, **marked) if marked else argument
+    return argument
+
+
+def _places(values: Sequence[Any], others: Sequence[Any]) -> tuple[_Place, ...]:
+    """Return where times stand in values that were written with either marks.
+
+    Raises TypeError where a time is not in them as it is, or a span before or after.
+    """
+    found = []
+    for place, (value, other) in enumerate(zip(values, others, strict=True)):
+        if value == other:
+            continue
+        at, moved = (
+            datetime.fromisoformat(one).replace(tzinfo=UTC) if isinstance(one, str) else one
+            for one in (value, other)
+        )
+        if moved - at != _OTHER_MARKS:
+            raise TypeError(f"{value!r} is no time as it was given")
+        number = round((at - _FIRST_MARK) / _MARKS_APART)
+        found.append((place, number, at - _FIRST_MARK - number * _MARKS_APART))
+    return tuple(found)
+
+
+def _with_times(
+    values: Sequence[Any], places: Sequence[_Place], times: Sequence[datetime], alias: str
+) -> tuple[Any, ...]:
+    """Return the values of a query that was written with marks, with times in their place."""
+    written, put = connections[alias].ops.adapt_datetimefield_value, list(values)
+    for place, number, span in places:
+        put[place] = written(times[number] + span)
+    return tuple(put)
 
 
 def read_batch(*queries: BoundQuery) -> None:
@@ -272,19 +356,24 @@ def _read_together(alias: str, by_key: Mapping[Hashable, "_Written"]) -> dict[Ha
     return {key: list(by_key[key].read(text)) for key, text in zip(by_key, texts, strict=True)}
 
 
-_Made = TypeVar("_Made")
-_KNOWN: dict[Hashable, Any] = {}
+_Made = TypeVar("_Made", Compiled, "_Written")
+_KNOWN: dict[Hashable, tuple[Any, tuple[_Place, ...]]] = {}
 
 
 def _once(make: Callable[[Rows, str], _Made], bound: BoundQuery, alias: str) -> _Made:
-    """Return what is made of a query; of one without arguments kept, by database and its kind."""
+    """Return what is made of a query; of one that is fixed kept, by database and its kind."""
     if not bound.is_fixed:
         return make(bound.make(), alias)
-    place = make, bound.key, alias, connections[alias].vendor
+    place = make, bound.shape, alias, connections[alias].vendor
     if place not in _KNOWN:
-        _KNOWN[place] = make(bound.make(), alias)
-    found: _Made = _KNOWN[place]
-    return found
+        first = make(bound.make(), alias)
+        other = make(bound.other(), alias) if bound.other else first
+        if other.sql != first.sql:
+            raise TypeError("the query depends on more than its arguments")
+        _KNOWN[place] = first, _places(first.values, other.values)
+    found, places = _KNOWN[place]
+    kept: _Made = found
+    return kept._replace(values=_with_times(kept.values, places, bound.times, alias))
 
 
 class _Written(NamedTuple):

@@ -297,4 +297,4 @@ def _views_of(user_id: int) -> QuerySet[SavedView, tuple[int, str, str]]:
     return rows.values_list("pk", "name", "address")
 
 
-SAVED_VIEWS = BatchQuery(_views_of)
+SAVED_VIEWS = BatchQuery(_views_of, is_pure=True)

@@ -162,7 +162,7 @@ def _unread_subjects(user_id: int, visibility: Visibility) -> QuerySet[Alert, tu
     return unread.order_by().values_list("kind", "subject").distinct()[: MOST_UNREAD + 1]
 
 
-UNREAD = BatchQuery(_unread_subjects)
+UNREAD = BatchQuery(_unread_subjects, is_pure=True)
 
 
 def _is_news() -> Q:

@@ -17,21 +17,24 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.window import Window
 from apps.costs.domain.costing import FREE, HELD, WASTE, Basis, Cause, Policy, money
-from apps.costs.models import Price
+from apps.costs.models import Price, PricedHour
 from apps.costs.selectors import CostQuery, CostRow, capacity_values, cost_page, cost_rows
 from apps.costs.selectors import worst_workloads as worst
 from apps.costs.services import price_hours
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
-from apps.usage.models import TierHour
+from apps.usage.models import CollectionWindow, TierHour
 from apps.usage.selectors import CursorRefused, GroupingRefused
 from tests.costs.portal import (
     CHARGINGS,
+    COLLECTED,
+    DAY,
     GROUPS,
     NOW,
     PRICES,
     Priced,
     by_cause,
+    days_from,
     make_priced,
     rows,
     total,
@@ -78,6 +81,28 @@ def test_capacity_of_a_day_on_which_clocks_change_is_that_of_each_hour(
     gpus = of_hours.aggregate(sum=Sum("capacity"))["sum"] / hours / NANO
     found = capacity_values(priced.window.end + HOUR, visibility=EVERYTHING)
     assert found["west", "gold"].gpus == pytest.approx(gpus)
+
+
+def test_capacity_is_the_mean_of_the_hours_that_have_facts() -> None:
+    priced = make_priced(1)
+    whole = capacity_values(priced.window.end + HOUR, visibility=EVERYTHING)
+    # Of the next day six hours are collected, and the sources of another contradict each other.
+    hours = [hour.start for hour in days_from(priced.portal, DAY + timedelta(days=1), 1).hours()]
+    priced.portal.collect(Window(hours[0], hours[6]))
+    CollectionWindow.objects.update(collected_at=COLLECTED)
+    for cluster in priced.portal.clusters:
+        CollectionWindow.objects.update_or_create(
+            cluster=cluster,
+            hour=hours[12],
+            defaults={"state": "partial", "withheld": True, "collected_at": COLLECTED},
+        )
+    price_hours(now=NOW)
+    assert PricedHour.objects.filter(hour=hours[12]).count() == 2
+    found = capacity_values(hours[-1] + 2 * HOUR, visibility=EVERYTHING)
+    # The portal has as many GPUs in every hour.
+    assert {key: value.gpus for key, value in found.items()} == pytest.approx(
+        {key: value.gpus for key, value in whole.items()}
+    )
 
 
 # ---------------------------------------------------------------- the same money

@@ -1,6 +1,7 @@
 """Small queries that are sent as one statement give what each gives alone."""
 
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import SavedView, Team
 from apps.accounts.selectors import LEADS, SAVED_VIEWS, TEAMS, all_teams, saved_views
+from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod, TierRule
 from apps.clusters.selectors import (
     ACTIVE_CLUSTERS,
@@ -22,6 +24,8 @@ from apps.usage.selectors import WHOLE_NAMES
 from gpuportal.queries import BatchQuery, read_batch, reading_once
 from tests.factories import Portal, make_user
 
+HOUR = timedelta(hours=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SMALL = (TEAMS, LEADS, ACTIVE_CLUSTERS, NAMESPACE_TEAMS, REPORT_SETTINGS, TIERS, WHOLE_NAMES)
 
 
@@ -109,3 +113,47 @@ def test_fractions_are_those_that_are_read_alone(amount: float | None, portal: P
     with reading_once():
         read_batch(query.query(portal.vision.pk), TEAMS.query())
         assert list(query.rows(portal.vision.pk)) == [(amount,)]
+
+
+def _created_between(window: Window, names: tuple[str, ...]) -> models.QuerySet[Pod, Any]:
+    pods = Pod.objects.filter(
+        created_at__gte=window.start - HOUR, created_at__lt=window.end, name__in=names
+    )
+    return pods.order_by("name").values_list("name", "created_at")
+
+
+def test_a_query_that_is_kept_is_read_for_its_own_times(portal: Portal) -> None:
+    """Also where a name is written like a time, or like the mark of one."""
+    pure = BatchQuery(_created_between, is_pure=True)
+    plain = BatchQuery(_created_between)
+    at = datetime(2026, 3, 1, 10, 30, 15, 250, tzinfo=UTC)
+    names = ("8000-07-01 00:00:00", "2026-03-01 10:00:00", "pod")
+    for place, name in enumerate(names):
+        pod = portal.pods[place]
+        Pod.objects.filter(pk=pod.pk).update(name=name, created_at=at + place * HOUR)
+    whole = Window(at, at + 3 * HOUR)
+    for window in (whole, Window(at + 2 * HOUR, at + 3 * HOUR), Window(at, at + HOUR), whole):
+        for some in (names, names[:1], names[1:]):
+            assert list(pure.rows(window, some)) == list(plain.rows(window, some))
+            with reading_once():
+                read_batch(pure.query(window, some), TEAMS.query())
+                assert list(pure.rows(window, some)) == list(plain.rows(window, some))
+    assert len(pure.rows(whole, names)) == 3
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [lambda at: at.replace(microsecond=0), lambda at: at - (at - EPOCH) / 2],
+    ids=["rounded", "halved"],
+)
+def test_a_query_that_changes_its_times_is_not_kept(
+    changed: Callable[[datetime], datetime], portal: Portal
+) -> None:
+    made = BatchQuery(
+        lambda at: Pod.objects.filter(created_at__lt=at, bound_at__lt=changed(at)).values_list(
+            "pk"
+        ),
+        is_pure=True,
+    )
+    with pytest.raises(TypeError, match="as it was given"):
+        made.rows(datetime(2026, 3, 1, tzinfo=UTC))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 
 from apps.usage.domain.amounts import Amounts, hours
 
@@ -36,8 +37,7 @@ class VerdictAction(StrEnum):
     FEWER = "fewer"
 
 
-@dataclass(frozen=True, slots=True)
-class HourOfWorkload:
+class HourOfWorkload(NamedTuple):
     """What a workload held in the hour from `start`."""
 
     start: datetime

@@ -1,7 +1,8 @@
 """Reads of prices: the book of all times, and what capacity and lost work were worth."""
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -9,20 +10,21 @@ from functools import cache, reduce
 from operator import add
 from typing import Annotated
 
-from django.db.models import F, Q, Sum
+from django.db.models import Exists, F, OuterRef, Q, Sum
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
-from apps.clusters.domain.window import day_of, day_window
-from apps.clusters.models import holds_at
+from apps.clusters.domain.window import Window, day_of, day_window
+from apps.clusters.models import UnixSeconds, holds_at
 from apps.clusters.selectors import report
 from apps.costs.domain.carbon import SiteFactor
 from apps.costs.domain.costing import FREE, HELD, SCALE_DIGITS, money, rounded_ratio
 from apps.costs.domain.prices import PriceBook, PriceEntry, PriceKind
-from apps.costs.models import EnergyFactor, PoolCostDay, Price
+from apps.costs.models import EnergyFactor, PoolCostDay, Price, PricedHour
 from apps.goodput.selectors import GoodputLedger, LostReasonRow, PoolLoss
 from apps.usage.domain.amounts import NANO, hours
+from apps.usage.models import CollectionWindow
 from gpuportal.queries import read_once
 
 
@@ -81,16 +83,17 @@ def capacity_values(
 ) -> dict[tuple[str, str], CapacityValue]:
     """Return the value of capacity by (cluster, tier); an empty tier is the whole cluster.
 
-    Of the last VALUE_DAYS whole days, in the report's currency; what has no price is left out.
-    Nothing for who does not see everything. One query.
+    Of the hours with facts in the last VALUE_DAYS whole days, in the report's currency; what has
+    no price is left out. Nothing for who does not see everything. Two queries.
     """
     if not visibility.everything:
         return {}
     terms = report()
-    # Whole days alone: the capacity of a part of today would count as that of a day.
+    # Whole days alone: prices of today are still being worked out.
     today = day_of(now, terms.zone)
+    dates = [today - timedelta(days=back) for back in range(VALUE_DAYS, 0, -1)]
     rows = PoolCostDay.objects.filter(
-        day__gte=today - timedelta(days=VALUE_DAYS), day__lt=today, currency=terms.currency
+        day__gte=dates[0], day__lt=today, currency=terms.currency
     ).order_by("cluster__name", "tier__name", "day")
     hours, cost = (
         reduce(add, (F(f"{prefix}{cause.value}") for cause in (*HELD, *FREE)))
@@ -105,19 +108,32 @@ def capacity_values(
         for key in ((cluster, tier), (cluster, "")):
             known = sums.get(key, (0, 0))
             sums[key] = known[0] + of_hours, known[1] + of_cost
-    hours_of = {
-        day: day_window(day, terms.zone).seconds / 3600 for day in set().union(*days.values())
-    }
+    counts = _hours_by_day([day_window(day, terms.zone) for day in dates], dates) if sums else {}
+    # Not 24 a day: what was not collected has no capacity in these sums.
+    hours_of = {cluster: sum(counts[cluster, day] for day in own) for cluster, own in days.items()}
     return {
         key: CapacityValue(
-            # Not 24 a day: those on which clocks change have 23 or 25.
-            gpus=of_hours / NANO / sum(hours_of[day] for day in days[key[0]]),
+            gpus=of_hours / NANO / hours_of[key[0]],
             per_gpu_hour=money(of_cost) / (Decimal(of_hours) / NANO),
             currency=terms.currency,
         )
         for key, (of_hours, of_cost) in sums.items()
-        if of_hours
+        if of_hours and hours_of[key[0]]
     }
+
+
+def _hours_by_day(windows: Sequence[Window], dates: Sequence[date]) -> Counter[tuple[str, date]]:
+    """Return how many priced hours with facts each cluster has on days in a row. One query."""
+    of_hour = CollectionWindow.objects.filter(cluster=OuterRef("cluster"), hour=OuterRef("hour"))
+    # An hour whose sources turned out to contradict each other stays priced: at nothing.
+    rows = PricedHour.objects.filter(
+        ~Exists(of_hour.filter(withheld=True)),
+        hour__gte=windows[0].start,
+        hour__lt=windows[-1].end,
+    ).order_by()
+    starts = [window.start_seconds for window in windows]
+    at = rows.annotate(at=UnixSeconds("hour")).values_list("cluster__name", "at")
+    return Counter((cluster, dates[bisect_right(starts, hour) - 1]) for cluster, hour in at)
 
 
 # ---------------------------------------------------------------- lost work

@@ -302,7 +302,7 @@ def _objectives_since(at: datetime, since: datetime | None) -> QuerySet[QueueTim
     return ordered.values_list(*names)
 
 
-OBJECTIVES = BatchQuery(_objectives_since)
+OBJECTIVES = BatchQuery(_objectives_since, is_pure=True)
 
 
 def _count_ended(tiers: Mapping[int, _TierCounts], window: Window) -> None:

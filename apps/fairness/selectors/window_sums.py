@@ -148,7 +148,7 @@ def _days_of(window: Window) -> QuerySet[FairnessDay, Any]:
     return days.order_by("day").values_list(*_DAY_COLUMNS)
 
 
-FAIRNESS_DAYS = BatchQuery(_days_of)
+FAIRNESS_DAYS = BatchQuery(_days_of, is_pure=True)
 
 
 def plan_of(window: Window) -> WindowPlan:
@@ -295,7 +295,7 @@ def _blobs_of(window: Window) -> QuerySet[TierTeamBlob, tuple[str, datetime]]:
     return blobs.values_list("span", "start").distinct()
 
 
-FAIRNESS_BLOBS = BatchQuery(_blobs_of)
+FAIRNESS_BLOBS = BatchQuery(_blobs_of, is_pure=True)
 
 
 def _choose_blobs(window: Window, cover: WindowCover) -> _ChosenBlobs:

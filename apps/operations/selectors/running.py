@@ -428,7 +428,7 @@ def _hour_counts(
     return alike.annotate(**counts).values_list(*counts)
 
 
-_HOUR_COUNTS = BatchQuery(_hour_counts)
+_HOUR_COUNTS = BatchQuery(_hour_counts, is_pure=True)
 
 
 def _recommendations(of: Q) -> list[Computing]:

@@ -69,7 +69,7 @@ def _entitled_over(
     return rows.order_by("pk").values_list("valid_from", "valid_to", "gpus")
 
 
-ENTITLED_OVER = BatchQuery(_entitled_over)
+ENTITLED_OVER = BatchQuery(_entitled_over, is_pure=True)
 GPU_HOURS = "gpu_hours"
 DAYS_AT_A_TIME = 100
 _DAY, _WEEK = timedelta(days=1), timedelta(days=7)
@@ -109,7 +109,7 @@ def _entitled_teams(at: datetime) -> QuerySet[Entitlement, Any]:
     return rows.values_list("tier__name", "team__name", "gpus")
 
 
-ENTITLED_TEAMS = BatchQuery(_entitled_teams)
+ENTITLED_TEAMS = BatchQuery(_entitled_teams, is_pure=True)
 
 
 _Ids = tuple[int, ...]
@@ -272,7 +272,7 @@ def _recently_spent(
 
 
 _SPENT = BatchQuery(_spent_between)
-_LAST_WEEK = BatchQuery(_recently_spent)
+_LAST_WEEK = BatchQuery(_recently_spent, is_pure=True)
 
 
 def _day_used_up(one: Allowance, days: DaySpending, zone: ZoneInfo) -> tuple[date, float] | None:
@@ -432,7 +432,9 @@ def last_hour(rows: QuerySet[Any], at: datetime) -> QuerySet[Any, Any]:
     return rows.filter(hour__lte=at - _HOUR).order_by("-hour").values_list("hour")[:1]
 
 
-LAST_COLLECTED = BatchQuery(lambda at: last_hour(CollectionWindow.objects.filter(HAS_FACTS), at))
+LAST_COLLECTED = BatchQuery(
+    lambda at: last_hour(CollectionWindow.objects.filter(HAS_FACTS), at), is_pure=True
+)
 
 
 def _cluster_hours(

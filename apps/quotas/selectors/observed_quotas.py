@@ -367,7 +367,7 @@ def _last_quota_hours(at: datetime) -> QuerySet[Cluster, Any]:
     return last.filter(last__isnull=False).values_list("pk", "last")
 
 
-LAST_QUOTA_HOURS = BatchQuery(_last_quota_hours)
+LAST_QUOTA_HOURS = BatchQuery(_last_quota_hours, is_pure=True)
 
 
 def _sum_known(name: str) -> Case:

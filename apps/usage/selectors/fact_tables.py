@@ -322,7 +322,7 @@ def _days_of(window: Window, clusters: tuple[int, ...]) -> QuerySet[Day, Any]:
     return _days().filter(cluster_id__in=clusters, start__gte=window.start, end__lte=window.end)
 
 
-DAYS = BatchQuery(_days_of)
+DAYS = BatchQuery(_days_of, is_pure=True)
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
 from math import ceil
@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 from django.db.models import Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, Pod, WholeSum
+from apps.clusters.domain.window import Window, from_seconds
+from apps.clusters.models import Cluster, Pod, WholeSeconds, WholeSum, Workload
 from apps.clusters.selectors import report
 from apps.usage.domain.amounts import HELD_FIELDS, Amounts
 from apps.usage.domain.usage_query import (
@@ -46,6 +46,7 @@ from apps.usage.selectors.fact_tables import (
     source_of,
     sums_of,
     with_days,
+    workloads_named,
 )
 from apps.usage.selectors.names import NameLookup, check_known
 from gpuportal.queries import GroupedQuery, rows_of_both
@@ -178,23 +179,38 @@ def workload_hours(
 ) -> dict[tuple[str, str, str], list[tuple[datetime, Amounts]]]:
     """Return what workloads held in each collected hour, oldest first: by state, and no levels.
 
-    By cluster, namespace and `Kind/name`. One query, and those for names.
+    By cluster, namespace and `Kind/name`. Two queries.
     """
-    sums = {f"sum_{name}": WholeSum(name) for name in HELD_FIELDS[:_STATES]}
-    facts = _facts(window, filters, visibility).order_by()
-    # In the order of the index by workload.
-    by = (Grouping.WORKLOAD, Grouping.CLUSTER, Grouping.NAMESPACE)
-    columns = (by[0].column, "hour", by[1].column, by[2].column)
-    hours: dict[_Ids, list[tuple[datetime, Amounts]]] = defaultdict(list)
-    for work, hour, cluster, space, *amounts in facts.values_list(*columns).annotate(**sums):
-        hours[work, cluster, space].append((hour, Amounts(*amounts)))
-    lookup = NameLookup({Grouping.CLUSTER})
-    works, clusters, spaces = (
-        lookup.of(one, {ids[place] for ids in hours}) for place, one in enumerate(by)
+    of = Workload.objects.all()
+    if filters.cluster:
+        of = of.filter(namespace__cluster__name__in=filters.cluster)
+    if filters.namespace:
+        of = of.filter(namespace__name__in=filters.namespace)
+    if filters.workload:
+        of = of.filter(workloads_named(filters.workload))
+    columns = ("pk", "namespace__cluster__name", "namespace__name", "kind", "name")
+    names = {
+        pk: (cluster, space, f"{kind}/{name}")
+        for pk, cluster, space, kind, name in of.order_by("pk").values_list(*columns)
+    }
+    # As numbers, which tell cluster and namespace too: the index by workload has all of it then.
+    own = replace(filters, cluster=(), namespace=(), workload=())
+    facts = PodHour.objects.filter(
+        condition(_PODS, own, visibility),
+        workload_id__in=list(names),
+        hour__gte=window.start,
+        hour__lt=window.end,
     )
+    sums = {f"sum_{name}": WholeSum(name) for name in HELD_FIELDS[:_STATES]}
+    # As seconds: workloads have the same hours, of which each is made once.
+    rows = facts.order_by().annotate(at=WholeSeconds("hour")).values_list("workload_id", "at")
+    hours: dict[int, list[tuple[int, Amounts]]] = defaultdict(list)
+    for work, at, *amounts in rows.annotate(**sums):
+        hours[work].append((at, Amounts(*amounts)))
+    times = {at: from_seconds(at) for of_one in hours.values() for at, _ in of_one}
     return {
-        (clusters[cluster], spaces[space], works[work]): sorted(own, key=itemgetter(0))
-        for (work, cluster, space), own in hours.items()
+        names[work]: [(times[at], amounts) for at, amounts in sorted(of_one, key=itemgetter(0))]
+        for work, of_one in hours.items()
     }
 
 

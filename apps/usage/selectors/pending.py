@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 
@@ -17,8 +18,9 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod, WholeSeconds, Workload
 from apps.clusters.selectors import team_spans
 from apps.usage.domain.explained import Explained, FigureUnit, RowColumn
-from apps.usage.domain.usage_query import Filters
-from gpuportal.queries import BatchQuery
+from apps.usage.domain.usage_query import Filters, Grouping
+from apps.usage.selectors.names import NameLookup
+from gpuportal.queries import BatchQuery, QueryOfTimes
 
 EVERY_CLUSTER = Filters()
 _INSTANT = timedelta(seconds=1)
@@ -167,7 +169,7 @@ def _pods_by_namespace(at: datetime) -> QuerySet[Pod, Any]:
     return sums.values_list("workload__namespace__name", "tier__name", "held", "waiting")
 
 
-PODS_NOW = BatchQuery(_pods_by_namespace)
+PODS_NOW = BatchQuery(_pods_by_namespace, is_pure=True)
 
 
 def explain_pending_gpus(at: datetime, *, tier: str, filters: Filters) -> Explained:
@@ -242,7 +244,7 @@ def tier_queue_times(
 
     From a pod's creation to its binding. Percentiles are by nearest rank: the time of a real pod,
     which at least that share did not exceed. Of `filters` only `cluster` counts; all teams
-    together, so `visibility` narrows nothing. One query.
+    together, so `visibility` narrows nothing. One query, and one for names.
     """
     (found,) = tier_queue_times_of((window,), filters=filters, visibility=visibility)
     return found
@@ -251,21 +253,39 @@ def tier_queue_times(
 def tier_queue_times_of(
     windows: Sequence[Window], *, filters: Filters, visibility: Visibility
 ) -> list[dict[str, TierQueueTimes]]:
-    """Return the same for each of some windows, which follow one another. One query."""
-    waits: list[dict[str, Counter[int]]] = [defaultdict(Counter) for _ in windows]
-    starts = [
-        When(bound_at__gte=window.start, then=Value(place))
-        for place, window in reversed(list(enumerate(windows)))
-    ]
-    whole = Window(windows[0].start, windows[-1].end)
-    # How many waited how long: many waits are alike, and no pod has to be put in order.
-    pods = _bound(whole, filters).order_by()
-    pods = pods.annotate(place=Case(*starts) if len(starts) > 1 else Value(0))
-    for place, tier, wait, count in pods.values_list("place", "tier__name", "wait").annotate(
-        Count("pk")
-    ):
+    """Return the same for each of some windows, which follow one another. Two queries."""
+    waits: list[dict[int, Counter[int]]] = [defaultdict(Counter) for _ in windows]
+    edges = (*(window.start for window in windows), windows[-1].end)
+    rows = _waits(filters, *edges) if filters.cluster else _waits_of_all(len(edges)).rows(*edges)
+    for place, tier, wait, count in rows:
         waits[place][tier][max(wait, 0)] += count
-    return [{tier: _queue_times(tier, own) for tier, own in of_one.items()} for of_one in waits]
+    # Names beside, which a page has read: joined, each pod would have the one of its tier.
+    names = NameLookup({Grouping.TIER}).known(Grouping.TIER)
+    return [
+        {names[tier]: _queue_times(names[tier], own) for tier, own in of_one.items()}
+        for of_one in waits
+    ]
+
+
+def _waits(filters: Filters, *edges: datetime) -> QuerySet[Pod, Any]:
+    """Return (place, tier, seconds, pods): how many waited how long in each window.
+
+    Many waits are alike, and no pod has to be put in order. The windows lie between the edges.
+    """
+    starts = [
+        When(bound_at__gte=start, then=Value(place))
+        for place, start in reversed(list(enumerate(edges[:-1])))
+    ]
+    pods = _bound(Window(edges[0], edges[-1]), filters).order_by()
+    pods = pods.annotate(place=Case(*starts) if len(starts) > 1 else Value(0))
+    counted: QuerySet[Pod, Any] = pods.values_list("place", "tier_id", "wait").annotate(Count("pk"))
+    return counted
+
+
+@cache
+def _waits_of_all(count: int) -> QueryOfTimes:
+    """Return that of all clusters for so many edges; kept, for making it takes long."""
+    return QueryOfTimes(Pod, partial(_waits, EVERY_CLUSTER), count)
 
 
 def _queue_times(tier: str, waits: Counter[int]) -> TierQueueTimes:

@@ -63,7 +63,7 @@ def verdicts_of(
             reading.window, filters=own, visibility=reading.visibility
         )
         for name in names:
-            hourly[name] = [HourOfWorkload(*hour) for hour in found_hours.get(name, ())]
+            hourly[name] = list(map(HourOfWorkload._make, found_hours.get(name, ())))
             for one in hourly[name]:
                 wholes[name].add(one.amounts)
     else:
