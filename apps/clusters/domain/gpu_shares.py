@@ -117,6 +117,9 @@ def _devices(value: object) -> float:
 
 
 def _positive(value: object) -> float | None:
+    # Nearly every pod: that there is nothing to read would be found out by an error.
+    if value is None:
+        return None
     found = all_amounts({"": value}).get("")
     return found if found else None
 
@@ -138,9 +141,11 @@ def _given_by_hami(annotations: JsonObject) -> float:
 def _requested_of_hami(spec: JsonObject) -> dict[str, float]:
     # Cores alone are no part: HAMi then gives the whole memory of each GPU.
     kinds = [mapping(container, "resources") for container in items(spec.get("containers"))]
-    return hami_parts(
-        all_amounts({**mapping(kind, "limits"), **mapping(kind, "requests")}) for kind in kinds
-    )
+    asked = [{**mapping(kind, "limits"), **mapping(kind, "requests")} for kind in kinds]
+    # Most pods request whole GPUs: nothing of them has to be read.
+    if not any(GPU_MEMORY in one or GPU_MEMORY_PERCENTAGE in one for one in asked):
+        return {}
+    return hami_parts(map(all_amounts, asked))
 
 
 def in_parts(requests: Mapping[str, float], parts: Mapping[str, float]) -> dict[str, float]:

@@ -256,6 +256,9 @@ class ContainerState(NamedTuple):
         return (self.started, self.finished if over else None)
 
 
+_NO_STATE = ContainerState()
+
+
 class ContainerStatus(NamedTuple):
     """What the kubelet tells of a container: the current state and the one before a restart."""
 
@@ -352,6 +355,8 @@ class KubePod(dict[str, Any]):
 
 
 def _state(state: JsonObject) -> ContainerState:
+    if not state:
+        return _NO_STATE
     for kind in ("terminated", "running", "waiting"):
         found = state.get(kind)
         if isinstance(found, dict):
@@ -363,4 +368,4 @@ def _state(state: JsonObject) -> ContainerState:
                 text(found.get("message")),
                 number(found.get("exitCode")),
             )
-    return ContainerState()
+    return _NO_STATE

@@ -77,8 +77,12 @@ _Read = Callable[[Mapping[str, object]], dict[str, float]]
 
 def is_gpu(resource: str, named: Collection[str] = ()) -> bool:
     """Say whether `resource` is a GPU resource: by its prefix, or because a tier names it."""
-    if resource in named:
-        return True
+    return resource in named or _is_gpu(resource)
+
+
+# A cluster has a dozen resources, and asks of each for every container of its pods.
+@lru_cache(maxsize=10_000)
+def _is_gpu(resource: str) -> bool:
     return resource.startswith(PREFIXES) and not _is_no_device(resource)
 
 

@@ -166,7 +166,8 @@ def home(request: PageRequest) -> HttpResponseBase:
     is_part = bool(request.htmx) and request.GET.get("part") == "now"
     is_finance = request.user.role == Role.FINANCE
     of_teams = not (can_administer(request.user) or is_finance)
-    reads = (KNOWN_CLUSTERS, *(_READS if of_teams and not is_part else ()))
+    own_reads = _READS if of_teams else (NAMESPACE_TEAMS,)
+    reads = (KNOWN_CLUSTERS, *(() if is_part or is_finance else own_reads))
     reading = query_session(request, takes=EVERY, reads=reads)
     scope = _own_teams(request, reading) if of_teams else None
     # What refreshes itself is a part of a page that was past the first run.

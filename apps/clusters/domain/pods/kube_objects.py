@@ -279,6 +279,11 @@ def ready_since(node: Mapping[str, Any]) -> float | None:
     return None if ready is None else ready.since
 
 
+def may_hide_runs(item: Mapping[str, Any]) -> bool:
+    """Say whether a container was restarted so often that its status has lost a run."""
+    return any(status.restarts > 1 for status in KubePod.of(item).statuses)
+
+
 def assumed_runs(
     item: Mapping[str, Any], named: Collection[str] = (), claims: PodClaims = NO_CLAIMS
 ) -> tuple[Run, ...]:
@@ -289,7 +294,7 @@ def assumed_runs(
     unless it is in a crash loop, in which it hardly ran.
     """
     pod = KubePod.of(item)
-    if not any(s.restarts > 1 for s in pod.statuses):
+    if not may_hide_runs(pod):
         return ()
     start = seconds(pod.status.get("startTime"))
     names = gpu_containers(pod, named, claims)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from apps.clusters.domain.kube_json import items, mapping, text
+from apps.clusters.domain.kube_json import KubePod, items, mapping, text
 from apps.clusters.domain.window import TimeSpan, clip, union
 
 HASH_LABEL = "pod-template-hash"
@@ -212,6 +212,17 @@ def controller_of(item: Mapping[str, Any]) -> OwnerReference | None:
 
     A static pod is controlled by its Node, which is a place and no workload: it stands alone too.
     """
+    if not isinstance(item, KubePod):
+        return _controller(item)
+    # Kept with the pod, as what is decoded of it is: each part of the watch asks for it.
+    known = vars(item)
+    if "controller" not in known:
+        known["controller"] = _controller(item)
+    found: OwnerReference | None = known["controller"]
+    return found
+
+
+def _controller(item: Mapping[str, Any]) -> OwnerReference | None:
     for owner in items(mapping(item, "metadata").get("ownerReferences")):
         if owner.get("controller") and owner.get("kind") != "Node":
             return OwnerReference(

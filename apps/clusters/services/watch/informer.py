@@ -19,6 +19,7 @@ from apps.clusters.domain.pods.kube_objects import (
     assumed_runs,
     deletion_time,
     lacks_finish,
+    may_hide_runs,
     node_state,
     pod_record,
     ready_since,
@@ -371,7 +372,8 @@ class Informer:
     ) -> PodObservation:
         """Return an observation with the top owner and, of a new pod, with hidden runs."""
         record, top = seen.record, self._tops.get(seen.record.uid, seen.record.owner)
-        if record.uid in unseen:
+        # Few were restarted more than once: of the others nothing is hidden.
+        if record.uid in unseen and may_hide_runs(pod):
             runs = assumed_runs(pod, self._tiers.resources, self._claims(pod))
             seen = seen._replace(assumed=runs)
         return seen if top == record.owner else seen._replace(record=replace(record, owner=top))
