@@ -292,7 +292,8 @@ def _places(values: Sequence[Any], others: Sequence[Any]) -> tuple[_Place, ...]:
     """
     found = []
     for place, (value, other) in enumerate(zip(values, others, strict=True)):
-        if value == other:
+        # JSON is wrapped for PostgreSQL, and no wrapper equals another.
+        if getattr(value, "obj", value) == getattr(other, "obj", other):
             continue
         at, moved = (
             datetime.fromisoformat(one).replace(tzinfo=UTC) if isinstance(one, str) else one

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from math import ceil
@@ -14,7 +14,7 @@ from django.db.models import Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window, from_seconds
-from apps.clusters.models import Cluster, Pod, WholeSeconds, WholeSum, Workload
+from apps.clusters.models import Cluster, LargestOf, Pod, WholeSeconds, WholeSum
 from apps.clusters.selectors import report
 from apps.usage.domain.amounts import HELD_FIELDS, Amounts
 from apps.usage.domain.usage_query import (
@@ -46,7 +46,6 @@ from apps.usage.selectors.fact_tables import (
     source_of,
     sums_of,
     with_days,
-    workloads_named,
 )
 from apps.usage.selectors.names import NameLookup, check_known
 from gpuportal.queries import GroupedQuery, rows_of_both
@@ -179,38 +178,30 @@ def workload_hours(
 ) -> dict[tuple[str, str, str], list[tuple[datetime, Amounts]]]:
     """Return what workloads held in each collected hour, oldest first: by state, and no levels.
 
-    By cluster, namespace and `Kind/name`. Two queries.
+    By cluster, namespace and `Kind/name`. One query, and those for names.
     """
-    of = Workload.objects.all()
-    if filters.cluster:
-        of = of.filter(namespace__cluster__name__in=filters.cluster)
-    if filters.namespace:
-        of = of.filter(namespace__name__in=filters.namespace)
-    if filters.workload:
-        of = of.filter(workloads_named(filters.workload))
-    columns = ("pk", "namespace__cluster__name", "namespace__name", "kind", "name")
-    names = {
-        pk: (cluster, space, f"{kind}/{name}")
-        for pk, cluster, space, kind, name in of.order_by("pk").values_list(*columns)
-    }
-    # As numbers, which tell cluster and namespace too: the index by workload has all of it then.
-    own = replace(filters, cluster=(), namespace=(), workload=())
-    facts = PodHour.objects.filter(
-        condition(_PODS, own, visibility),
-        workload_id__in=list(names),
-        hour__gte=window.start,
-        hour__lt=window.end,
-    )
     sums = {f"sum_{name}": WholeSum(name) for name in HELD_FIELDS[:_STATES]}
+    by = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD)
+    # Cluster and namespace are those of the workload: to group by them, too, would take a sort.
+    of_it = {f"its_{one}": LargestOf(one.column) for one in by[:2]}
     # As seconds: workloads have the same hours, of which each is made once.
-    rows = facts.order_by().annotate(at=WholeSeconds("hour")).values_list("workload_id", "at")
-    hours: dict[int, list[tuple[int, Amounts]]] = defaultdict(list)
-    for work, at, *amounts in rows.annotate(**sums):
-        hours[work].append((at, Amounts(*amounts)))
+    facts = _facts(window, filters, visibility).order_by().annotate(at=WholeSeconds("hour"))
+    hours: dict[_Ids, list[tuple[int, Amounts]]] = defaultdict(list)
+    rows = facts.values_list(by[2].column, "at").annotate(**of_it, **sums)
+    for work, at, cluster, space, *amounts in rows:
+        hours[cluster, space, work].append((at, Amounts(*amounts)))
+    lookup = NameLookup({Grouping.CLUSTER})
+    names = [
+        lookup.of(one, {ids[place] for ids in hours})
+        # Workloads tell their namespaces.
+        for place, one in reversed(list(enumerate(by)))
+    ]
     times = {at: from_seconds(at) for of_one in hours.values() for at, _ in of_one}
     return {
-        names[work]: [(times[at], amounts) for at, amounts in sorted(of_one, key=itemgetter(0))]
-        for work, of_one in hours.items()
+        (names[2][cluster], names[1][space], names[0][work]): [
+            (times[at], amounts) for at, amounts in sorted(own, key=itemgetter(0))
+        ]
+        for (cluster, space, work), own in hours.items()
     }
 
 

@@ -30,7 +30,7 @@ def actions_of(
 ) -> list[Action]:
     """Return what to act on: of each sort the worst first, in turns, five at most."""
     sorts = (
-        iter(unused_actions(workloads, scope, at_most=_OF_EACH)),
+        iter(unused_actions(workloads, scope)),
         _full_quotas(scope, asker),
         _budgets(budgets, scope),
         _misconfigured(scope),

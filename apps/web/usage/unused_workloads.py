@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from apps.costs.domain.costing import Cause
-from apps.costs.domain.workload_verdict import VerdictKind, WorkloadVerdict, verdict
+from apps.costs.domain.workload_verdict import VerdictKind, WorkloadVerdict
 from apps.costs.selectors import WORKLOAD_GROUPS, UnusedCost, unused_costs
 from apps.usage.selectors import largest_waste
 from apps.web.components.page_query import workload_href
 from apps.web.query_session import QuerySession
 from apps.web.usage.team_figures import TeamScope, unused_text
-from apps.web.usage.verdicts import ACTION_LABELS, WorkloadName, totals_of, verdicts_of
+from apps.web.usage.verdicts import ACTION_LABELS, WorkloadName, verdicts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,31 +87,15 @@ def _name(row: UnusedCost) -> WorkloadName:
     return WorkloadName(row.groups["cluster"], row.groups["namespace"], row.groups["workload"])
 
 
-def unused_actions(
-    rows: Sequence[UnusedCost], scope: TeamScope, *, at_most: int | None = None
-) -> list[Action]:
-    """Return what to do about these workloads, of the first `at_most` about which there is any.
-
-    Nothing about those that are well used.
-    """
-    names = [_name(row) for row in rows]
-    pairs = list(zip(rows, names, strict=True))
-    # Hour by hour is the dearest read of a page: it is left to those that are shown.
-    totals = None if at_most is None else totals_of(set(names), scope.reading)
-    if totals is not None:
-        pairs = [pair for pair in pairs if _is_unused(verdict(totals[pair[1]]))][:at_most]
-    found = verdicts_of({name for _, name in pairs}, scope.reading, totals)
+def unused_actions(rows: Sequence[UnusedCost], scope: TeamScope) -> list[Action]:
+    """Return what to do about each of these workloads; nothing about those that are well used."""
     return [
         Action(
             row.groups["workload"].partition("/")[2],
             f"{unused_text(row)} unused",
-            ACTION_LABELS[found[name].action] or "View",
+            ACTION_LABELS[found.action] or "View",
             unused_href(row, scope.reading),
         )
-        for row, name in pairs
-        if _is_unused(found[name])
+        for row, found in unused_verdicts(rows, scope.reading)
+        if found.kind is not VerdictKind.USED
     ]
-
-
-def _is_unused(found: WorkloadVerdict) -> bool:
-    return found.kind is not VerdictKind.USED
