@@ -256,7 +256,11 @@ def tier_queue_times_of(
     """Return the same for each of some windows, which follow one another. Two queries."""
     waits: list[dict[int, Counter[int]]] = [defaultdict(Counter) for _ in windows]
     edges = (*(window.start for window in windows), windows[-1].end)
-    rows = _waits(filters, *edges) if filters.cluster else _waits_of_all(len(edges)).rows(*edges)
+    rows = (
+        _queue_time_rows(filters, *edges)
+        if filters.cluster
+        else _queue_time_rows_of_all(len(edges)).rows(*edges)
+    )
     for place, tier, wait, count in rows:
         waits[place][tier][max(wait, 0)] += count
     # Names beside, which a page has read: joined, each pod would have the one of its tier.
@@ -267,10 +271,10 @@ def tier_queue_times_of(
     ]
 
 
-def _waits(filters: Filters, *edges: datetime) -> QuerySet[Pod, Any]:
-    """Return (place, tier, seconds, pods): how many waited how long in each window.
+def _queue_time_rows(filters: Filters, *edges: datetime) -> QuerySet[Pod, Any]:
+    """Return (place, tier, seconds, pods): how many pods had a queue time in each window.
 
-    Many waits are alike, and no pod has to be put in order. The windows lie between the edges.
+    Many times are alike, and no pod has to be put in order. The windows lie between the edges.
     """
     starts = [
         When(bound_at__gte=start, then=Value(place))
@@ -283,9 +287,9 @@ def _waits(filters: Filters, *edges: datetime) -> QuerySet[Pod, Any]:
 
 
 @cache
-def _waits_of_all(count: int) -> QueryOfTimes:
+def _queue_time_rows_of_all(count: int) -> QueryOfTimes:
     """Return that of all clusters for so many edges; kept, for making it takes long."""
-    return QueryOfTimes(Pod, partial(_waits, EVERY_CLUSTER), count)
+    return QueryOfTimes(Pod, partial(_queue_time_rows, EVERY_CLUSTER), count)
 
 
 def _queue_times(tier: str, waits: Counter[int]) -> TierQueueTimes:
