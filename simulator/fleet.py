@@ -14,6 +14,11 @@ from typing import NamedTuple
 GPU = "nvidia.com/gpu"
 GPU_SHARED = "nvidia.com/gpu.shared"
 AMD_GPU = "amd.com/gpu"
+GAUDI = "habana.ai/gaudi"
+NEURON = "aws.amazon.com/neuron"
+NEURON_CORE = "aws.amazon.com/neuroncore"
+CORES_OF_NEURON = 2
+"""NeuronCores of a device, as Inferentia2 has them."""
 MIG_PREFIX = "nvidia.com/mig-"
 FOREVER = 253_402_300_799
 """The last second of the year 9999: the end of what does not end."""

@@ -336,7 +336,8 @@ class Pod(models.Model):
     names in its namespace, `priority` what its class stood for; null where only series showed it.
     `exits` lists [at, reason] of its containers, `checkpoints` times, both in Unix seconds; null
     in rows that an older version wrote.
-    `kept_for_latency`: it is marked to stay, however idle, so that answers come quickly.
+    `kept_for_latency`: it is marked to stay, however idle, so that answers come quickly. `gpus` are
+    the UUIDs of those of which its scheduler gave it parts, parted by spaces.
     """
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -371,6 +372,7 @@ class Pod(models.Model):
     estimated = models.CharField(max_length=40, blank=True, db_default="")
     unschedulable = models.BooleanField(default=False, db_default=False)
     kept_for_latency = models.BooleanField(default=False, db_default=False)
+    gpus = models.TextField(blank=True, default="", db_default="")
     revised_at = models.DateTimeField(null=True, blank=True)
     tier = models.ForeignKey("clusters.Tier", null=True, on_delete=models.SET_NULL)
     gpu_model = models.ForeignKey("clusters.GpuModel", null=True, on_delete=models.SET_NULL)

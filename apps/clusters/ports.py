@@ -117,7 +117,7 @@ Item = TypeVar("Item")
 
 
 class Answered(NamedTuple, Generic[Item]):
-    """What a source answered; `incomplete` has the server's words for what its answer lacks.
+    """What a source answered; `incomplete` has the words for what it lacks, mostly the server's.
 
     What is missing from an incomplete answer may be there all the same.
     """

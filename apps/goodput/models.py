@@ -46,9 +46,11 @@ class ReliabilityReport(models.Model):
 class LossDay(Daily, WorkloadDimensions):
     """What a pod lost on a local day for one reason; kept for good, as daily sums of usage are.
 
-    The five amounts are those of `RunAmounts`. `events` counts the failures of that day alone: one
-    whose work was of several days has a row in each. A row without a pod and a reason has what
-    pods of a workload had allocated that no watch saw.
+    The five amounts are those of `RunAmounts`; `by_hour` lists their sum by hour of the day, since
+    prices change within days (null in rows of older versions). `events` counts the failures of that
+    day alone: one whose work was of several days has a row in each. `repeated` are those of them
+    that another row of the pod has, too, as where it holds GPUs of two models. A row without a pod
+    and a reason has what pods of a workload had allocated that no watch saw.
     """
 
     reason = models.CharField(max_length=120, blank=True)
@@ -61,17 +63,24 @@ class LossDay(Daily, WorkloadDimensions):
     busy = models.BigIntegerField(default=0)
     not_running = models.BigIntegerField(default=0)
     unwatched = models.BigIntegerField(default=0)
+    repeated = models.PositiveIntegerField(default=0, db_default=0)
+    by_hour = models.JSONField(null=True)
 
     class Meta(Daily.Meta):
         indexes = [models.Index(fields=["cluster", "day"], name="loss_day_day")]
 
 
 class StoredLossDay(models.Model):
-    """A day of a cluster whose losses are in `LossDay`; it may have had none."""
+    """A day of a cluster whose losses are in `LossDay`; it may have had none.
+
+    `basis` says what they rest on, facts and pods: `computed_at` is when they were computed of it,
+    or last found to be what it gives.
+    """
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
     day = models.DateField()
     computed_at = models.DateTimeField()
+    basis = models.CharField(max_length=80, blank=True, default="", db_default="")
 
     class Meta:
         ordering = ["cluster", "day"]

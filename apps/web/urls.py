@@ -92,6 +92,7 @@ urlpatterns: list[URLPattern] = [
     path("costs/budgets/", budget_pages.budget_list, name="budgets"),
     path("costs/exports/", exports.exports, name="exports"),
     path("costs/exports/list", exports.export_list, name="export-list"),
+    path("costs/exports/warnings", exports.month_warnings, name="month-warnings"),
     path("costs/exports/create", exports.create, name="create-export"),
     path("costs/exports/file", exports.month_file, name="month-file"),
     path("costs/exports/<int:pk>/file", exports.export_file, name="export-file"),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from simulator.prometheus.exporters import (
+    accelerators,
     amd,
     checkpoints,
     dcgm,
@@ -32,7 +33,7 @@ class Signals:
         return {
             name: metric
             for scenario in (self.scenario, *self.scenario.others)
-            for of in (amd, dcgm, kube_state_metrics, kueue, serving, checkpoints)
+            for of in (accelerators, amd, dcgm, kube_state_metrics, kueue, serving, checkpoints)
             for name, metric in of.exported(scenario).items()
         }
 
@@ -85,6 +86,8 @@ def _series(
         yield from dcgm.device_series(scenario, metric, low_ms, high_ms, wanted=wanted)
     elif metric in amd.METRICS:
         yield from amd.amd_series(scenario, metric, low_ms, high_ms)
+    elif metric in accelerators.METRICS:
+        yield from accelerators.accelerator_series(scenario, metric, low_ms, high_ms)
     elif metric in kueue.METRICS:
         yield from kueue.queue_series(scenario, metric, low_ms, high_ms)
     elif metric in serving.METRICS:

@@ -56,6 +56,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     ),
     "goodput/losses": (
         *("cause", "reason", "events", "pods", "lost_gpu_hours", "xid_events"),
+        "checkpointed_events",
         *("not_ready_events", "cordoned_events", "xid_checked_events", "node_checked_events"),
     ),
     "serving": (

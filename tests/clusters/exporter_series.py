@@ -355,6 +355,45 @@ def tpu() -> Iterator[Series]:
     yield from _constants(gpu, {"duty_cycle": 80.0}, {})
 
 
+def neuron() -> Iterator[Series]:
+    """Nodes as Neuron Monitor shows them: named by a relabelling, and by their EC2 instance."""
+    own = {
+        "cluster": "neuron", "job": "neuron-monitor", "instance": "n1:8000", "instance_id": "i-01",
+        "instance_name": "", "instance_type": "inf2.24xlarge", "availability_zone": "eu-1a",
+        "region": "eu-1", "subnet_id": "subnet-1", "node": "n1",
+    }  # fmt: skip
+    yield from _neuron_node(own, 3, {0: 0.9, 1: 0.3, 2: 0.5})
+    # The same node by a second job, which is scraped half as often.
+    for one in _neuron_node({**own, "job": "again"}, 3, {0: 0.9, 1: 0.3, 2: 0.5}):
+        yield one._replace(samples=one.samples[::2])
+    # Amazon's collector writes per cent, and adds no name of the node.
+    other = {**own, "instance": "n2:8000", "instance_id": "i-02"}
+    del other["node"]
+    yield from _neuron_node(other, 1, {0: 80.0, 1: 0.0})
+
+
+def _neuron_node(own: dict[str, str], devices: int, cores: dict[int, float]) -> Iterator[Series]:
+    told = {"neuron_device_count": str(devices), "neuroncore_per_device_count": "2"}
+    yield from _constants({**own, **told}, {"neuron_hardware_info": 1.0}, {})
+    for core, value in cores.items():
+        shown = {**own, "neuroncore": str(core), "runtime_tag": "367"}
+        yield from _constants(shown, {"neuroncore_utilization_ratio": value}, {})
+
+
+def gaudi() -> Iterator[Series]:
+    """Devices as Intel's exporter of Gaudi shows them: one held, one free and without a UUID."""
+    own = {"cluster": "gaudi", "job": "gaudi-metric-exporter", "instance": "g1:41611"}
+    pod = {"pod_namespace": "vision", "pod_name": "train-0"}
+    free = {"pod_namespace": "", "pod_name": ""}
+    for number, uuid, held, percent in ((0, "01P0-AA", pod, 75.0), (1, "", free, 0.0)):
+        labels = {
+            **own, **held, "UUID": uuid, "Serial": f"AM50{number}", "device": f"AM50{number}",
+            "id": str(number), "driver": "1.23.0",
+        }  # fmt: skip
+        values = {"habanalabs_utilization": percent, "habanalabs_memory_used_bytes": 2.0**33}
+        yield from _constants(labels, values, {"habanalabs_energy": WATTS * 1e3})
+
+
 def hami() -> Iterator[Series]:
     """GPUs as HAMi's monitor shows them, of this release, of an old one, and beside DCGM."""
     own = {"cluster": "hami", "job": "hami-monitor", "instance": "m1:9394", "pod": "hami-0"}
@@ -438,7 +477,7 @@ def all_series() -> Iterator[Series]:
         by_process, no_host_pid, device_beside, beside_in_two, copies_twice, released,
         replicas_by_process, process_only, stuck, at_rest, working, upgrading,
         mixed_models, first_release, old_labels, both_releases, amd, amd_prefixed, amd_partitions,
-        amd_old, intel, intel_groups, ascend, tpu, hami, two_vendors, away,
+        amd_old, intel, intel_groups, ascend, tpu, neuron, gaudi, hami, two_vendors, away,
     ):  # fmt: skip
         yield from world()
     for release in RELEASES:

@@ -442,6 +442,11 @@ def test_intel_engine_groups_stand_in_for_the_gpu(clusters: Clusters) -> None:
         ("intel", "0000-1", 0.6),
         ("ascend", "D0-6EF4", 0.36),
         ("ascend", "h1/npu2", 0.5),
+        ("neuron", "n1/neuron0:0-1", 0.6),
+        ("neuron", "n1/neuron2:4-5", 0.0),
+        ("neuron", "i-02/neuron0:0-1", 0.4),
+        ("gaudi", "01P0-AA", 0.75),
+        ("gaudi", "AM501", 0.0),
     ],
 )
 def test_raw_samples_of_other_vendors(
@@ -481,6 +486,35 @@ def test_tpu_chips_count_once_and_gpus_of_the_same_names_are_none(clusters: Clus
     ]
     assert {row.memory_used_peak_mib for row in answer.rows} == {4096.0}
     assert answer.profile.families == (Family.TPU,)
+
+
+def test_neuron_devices_are_as_active_as_the_mean_of_their_cores(clusters: Clusters) -> None:
+    answer = clusters.devices("neuron")
+    assert [
+        (row.uuid, row.model, row.node, row.pod, mean(row), row.samples) for row in first(answer)
+    ] == [
+        ("i-02/neuron0:0-1", "", "i-02", "", 0.4, 60),
+        ("n1/neuron0:0-1", "", "n1", "", 0.6, 60),
+        ("n1/neuron1:2-3", "", "n1", "", 0.25, 60),
+        # Its cores are not shown, since no runtime has them in use: it is idle.
+        ("n1/neuron2:4-5", "", "n1", "", 0.0, 60),
+    ]
+    # Neither is exported by the device: not known, and no zero.
+    assert {(row.memory_used_peak_mib, row.energy_wh) for row in answer.rows} == {(None, None)}
+    assert answer.profile.families == (Family.NEURON,)
+    assert answer.activity_metric == "neuroncore_utilization_ratio"
+    assert "neuroncore_utilization_ratio reads per cent here, not 0..1" in answer.warnings
+    assert answer.scrape_interval_seconds == 30.0
+
+
+def test_gaudi_devices_name_their_pods(clusters: Clusters) -> None:
+    answer = clusters.devices("gaudi")
+    assert [
+        (row.uuid, row.model, row.node, row.namespace, row.pod, mean(row)) for row in first(answer)
+    ] == [("01P0-AA", "", "", "vision", "train-0", 0.75), ("AM501", "", "", "", "", 0.0)]
+    assert {row.memory_used_peak_mib for row in answer.rows} == {8192.0}
+    assert [row.energy_wh for row in first(answer)] == pytest.approx([WATTS / 2] * 2, rel=1e-3)
+    assert only_job(answer).workload_labels is WorkloadLabels.OLD
 
 
 def test_hami_shows_gpus_that_no_other_exporter_measures(clusters: Clusters) -> None:

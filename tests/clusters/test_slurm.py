@@ -3,20 +3,24 @@
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.apps import apps as django_apps
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.adapters.slurm.job_log import COLUMNS, LogRejected, account_namespace, jobs_of
 from apps.clusters.adapters.slurm.node_events import NodeEvent, spans_of
-from apps.clusters.adapters.slurm.source import SlurmSource
+from apps.clusters.adapters.slurm.source import JOB_KIND, SlurmSource
 from apps.clusters.domain.host_lists import hosts_of
 from apps.clusters.domain.window import Window
+from apps.clusters.models import Pod
 from apps.clusters.ports import SourceRejected, SourceUnavailable
+from tests.factories import make_cluster, make_pod, make_workload
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOUR = Window(NOON, NOON + timedelta(hours=1))
@@ -188,7 +192,7 @@ def test_a_log_that_ends_before_the_window_is_tried_again(source: WriteLog) -> N
 def test_what_is_wrong_with_files_is_said(source: WriteLog, tmp_path: Path) -> None:
     some = source(row(), row(JobIDRaw="7", Submit="never"))
     (warning,) = some.ledger(HOUR).warnings
-    assert warning.startswith(f"{tmp_path}/jobs.psv: 1 lines could not be read (line 3: ")
+    assert warning.startswith(f"{tmp_path}/jobs.psv: 1 line could not be read (line 3: ")
     (tmp_path / "jobs.psv").write_text("hello", encoding="utf-8")
     with pytest.raises(SourceRejected, match=r"jobs.psv has no column JobIDRaw"):
         some.ledger(HOUR)
@@ -319,6 +323,25 @@ def test_events_that_cannot_be_read_are_told(with_events: WriteLog) -> None:
     assert "2 lines could not be read" in warning
     with pytest.raises(SourceRejected, match="has no column State"):
         with_events(head="NodeName|TimeStart|TimeEnd").ledger(HOUR)
+
+
+@pytest.mark.django_db
+def test_jobs_that_were_stored_in_slurms_words_have_those_of_pods() -> None:
+    jobs = make_workload(make_cluster("slurm"), "vision", "train", JOB_KIND)
+    other = make_workload(make_cluster("west"), "vision", "train")
+    for state in ("COMPLETED", "NODE_FAIL", "FAILED", "Completed", "STRANGE"):
+        make_pod(jobs, state, created_at=NOON, end_reason=state)
+    make_pod(other, "theirs", created_at=NOON, end_reason="COMPLETED")
+    import_module("apps.clusters.migrations.0014_slurm_end_reasons").rename(django_apps, None)
+    assert dict(Pod.objects.values_list("name", "end_reason")) == {
+        "COMPLETED": "Completed",
+        "NODE_FAIL": "NodeLost",
+        "FAILED": "Error",
+        "Completed": "Completed",
+        "STRANGE": "STRANGE",
+        # Whoever writes this word as the reason of a pod is no job of Slurm.
+        "theirs": "COMPLETED",
+    }
 
 
 @given(

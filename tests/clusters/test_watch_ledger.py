@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.clusters.domain.pods.kube_objects import pod_record
+from apps.clusters.domain.window import Window
 from apps.clusters.models import (
     Cluster,
     Namespace,
@@ -23,6 +24,7 @@ from apps.clusters.models import (
     WatchIssue,
 )
 from apps.clusters.ports import ObjectChange, SourceRejected
+from apps.clusters.services.pods.ledger_rows import recorded_pod_rows
 from apps.clusters.services.watch import informer
 from apps.clusters.services.watch.collections import Item, Relisted, WatchClosed, WatchEvent
 from apps.clusters.services.watch.follow import snapshot
@@ -167,6 +169,43 @@ def test_what_hami_gave_counts_on_its_own_nodes_alone(cluster: Cluster) -> None:
     snapshot(cluster, source, at(100))
     held = Pod.objects.values_list("uid", "resource", "units")
     assert set(held) == {("uid-1", "nvidia.com/gpumem", 10), ("uid-2", GPU, 8)}
+
+
+def test_the_gpu_that_pods_share_by_kai_is_told_by_who_reserves_it(cluster: Cluster) -> None:
+    source = FakeCluster()
+    source.put(NODES, node())
+
+    def reserved(namespace: str, group: str, uuid: str) -> None:
+        one = run_pod(f"uid-of-{group}", name=f"gpu-reservation-{group}")
+        one["metadata"]["namespace"] = namespace
+        one["metadata"]["labels"] = {"runai-gpu-group": group}
+        one["metadata"]["annotations"] = {"run.ai/reserve_for_gpu_index": uuid}
+        source.put(PODS, one)
+
+    def sharing(uid: str, *groups: str) -> None:
+        one = run_pod(uid, name=uid, containers=[container(units=0)])
+        labels = {f"runai-gpu-group/{group}": group for group in groups}
+        one["metadata"]["labels"] = labels if len(groups) > 1 else {"runai-gpu-group": groups[0]}
+        asked = {"gpu-fraction": "0.5", "gpu-fraction-num-devices": str(len(groups))}
+        one["metadata"]["annotations"] = asked
+        source.put(PODS, one)
+
+    sharing("early", "g-1")
+    reserved("kai-resource-reservation", "g-1", "GPU-1")
+    reserved("kai-resource-reservation", "g-2", "GPU-2")
+    # Whoever may write pods elsewhere takes no GPU's activity for itself.
+    reserved("vision", "g-3", "GPU-1")
+    sharing("both", "g-2", "g-1")
+    sharing("unknown", "g-1", "g-3")
+    snapshot(cluster, source, at(100))
+    found = dict(Pod.objects.exclude(gpus="").values_list("uid", "gpus"))
+    assert found == {"early": "GPU-1", "both": "GPU-1 GPU-2"}
+    # The pod that reserves goes with the last that shares: what is known of these stays.
+    source.remove(PODS, "uid-of-g-1")
+    snapshot(cluster, source, at(200))
+    assert Pod.objects.get(uid="early").gpus == "GPU-1"
+    (early, *_) = recorded_pod_rows(cluster, Window(at(0), at(300)))
+    assert "GPU-1" in early.record.gpus
 
 
 def test_a_refused_look_writes_nothing(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
+from django.db.models import QuerySet
 from django.test import Client, override_settings
 from pytest_django import DjangoAssertNumQueries
 
@@ -20,9 +21,9 @@ from apps.goodput.selectors import (
 from apps.goodput.services import keep_losses
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery, whole_days
-from apps.usage.models import PodHour
+from apps.usage.models import CollectionWindow, PodHour
 from apps.usage.services import prune, roll_days
-from tests.factories import Portal, make_portal
+from tests.factories import PodFact, Portal, collect, held, hours_of, make_portal
 
 pytestmark = pytest.mark.django_db
 
@@ -40,13 +41,18 @@ BY_DAY = [
 @pytest.fixture
 def portal() -> Portal:
     """Three days: `train-0` crashed on the second and ran on, `notes-0` was preempted then."""
+    made = _failing()
+    made.collect(whole_days(LAST - timedelta(days=1), 2, made.zone))
+    made.collect(whole_days(LAST, 1, made.zone), rolled=False)
+    return made
+
+
+def _failing() -> Portal:
     made = make_portal(since=SINCE)
     restarted = [[SINCE.timestamp(), CRASH.timestamp()], [CRASH.timestamp(), None]]
     _change(made, "train-0", runs=restarted)
     _change(made, "notes-0", ended_at=CRASH, end_reason="PreemptionByScheduler")
     _change(made, "bare", ended_at=CRASH, end_reason="", observed_until=CRASH)
-    made.collect(whole_days(LAST - timedelta(days=1), 2, made.zone))
-    made.collect(whole_days(LAST, 1, made.zone), rolled=False)
     return made
 
 
@@ -175,11 +181,66 @@ def test_what_is_lost_later_is_lost_of_the_days_before_a_day_later(portal: Porta
     before = read(portal, days=120).total.lost
     Pod.objects.filter(name="train-1").update(ended_at=LATER - HOUR, end_reason="OOMKilled")
     assert keep_losses(now=LATER + HOUR) == 0
-    assert keep_losses(now=LATER + timedelta(days=1)) == 4
+    # The two days of its cluster: nothing changed on the other one.
+    assert keep_losses(now=LATER + timedelta(days=1)) == 2
     found = read(portal, days=120)
     assert found.total.lost == read(portal, days=3).total.lost > before
     assert losses(found) == losses(read(portal, days=3))
     assert "OOMKilled" in {one.reason for one in found.reasons}
+
+
+def test_days_are_computed_again_where_something_changed(portal: Portal) -> None:
+    def kept(days: int) -> int:
+        return keep_losses(now=LATER + timedelta(days=days))
+
+    def west() -> QuerySet[StoredLossDay, StoredLossDay]:
+        return StoredLossDay.objects.filter(cluster=portal.clusters[0])
+
+    assert (kept(0), kept(1)) == (4, 0)
+    # They were looked at all the same, and are not again on that day.
+    assert {one.computed_at for one in StoredLossDay.objects.all()} == {LATER + timedelta(days=1)}
+    Pod.objects.filter(name="train-1").update(exits=[[CRASH.timestamp() + 60, "Error"]])
+    assert (kept(1), kept(2), kept(3)) == (0, 2, 0)
+    assert losses(read(portal, days=120)) == losses(read(portal, days=3))
+    # A pod that was bound on the second day changes nothing of the first one.
+    Pod.objects.filter(name="train-1").update(bound_at=CRASH)
+    assert kept(4) == 2
+    Pod.objects.filter(name="train-1").update(exits=[[CRASH.timestamp() + 120, "Error"]])
+    assert kept(5) == 1
+    # Of a pod that no watch saw it is unknown what was lost: another day of the other cluster.
+    Pod.objects.filter(name="bare").update(observed_until=CRASH + HOUR)
+    assert kept(6) == 2
+    hour = CollectionWindow.objects.filter(cluster=portal.clusters[0], hour__lt=CRASH).first()
+    assert hour is not None
+    CollectionWindow.objects.filter(pk=hour.pk).update(collected_at=LATER)
+    assert kept(7) == 1
+    # What an older version kept does not say what it rests on.
+    west().update(basis="")
+    assert (kept(8), kept(9)) == (2, 0)
+
+
+@pytest.mark.parametrize("state", ["hours", "days", "pruned"])
+def test_a_failure_of_a_pod_with_gpus_of_two_models_counts_once(state: str) -> None:
+    portal = _failing()
+    pod = next(pod for pod in portal.pods if pod.name == "train-0")
+
+    def two_models(hour: datetime) -> list[PodFact]:
+        facts = portal.facts_of(hour)
+        return [*facts, PodFact(pod, portal.cards[1], portal.vision, held(2.0, busy=1.0))]
+
+    days = whole_days(LAST - timedelta(days=1), 2, portal.zone)
+    collect(hours_of(days), portal.cards, two_models, zone=portal.zone)
+    keep(state)
+
+    def events(**of: tuple[str, ...]) -> dict[str, int]:
+        window = whole_days(LAST, 120 if state != "hours" else 3, portal.zone)
+        found = goodput_ledger(window, group_by=(), filters=Filters(**of), visibility=EVERYTHING)
+        return {one.reason: one.events for one in found.reasons}
+
+    assert events() == {"Restarted": 1, "PreemptionByScheduler": 1}
+    # Each of its tiers lost something, and tells why.
+    assert [events(tier=(one,))["Restarted"] for one in ("gold", "silver")] == [1, 1]
+    assert events(tier=("gold", "silver")) == events(team=("vision", "speech")) == events()
 
 
 def test_a_failure_counts_once_where_a_day_before_it_is_read_by_the_hour(portal: Portal) -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from django.test import Client
+from django.test import Client, override_settings
 
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
@@ -12,6 +12,8 @@ from apps.costs.domain.costing import SCALE
 from apps.costs.models import Price
 from apps.costs.selectors import LossCostRow, loss_cost_rows
 from apps.costs.services import price_hours
+from apps.costs.services.pricing import fold_workloads
+from apps.goodput.models import LossDay
 from apps.goodput.selectors import goodput_ledger
 from apps.goodput.services import keep_losses
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, whole_days
@@ -82,6 +84,45 @@ def test_days_that_are_kept_cost_what_their_hours_did(portal: Portal) -> None:
         by_day = restarted(portal, 120)
         assert (by_day.cost, by_day.currency) == (by_hour.cost, "USD")
         prune(now=CHANGED + timedelta(days=200))
+
+
+def test_a_price_that_changes_within_a_kept_day_holds_from_its_hour(portal: Portal) -> None:
+    noon = CHANGED + timedelta(hours=7)
+    priced("2.00")
+    priced("3.00", noon)
+    by_hour = restarted(portal)
+    # `train-0` was lost for seven hours of the second day at the first price.
+    assert by_hour.cost == (2 * (BEFORE + 28) + 3 * (AFTER - 28)) * SCALE
+    roll_days(now=CHANGED + timedelta(days=4))
+    keep_losses(now=CHANGED + timedelta(days=4))
+    for _ in range(2):
+        for by in ((), (Grouping.TEAM,)):
+            assert restarted(portal, 120, *by).cost == by_hour.cost
+        prune(now=CHANGED + timedelta(days=200))
+    with override_settings(WORKLOAD_RETENTION_DAYS=100):
+        assert fold_workloads(now=CHANGED + timedelta(days=500)) > 0
+    assert restarted(portal, 120).cost == by_hour.cost
+
+
+def test_a_price_that_ends_within_a_kept_day_leaves_the_rest_unpriced(portal: Portal) -> None:
+    priced("2.00")
+    Price.objects.update(valid_to=CHANGED + timedelta(hours=7))
+    by_hour = restarted(portal)
+    roll_days(now=CHANGED + timedelta(days=4))
+    keep_losses(now=CHANGED + timedelta(days=4))
+    by_day = restarted(portal, 120)
+    assert by_day.unpriced_gpu_hours == pytest.approx(AFTER - 28)
+    assert (by_day.cost, by_day.unpriced_gpu_hours) == (by_hour.cost, by_hour.unpriced_gpu_hours)
+
+
+def test_what_an_older_version_kept_has_the_price_of_its_days_start(portal: Portal) -> None:
+    priced("2.00")
+    priced("3.00", CHANGED + timedelta(hours=7))
+    roll_days(now=CHANGED + timedelta(days=4))
+    keep_losses(now=CHANGED + timedelta(days=4))
+    prune(now=CHANGED + timedelta(days=200))
+    LossDay.objects.update(by_hour=None)
+    assert restarted(portal, 120).cost == 2 * (BEFORE + AFTER) * SCALE
 
 
 def test_without_a_price_there_is_no_cost_and_no_zero(portal: Portal) -> None:

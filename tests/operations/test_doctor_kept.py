@@ -49,7 +49,7 @@ QUERIES = 11
 
 # How its exporters were, which GPUs are broken by their own word, and what the database has; with
 # an API also its nodes, pods, quotas with topologies, and the jobs whose pods came without a group.
-QUERIES_OF_A_CLUSTER, WITH_API = 14, 6
+QUERIES_OF_A_CLUSTER, WITH_API = 13, 6
 VIEWER = Visibility(everything=False)
 
 

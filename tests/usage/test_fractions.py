@@ -1,6 +1,8 @@
 """GPUs that KAI Scheduler shares: their users hold them by fraction, their reservation nothing."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -122,9 +124,14 @@ def row(uuid: str, pod: tuple[str, str], activity: float) -> list[DeviceSlot]:
 
 
 def facts(
-    pods: list[dict[str, Any]], rows: list[DeviceSlot] | None = None, *, gpus: int = 2
+    pods: list[dict[str, Any]],
+    rows: list[DeviceSlot] | None = None,
+    *,
+    gpus: int = 2,
+    known: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> HourFacts:
     records = [found for pod in pods if (found := record(pod)) is not None]
+    records = [replace(one, gpus=known.get(one.uid, ())) for one in records]
     there = {GPU: float(gpus)}
     interval = NodeInterval(NODE, HOUR - 7200, HOUR + 7200, there, there, MEMORY)
     devices = HourDevices(rows or [], SampleInterval(30.0))
@@ -218,6 +225,30 @@ def test_the_activity_of_a_reserved_gpu_is_of_those_that_share_it() -> None:
     assert busy == pytest.approx({"uid-a": 0.2, "uid-b": 0.6})
     assert all(f.amounts.grade_apportioned == f.amounts.allocated for f in found.pods)
     assert found.total().unattributed == 0
+
+
+def test_a_gpu_that_is_known_is_of_those_that_share_it_alone() -> None:
+    """Two reserved GPUs of a node, one busy and one at rest: nobody is taken for half busy."""
+    known = {"uid-a": ("GPU-0",), "uid-b": ("GPU-1",), "uid-c": ("GPU-0", "GPU-1")}
+    pods = [
+        kai_pod("a", {"gpu-fraction": "0.25"}),
+        kai_pod("b", {"gpu-fraction": "0.5"}),
+        kai_pod("c", {"gpu-fraction": "0.25", "gpu-fraction-num-devices": "2"}),
+    ]
+    rows = [
+        *row("GPU-0", ("kai-resource-reservation", "gpu-reservation-0"), 0.4),
+        *row("GPU-1", ("kai-resource-reservation", "gpu-reservation-1"), 0.0),
+    ]
+    found = facts([reservation(), *pods[:2]], rows, known=known)
+    busy = {fact.uid: gpu_hours(fact.amounts.busy) for fact in found.pods}
+    assert busy == pytest.approx({"uid-a": 0.25, "uid-b": 0.0})
+    # What is above the part of the one pod there is no other's: it used what was free.
+    assert gpu_hours(found.total().burst) == pytest.approx(0.15)
+    both = facts([reservation(), *pods], rows, known=known)
+    assert gpu_hours(both.total().busy) == pytest.approx(0.4)
+    # Without the UUIDs all pods of the node would share the activity of both.
+    apart = facts([reservation(), *pods[:2]], rows)
+    assert gpu_hours(next(f for f in apart.pods if f.uid == "uid-b").amounts.busy) > 0.2
 
 
 def test_activity_of_a_reservation_without_users_is_of_nobody() -> None:

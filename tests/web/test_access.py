@@ -99,6 +99,7 @@ ADDRESSES = {
     "exports": "/costs/exports/",
     "month-file": "/costs/exports/file",
     "export-list": "/costs/exports/list",
+    "month-warnings": "/costs/exports/warnings",
     "create-export": "/costs/exports/create",
     "export-file": "/costs/exports/1/file",
     "reopen-month": "/costs/exports/2025-10/reopen",
@@ -224,7 +225,7 @@ OF_PERSONS = {"my-workloads", "my-finding", "answer-my-workload"}
 # Files, parts of pages, and addresses that lead on.
 NO_PAGES = {
     *("costs-file", "waste-file", "month-file", "export-file", "report-file", "request-file"),
-    *("audit-file", "export-list", "request-outlook", "report", "alert", "moved"),
+    *("audit-file", "export-list", "month-warnings", "request-outlook", "report", "alert", "moved"),
     *("healthz", "readyz", "layout-file"),
 }
 OF_ADMINS = {

@@ -83,6 +83,16 @@ def test_a_month_that_is_mostly_not_collected_says_so_beside_its_downloads(
     # Leads have no list of months: for them it stands at the form.
     for address in ("/costs/exports/", f"/costs/?{OF_MONTH}"):
         assert said in text_of(signed_in(priced.portal.ada), address)
+    # Whoever chooses another month in the form learns what its file lacks.
+    client = signed_in(priced.portal.ada)
+    page = text_of(client, "/costs/exports/")
+    assert page.count('hx-get="/costs/exports/warnings"') == 2
+    assert said in text_of(client, "/costs/exports/warnings?period=2026-10")
+    september = text_of(client, "/costs/exports/warnings?period=2026-09")
+    assert "Files of 2026-09 lack 720 of 720 hours of west: not collected." in september
+    assert september.count("callout") == 2
+    for half_typed in ("", "2026-1", "2026-W10"):
+        assert "callout" not in text_of(client, f"/costs/exports/warnings?period={half_typed}")
     CollectionWindow.objects.all().delete()
     assert "745 of 745 hours of west" in text_of(signed_in(priced.portal.ada), "/costs/exports/")
 

@@ -4,6 +4,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from apps.web.components.figure_row import KeyFigure
 from apps.web.components.formats import (
     Format,
     Value,
@@ -158,3 +159,19 @@ def test_a_stretch_of_time_names_its_days_once(hours: tuple[int, int], text: str
 )
 def test_one_of_a_unit_is_in_the_singular(amount: str, units: str, words: str) -> None:
     assert unit_words(amount, units) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "of", "unit"),
+    [
+        ("1", "GPUs", "GPU"),
+        ("1.5", "GPUs", "GPUs"),
+        ("0", "workloads", "workloads"),
+        ("1", "workloads", "workload"),
+        ("1", "GPU-h", "GPU-h"),
+        # A whole is of its own number, whatever part of it is told.
+        ("1", "of 4 GPUs", "of 4 GPUs"),
+    ],
+)
+def test_the_unit_of_a_key_figure_agrees_with_its_value(value: str, of: str, unit: str) -> None:
+    assert KeyFigure("Allocated", value, of).unit == unit

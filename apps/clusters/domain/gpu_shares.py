@@ -17,6 +17,7 @@ from apps.clusters.domain.resources import (
     GPU_MEMORY_PERCENTAGE,
     MOST_DEVICES,
     MOST_GPU_MIB,
+    PARTS_OF_GPU,
     all_amounts,
     mebibytes,
 )
@@ -29,6 +30,8 @@ _DEVICES = "gpu-fraction-num-devices"
 _CONTAINER = "gpu-fraction-container-name"
 _GROUP = "runai-gpu-group"
 """Label with the GPU that a pod shares; `runai-gpu-group/…` where it shares several."""
+_RESERVED_GPU = "run.ai/reserve_for_gpu_index"
+"""Annotation of the pod that reserves a GPU: its UUID, in spite of the name."""
 _RESERVATIONS = frozenset({"kai-resource-reservation", "runai-reservation"})
 _RESERVATION_NAME = "gpu-reservation-"
 _DEFAULT_SCHEDULERS = ("", "default-scheduler")
@@ -82,6 +85,33 @@ def reserves_gpu(metadata: JsonObject, requests: Mapping[str, float]) -> bool:
     # The label alone would not do: whoever may write pods could hide whole GPUs with it.
     is_kai = text(metadata.get("namespace")) in _RESERVATIONS
     return is_kai and GPU in requests and _GROUP in mapping(metadata, "labels")
+
+
+def reserved_gpu(metadata: JsonObject) -> tuple[str, str] | None:
+    """Return the group of pods for which a pod reserves a GPU, and its UUID; None of any other."""
+    # In another namespace anybody may write the annotation, and take the activity of a GPU away
+    # from those that share it.
+    if text(metadata.get("namespace")) not in _RESERVATIONS:
+        return None
+    group = text(mapping(metadata, "labels").get(_GROUP))
+    uuid = text(mapping(metadata, "annotations").get(_RESERVED_GPU))
+    return (group, uuid) if group and uuid else None
+
+
+def shared_gpus(
+    metadata: JsonObject, requests: Mapping[str, float], reserved: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return the UUIDs of the GPUs that a pod shares by KAI; empty unless all are known.
+
+    `requests` are what it holds, `reserved` the UUIDs by group, of which its labels name one for
+    each GPU.
+    """
+    # One that has whole GPUs shares none, whatever its labels say.
+    if PARTS_OF_GPU.isdisjoint(requests):
+        return ()
+    labels = mapping(metadata, "labels")
+    groups = {text(value) for key, value in labels.items() if key.partition("/")[0] == _GROUP}
+    return tuple(sorted(reserved[group] for group in groups)) if groups <= reserved.keys() else ()
 
 
 def names_reservation(namespace: str, pod: str) -> bool:

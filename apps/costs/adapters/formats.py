@@ -1,10 +1,9 @@
 """Write cost files as CSV, XLSX and Parquet."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, tzinfo
-from functools import lru_cache
 from itertools import islice
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -39,6 +38,7 @@ _PRECISION = (
 )
 _TIMES = "Periods are local to {}; other times are UTC."
 _CellWriter = Callable[[int, int, Any], object]
+_Texts = Callable[[Sequence[Any]], Iterable[str]]
 
 
 def csv_parts(file: CostFile, *, bom: bool = False, with_notes: bool = True) -> Iterator[bytes]:
@@ -56,17 +56,15 @@ def csv_parts(file: CostFile, *, bom: bool = False, with_notes: bool = True) -> 
         if with_notes and name not in names
     }
     zone = ZoneInfo(file.notes.time_zone)
-    texts = [_csv_text(column, zone) for column in file.columns]
+    texts = [_csv_texts(column, zone) for column in file.columns]
     tail = "".join(f",{note}" for note in notes.values()) + "\r\n"
     yield (_BOM if bom else b"") + (",".join([*names, *notes]) + "\r\n").encode()
     rows = iter(file.rows)
     while part := list(islice(rows, _CSV_ROWS_AT_A_TIME)):
-        lines = [
-            ",".join(
-                ["" if cell is None else text(cell) for text, cell in zip(texts, row, strict=True)]
-            )
-            for row in part
-        ]
+        # Column by column: most of a part have one value or few, which are written once.
+        cells = zip(*part, strict=True)
+        written = [text(column) for text, column in zip(texts, cells, strict=True)]
+        lines = list(map(",".join, zip(*written, strict=True)))
         yield (tail.join(lines) + tail).encode()
 
 
@@ -76,24 +74,47 @@ def _csv_quoted(text: str) -> str:
     return '"' + safe.replace('"', '""') + '"' if _TO_QUOTE.search(safe) else safe
 
 
-def _csv_text(column: FileColumn, zone: ZoneInfo) -> Callable[[Any], str]:
+def _csv_texts(column: FileColumn, zone: ZoneInfo) -> _Texts:
+    """Return what writes the cells of a column; None is an empty cell."""
     match column.kind:
         case CellType.TEXT:
-            return lru_cache(_CACHED)(_csv_quoted)
+            return _cached(_csv_quoted)
         case CellType.WHOLE:
-            return str
+            return _each(str)
         case CellType.SCALED:
             digits = column.digits
-            return lambda amount: scaled_text(amount, digits)
+            return _each(lambda amount: scaled_text(amount, digits))
         case CellType.RATIO:
-            return lambda ratio: repr(float(ratio))
+            return _each(lambda ratio: repr(float(ratio)))
         case CellType.FLAG:
-            return lambda flag: "true" if flag else "false"
+            return _each(lambda flag: "true" if flag else "false")
         case CellType.INSTANT:
-            return lru_cache(_CACHED)(lambda at: utc_text(at) or "")
+            return _cached(lambda at: utc_text(at) or "")
         case CellType.PERIOD:
             # Not remembered: the two hours that one is, when clocks go back, count as equal.
-            return lambda at: at.astimezone(zone).isoformat()
+            return _each(lambda at: at.astimezone(zone).isoformat())
+
+
+def _each(text: Callable[[Any], str]) -> _Texts:
+    def texts(cells: Sequence[Any]) -> Iterable[str]:
+        return ["" if cell is None else text(cell) for cell in cells]
+
+    return texts
+
+
+def _cached(text: Callable[[Any], str]) -> _Texts:
+    known: dict[Any, str] = {None: ""}
+
+    def texts(cells: Sequence[Any]) -> Iterable[str]:
+        new = set(cells).difference(known)
+        if len(known) + len(new) > _CACHED:
+            known.clear()
+            known[None] = ""
+            new = set(cells) - {None}
+        known.update((cell, text(cell)) for cell in new)
+        return map(known.__getitem__, cells)
+
+    return texts
 
 
 def write_xlsx(file: CostFile, out: BinaryIO) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation, localcontext
 
+from apps.clusters.domain.resources import counted
+
 HEAD = ("hour", "g_per_kwh")
 MOST_G_PER_KWH = Decimal(5000)
 """More than any grid or generator emits; what is above is in another unit."""
@@ -37,7 +39,8 @@ class CarbonFile:
             return ""
         text = "\n".join(f"{hour},{value}" for hour, value in sorted(self.hours.items()))
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-        return f"{len(self.hours):,} hours, {min(self.hours)} to {max(self.hours)}Z, {digest}"
+        hours = counted(len(self.hours), "hour")
+        return f"{hours}, {min(self.hours)} to {max(self.hours)}Z, {digest}"
 
 
 class CarbonFileRefused(ValueError):

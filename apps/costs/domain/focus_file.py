@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
+from operator import itemgetter
 
 from apps.clusters.domain.tiers import CapacityType, GpuSharing
 from apps.costs.domain.costing import FREE, Cause, cost_of
@@ -23,6 +25,8 @@ from apps.usage.domain.amounts import NANO
 UNIT = "GPU-Hours"
 ENERGY_UNIT = "Kilowatt-Hours"
 _MWH_PER_KWH = 1_000_000
+# A month has a hundred thousand rows and more, of few teams, tiers and models.
+_CACHED = 10_000
 _Record = dict[str, CellValue]
 
 EARLIER_NAMES = {
@@ -165,19 +169,24 @@ def _rows(
     notes: Notes,
 ) -> Iterator[FileRow]:
     names = [EARLIER_NAMES.get(name, name) for name in columns]
-    same = {**_of_issuer(issuer), **_of_notes(notes)}
+    # All names from the start: what no charge has is picked as the rest is, a cell at a time.
+    same: _Record = {**dict.fromkeys(names), **_of_issuer(issuer), **_of_notes(notes)}
+    cells = itemgetter(*names)
+    since_1_2, since_1_3 = (
+        version.is_since(other) for other in (FocusVersion.V1_2, FocusVersion.V1_3)
+    )
     for charge in charges:
         record = same | _of_money(charge) | _of_charge(charge) | _of_resource(charge)
         if version is FocusVersion.V1_0:
             # A new price book is a new price of the same SKU, so its version belongs in here.
             record["SkuPriceId"] = f"{record['SkuPriceId']}/{notes.price_book}"
-        if version.is_since(FocusVersion.V1_2):
+        if since_1_2:
             record |= _since_1_2(charge, record)
-        if version.is_since(FocusVersion.V1_3):
+        if since_1_3:
             record |= _of_split(charge)
         if charge.exchange_rate is not None:
             record |= _billed(charge, record, charge.exchange_rate)
-        yield [record.get(name) for name in names]
+        yield cells(record)
 
 
 def _of_issuer(issuer: Issuer) -> _Record:
@@ -259,7 +268,7 @@ def _of_charge(charge: Charge) -> _Record:
         "ServiceName": f"GPU ({charge.tier})",
         "SkuId": f"{charge.gpu_model}/{charge.capacity_type}",
         "SkuPriceId": f"{charge.gpu_model}/{charge.capacity_type}/{charge.tier}",
-        "Tags": _tags(charge),
+        "Tags": _tags(cost_center=charge.cost_center, team=charge.team, tier=charge.tier),
         "x_CapacityType": charge.capacity_type,
         "x_Cause": charge.cause.value,
         "x_GpuModel": charge.gpu_model,
@@ -309,7 +318,9 @@ def _since_1_2(charge: Charge, record: _Record) -> _Record:
         "PricingCurrencyListUnitPrice": priced["ListUnitPrice"],
         "SkuId": sku,
         "SkuMeter": "Energy" if charge.is_energy else "GPU usage",
-        "SkuPriceDetails": _sku_details(charge),
+        "SkuPriceDetails": _sku_details(
+            *(charge.gpu_model, charge.capacity_type, charge.tier), is_energy=charge.is_energy
+        ),
         "SkuPriceId": f"{sku}/{charge.tier}",
         "SubAccountType": "Namespace" if charge.namespace else None,
         "x_CarbonEnergyKwh": charge.carbon_mwh,
@@ -331,17 +342,12 @@ def _of_energy(charge: Charge) -> _Record:
     }
 
 
-def _sku_details(charge: Charge) -> str:
+@lru_cache(_CACHED)
+def _sku_details(gpu_model: str, capacity_type: str, tier: str, *, is_energy: bool) -> str:
     """Return the properties of a SKU; a number is that of one pricing unit."""
-    details: dict[str, str | int] = {} if charge.is_energy else {"GpuCount": 1}
-    return json.dumps(
-        details
-        | {
-            "x_CapacityType": charge.capacity_type,
-            "x_GpuModel": charge.gpu_model,
-            "x_Tier": charge.tier,
-        }
-    )
+    details: dict[str, str | int] = {} if is_energy else {"GpuCount": 1}
+    named = {"x_CapacityType": capacity_type, "x_GpuModel": gpu_model, "x_Tier": tier}
+    return json.dumps(details | named)
 
 
 def _of_split(charge: Charge) -> _Record:
@@ -369,12 +375,8 @@ def _of_split(charge: Charge) -> _Record:
             "/".join(filter(None, (charge.cluster, charge.namespace, held))) if held else None
         ),
         "AllocatedResourceName": held or None,
-        "AllocatedTags": _json_of(
-            {
-                "gpuportal/cost_center": charge.cost_center,
-                "gpuportal/namespace": charge.namespace,
-                "gpuportal/team": charge.team,
-            }
+        "AllocatedTags": _tags(
+            cost_center=charge.cost_center, namespace=charge.namespace, team=charge.team
         ),
         "ChargeDescription": _pool_description(charge),
         "ResourceId": f"{charge.cluster}/{pool}",
@@ -383,7 +385,7 @@ def _of_split(charge: Charge) -> _Record:
         "SubAccountId": None,
         "SubAccountName": None,
         "SubAccountType": None,
-        "Tags": _json_of({"gpuportal/tier": charge.tier}),
+        "Tags": _tags(tier=charge.tier),
     }
 
 
@@ -393,10 +395,14 @@ def _pool_description(charge: Charge) -> str:
     return f"Correction of a closed month: {said}" if charge.correction else said
 
 
-def _json_of(tags: dict[str, str]) -> str | None:
-    """Return the tags that have a value as a JSON object; None where none has."""
+@lru_cache(_CACHED)
+def _tags(**tags: str) -> str | None:
+    """Return the tags that have a value as a JSON object; None where none has.
+
+    Keys of ours have a prefix, as FOCUS asks of providers. They are named in order.
+    """
     # An empty tag would be a value of its own in a FinOps tool; it is left out.
-    kept = {key: value for key, value in tags.items() if value}
+    kept = {f"gpuportal/{key}": value for key, value in tags.items() if value}
     return json.dumps(kept, ensure_ascii=False) if kept else None
 
 
@@ -407,14 +413,3 @@ def _description(charge: Charge) -> str:
     if charge.cost is None:
         said += "; unpriced: the price book has no price for them"
     return f"Correction of a closed month: {said}" if charge.correction else said
-
-
-def _tags(charge: Charge) -> str | None:
-    """Return the tags as a JSON object; keys of ours have a prefix, as FOCUS asks of providers."""
-    return _json_of(
-        {
-            "gpuportal/cost_center": charge.cost_center,
-            "gpuportal/team": charge.team,
-            "gpuportal/tier": charge.tier,
-        }
-    )

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
@@ -164,6 +165,19 @@ class PriceBook:
                 if entry.holds(at):
                     return entry
         return None
+
+    def changing(self, days: Collection[datetime]) -> set[datetime]:
+        """Return those of `days`, each by its start, within which some price begins or ends."""
+        starts = sorted(days)
+        limits = {entry.valid_from for entry in self.entries}
+        limits |= {entry.valid_to for entry in self.entries if entry.valid_to is not None}
+        found = set()
+        for at in limits:
+            place = bisect_left(starts, at) - 1
+            # One that comes with the next day changes nothing within this one.
+            if place >= 0 and at - starts[place] < _LONGEST_DAY and at not in days:
+                found.add(starts[place])
+        return found
 
     def entry_of(
         self, place: tuple[str, str, str, str], prices: tuple[int, int], *, start: datetime

@@ -1,8 +1,8 @@
 """Cost files: their content, and how many rows they will have."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import chain
@@ -81,6 +81,7 @@ _OF_POOLS = source_of((Grouping.CLUSTER,), Filters(), EVERYTHING)
 _EVERYTHING_OF_IT = Filters()
 _BY_DAY = (TimeStep.DAY, TimeStep.HOUR)
 _OF_POOL = (Grouping.CLUSTER, Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
+_POOL_NAMES = tuple(map(str, _OF_POOL))
 _OF_ENERGY = ("energy_mwh", "carbon_ug", "carbon_mwh")
 MOST_ROWS_AT_ONCE = 10_000
 """Days are read together as long as workloads have fewer rows in them."""
@@ -365,6 +366,9 @@ class _ChargeContext:
     rules: Mapping[str, Sequence[TierRule]]
     pools: CostReader | None
     rates: Mapping[date, MonthRates]
+    # Many rows have one day and one price, which take longer to find than all else of a row.
+    days: dict[date, tuple[Window, Window]] = field(default_factory=dict)
+    entries: dict[Hashable, tuple[PriceEntry | None, str]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -399,7 +403,7 @@ class _ChargeContext:
         """Return the GPU-hours, or the milliwatt-hours, of the charges of pools. Two queries."""
         found: dict[OriginKey, int] = defaultdict(int)
         for row in self.pools.rows(part) if self.pools else ():
-            key = _origin_key(row, _day_of(row, part, self.zone))
+            key = _origin_key(row, self.day_of(row, part)[0])
             found[key] += row.gpu_hours if row.energy_mwh is None else row.energy_mwh
         return found
 
@@ -410,21 +414,40 @@ class _ChargeContext:
                 return GpuSharing(rule.sharing)
         return None
 
-    def entry(self, row: CostRow, day: Window) -> PriceEntry | None:
-        """Return the price of the book that a row has; None where it is not known."""
+    def day_of(self, row: CostRow, part: Window) -> tuple[Window, Window]:
+        """Return the day of a row, as far as it lies in a part of the window, and its month."""
+        day = part.start.astimezone(self.zone).date() if row.period is None else row.period.date()
+        if day not in self.days:
+            self.days[day] = day_window(day, self.zone), month_window(day, self.zone)
+        whole, month = self.days[day]
+        if row.period is None:
+            return part, month
+        if part.start <= whole.start and whole.end <= part.end:
+            return whole, month
+        return Window(max(whole.start, part.start), min(whole.end, part.end)), month
+
+    def entry(self, row: CostRow, day: Window) -> tuple[PriceEntry | None, str]:
+        """Return the price of the book that a row has, and its words; where it is known."""
         if self.book is None or row.correction or row.cost is None:
-            return None
-        place = [row.groups[str(one)] for one in _OF_POOL]
-        cluster, tier, gpu_model, capacity_type = place
+            return None, ""
+        place = tuple(row.groups[one] for one in _POOL_NAMES)
+        key = place, row.cause is Cause.ENERGY, row.price, row.list_price, day.start
+        if key not in self.entries:
+            found = self._entry(self.book, row, day)
+            self.entries[key] = found, found.reference if found else ""
+        return self.entries[key]
+
+    def _entry(self, book: PriceBook, row: CostRow, day: Window) -> PriceEntry | None:
+        cluster, tier, gpu_model, capacity_type = (row.groups[one] for one in _POOL_NAMES)
         if row.cause is not Cause.ENERGY:
             if row.price is None or row.list_price is None:
                 return None
             prices = row.price, row.list_price
             at = (cluster, tier, gpu_model, capacity_type)
-            return self.book.entry_of(at, prices, start=day.start)
+            return book.entry_of(at, prices, start=day.start)
         # Energy of a day is one line: where its tariff changed within, it has two.
         first, last = (
-            self.book.price(
+            book.price(
                 cluster=cluster, tier=tier, gpu_model=gpu_model, capacity_type=capacity_type, at=at
             )
             for at in (day.start, day.end - timedelta(hours=1))
@@ -436,8 +459,7 @@ def _charges(reading: CostReader, context: _ChargeContext) -> Iterator[Charge]:
     for part in _windows_at_once(reading):
         origins = context.origins(part)
         charges = [
-            _charge(row, _day_of(row, part, context.zone), context, origins)
-            for row in reading.rows(part)
+            _charge(row, context.day_of(row, part), context, origins) for row in reading.rows(part)
         ]
         # Two prices in one day are two rows with an equal key; their order must not vary.
         yield from sorted(charges, key=lambda charge: (order(charge), charge.price or 0))
@@ -447,28 +469,21 @@ def _origin_key(row: CostRow, day: Window) -> OriginKey:
     is_energy = row.cause is Cause.ENERGY
     # The price of a GPU-hour says nothing of energy.
     prices = (None, None) if is_energy else (row.price, row.list_price)
-    place = [row.groups[str(one)] for one in _OF_POOL]
-    cluster, tier, gpu_model, capacity_type = place
+    cluster, tier, gpu_model, capacity_type = (row.groups[one] for one in _POOL_NAMES)
     return OriginKey(
         *(day.start, cluster, tier, gpu_model, capacity_type, is_energy, row.currency or ""),
         *prices,
     )
 
 
-def _day_of(row: CostRow, part: Window, zone: ZoneInfo) -> Window:
-    """Return the day of a row, as far as it lies in the part of the window that was read."""
-    if row.period is None:
-        return part
-    day = day_window(row.period.date(), zone)
-    return Window(max(day.start, part.start), min(day.end, part.end))
-
-
 def _charge(
-    row: CostRow, day: Window, context: _ChargeContext, origins: Mapping[OriginKey, int]
+    row: CostRow,
+    times: tuple[Window, Window],
+    context: _ChargeContext,
+    origins: Mapping[OriginKey, int],
 ) -> Charge:
-    zone, groups = context.zone, row.groups
-    billing = month_window(day.start.astimezone(zone).date(), zone)
-    entry = context.entry(row, day)
+    groups, (day, billing) = row.groups, times
+    entry, source = context.entry(row, day)
     price, list_price = row.price, row.list_price
     if row.cause is Cause.ENERGY and entry is not None:
         price = list_price = entry.tariff
@@ -498,7 +513,7 @@ def _charge(
         energy_mwh=row.energy_mwh,
         carbon_mwh=row.carbon_mwh,
         carbon_ug=row.carbon_ug,
-        price_source=entry.reference if entry else "",
+        price_source=source,
         sharing=context.sharing(groups["tier"], day.start),
         origin=origins.get(_origin_key(row, day)),
     )

@@ -15,6 +15,7 @@ from django.db.models import Case, Count, F, Max, Min, Q, Sum, When
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.columns import Column
+from apps.clusters.domain.resources import counted
 from apps.clusters.domain.window import Window, last_closed_hour
 from apps.clusters.selectors import Report, active_clusters, report
 from apps.costs.domain.costing import FREE_WASTE, SCALE_DIGITS, WASTE, Basis, Cause, Policy
@@ -71,9 +72,12 @@ class Gaps:
 
     def texts(self) -> list[str]:
         """Return what is missing, for people."""
-        said = [f"{count} hours of {name} have no facts" for name, count in self.missing.items()]
+        said = [
+            f"{counted(count, 'hour')} of {name} without facts"
+            for name, count in self.missing.items()
+        ]
         if self.not_priced:
-            said.append(f"{self.not_priced} hours are not priced yet")
+            said.append(f"{counted(self.not_priced, 'hour is', 'hours are')} not priced yet")
         said += [
             f"no price for {hours / 1e9:,.2f} GPU-hours of {model} ({kind})"
             for (model, kind), hours in self.unpriced.items()
@@ -289,7 +293,8 @@ class UncollectedHours(NamedTuple):
 
     @property
     def text(self) -> str:
-        return f"{self.hours:,} of {self.due:,} hours of {self.cluster} are not collected"
+        due = counted(self.due, "hour")
+        return f"{self.hours:,} of {due} of {self.cluster} are not collected"
 
 
 def uncollected_hours(month: date, *, now: datetime) -> list[UncollectedHours]:

@@ -22,7 +22,7 @@ from apps.costs.domain.carbon import SiteFactor
 from apps.costs.domain.costing import FREE, HELD, SCALE_DIGITS, money, rounded_ratio
 from apps.costs.domain.prices import PriceBook, PriceEntry, PriceKind
 from apps.costs.models import EnergyFactor, PoolCostDay, Price, PricedHour
-from apps.goodput.selectors import GoodputLedger, LostReasonRow, PoolLoss
+from apps.goodput.selectors import GoodputLedger, LostReasonRow, PoolLoss, pool_losses_by_hour
 from apps.usage.domain.amounts import NANO, hours
 from apps.usage.models import CollectionWindow
 from gpuportal.queries import read_once
@@ -177,18 +177,23 @@ def loss_cost_rows(found: GoodputLedger) -> list[LossCostRow]:
     """Return the causes of loss of a goodput ledger with their cost, most lost first.
 
     Who sees a team's goodput sees its costs: the rows are of the teams of the ledger. Hours that
-    wait to be priced have their price here already. One query, none where nothing was lost.
+    wait to be priced have their price here already. One query, none where nothing was lost; five
+    more, and those for names, where a price changes within a day that is kept as one.
     """
     if not found.reasons:
         return []
     prices: defaultdict[str, Counter[_Price | None]] = defaultdict(Counter)
-    for loss, price in _priced(found.pools):
+    for loss, price in _priced(found):
         prices[loss.reason][price] += loss.amount
     return [_row(row, prices[row.reason]) for row in found.reasons]
 
 
-def _priced(losses: Iterable[PoolLoss]) -> Iterable[tuple[PoolLoss, _Price | None]]:
+def _priced(found: GoodputLedger) -> Iterable[tuple[PoolLoss, _Price | None]]:
     book = price_book()
+    days = {loss.at for loss in found.pools if loss.of_day}
+    changing = book.changing(days)
+    losses = [loss for loss in found.pools if not loss.of_day or loss.at not in changing]
+    losses += pool_losses_by_hour(found, changing)
 
     # A pool has many losses at one time, of other reasons, and a long window many days.
     @cache

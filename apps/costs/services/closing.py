@@ -15,6 +15,7 @@ from django.utils import timezone
 from apps.accounts.domain.formats import utc_words
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
+from apps.clusters.domain.resources import counted
 from apps.clusters.domain.window import Window, day_of
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
@@ -289,7 +290,8 @@ def _check_whole(month: date, window: Window, forced: str) -> None:
     due = due_in(window)
     # Gaps know of changed facts alone; a price that changed makes more hours due.
     if due > gaps.not_priced:
-        said.append(f"{due} hours are not priced again yet: their prices or facts changed")
+        hours = counted(due, "hour is", "hours are")
+        said.append(f"{hours} not priced again yet: their prices or facts changed")
     if said:
         raise CloseRefused(
             f"{month:%Y-%m} is not complete: {'; '.join(said)}. Collect and price what is "

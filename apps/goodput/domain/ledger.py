@@ -111,12 +111,16 @@ class LostSpan(NamedTuple):
 
 
 class PodRuns(NamedTuple):
-    """A pod's life, the disjoint spans in which it ran, and what was lost while it ran, or not."""
+    """A pod's life, the disjoint spans in which it ran, and what was lost while it ran, or not.
+
+    `checkpointed` are the failures, by their times, of runs that had saved their state.
+    """
 
     life: TimeSpan
     ran: tuple[TimeSpan, ...]
     lost: tuple[LostSpan, ...]
     waited: tuple[LostSpan, ...] = ()
+    checkpointed: frozenset[float] = frozenset()
 
 
 class PodHistory(NamedTuple):
@@ -148,17 +152,19 @@ def runs_of(pod: PodHistory) -> PodRuns:
     or where its container failed and was not started again.
     """
     lost, waited = [], []
-    ran = []
+    ran, saved = [], set()
     for run in ended_runs(pod):
         if run.end > run.start:
             ran.append((run.start, run.end))
         if not is_lost(run.reason):
             continue
+        if run.saved > run.start:
+            saved.add(run.end)
         if run.end > run.start:
             lost.append(LostSpan(run.saved, run.end, run.reason, run.end))
         if run.after > run.end:
             waited.append(LostSpan(run.end, run.after, run.reason, run.end))
-    return PodRuns(pod.life, union(ran), tuple(lost), tuple(waited))
+    return PodRuns(pod.life, union(ran), tuple(lost), tuple(waited), frozenset(saved))
 
 
 class EndedRun(NamedTuple):

@@ -8,6 +8,7 @@ from apps.goodput.selectors.ledger import (
     PoolLoss,
     goodput_by_period,
     goodput_ledger,
+    pool_losses_by_hour,
 )
 from apps.goodput.selectors.reliability import (
     InterruptionRow,

@@ -1,7 +1,7 @@
 """GPUs by how often work fails on them, beside the errors that they show themselves."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ from apps.clusters.domain.devices.state import XidKind, meaning
 from apps.clusters.models import Device
 from apps.goodput.domain.advice import (
     GpuAction,
+    GpuAdvice,
     GpuErrors,
     GpuFault,
     excess_text,
@@ -244,9 +245,43 @@ def gpu_rows(report: ReliabilityReport) -> Iterator[GpuReliabilityRow]:
     known = {one.uuid for one in judged}
     for one in judged:
         yield _row(shown, one, health.get(one.uuid) or _Health())
-    others = (health.keys() | faults.keys()) - known
-    for uuid in sorted(others, key=lambda uuid: (_place(devices, uuid), uuid)):
-        nothing = GpuFailures(
+    for one in _without_failures(devices, (health.keys() | faults.keys()) - known):
+        yield _row(shown, one, health.get(one.uuid) or _Health())
+
+
+def gpus_to_act_on(report: ReliabilityReport) -> list[GpuAdvice]:
+    """Return the GPUs of a report of which `gpu_rows` has an action, with what to do.
+
+    One query, two where a GPU is unreliable: of the others errors of past days change nothing.
+    """
+    devices, faults = _devices(report.cluster_id)
+    judged: list[GpuFailures] = []
+    health: dict[str, _Health] = {}
+    if report.start is not None and report.end is not None:
+        judged = msgspec.convert(report.gpus or [], list[GpuFailures])
+        if bad := [one.uuid for one in judged if one.is_unreliable]:
+            health = _health(report.cluster_id, report.start, report.end, bad)
+    shown = _ClusterErrors(
+        report.cluster.name, devices, {}, faults, is_judged=report.end is not None
+    )
+    others = faults.keys() - {one.uuid for one in judged}
+    found = []
+    for one in (*judged, *_without_failures(devices, others)):
+        own = health.get(one.uuid) or _Health()
+        action = _action(one, own, faults.get(one.uuid, ()))
+        if action:
+            gpu = str(devices.get(one.uuid, {}).get("index", "")) or one.uuid
+            text = _advice(shown, one, action)
+            found.append(GpuAdvice(gpu, one.node, action, text, one.is_unreliable))
+    return found
+
+
+def _without_failures(
+    devices: Mapping[str, Mapping[str, Any]], uuids: Iterable[str]
+) -> Iterator[GpuFailures]:
+    """Yield GPUs that had no failure, by their place."""
+    for uuid in sorted(uuids, key=lambda uuid: (_place(devices, uuid), uuid)):
+        yield GpuFailures(
             node=devices.get(uuid, {}).get("node", ""),
             incidents=0,
             expected=0.0,
@@ -261,7 +296,6 @@ def gpu_rows(report: ReliabilityReport) -> Iterator[GpuReliabilityRow]:
             uuid=uuid,
             compared_ratio=0.0,
         )
-        yield _row(shown, nothing, health.get(uuid) or _Health())
 
 
 def _place(devices: Mapping[str, Mapping[str, Any]], uuid: str) -> tuple[str, str]:
@@ -348,8 +382,13 @@ def _advice(shown: _ClusterErrors, one: GpuFailures, action: GpuAction) -> str:
     )
 
 
-def _health(cluster_id: int, start: datetime, end: datetime) -> dict[str, _Health]:
+def _health(
+    cluster_id: int, start: datetime, end: datetime, uuids: Collection[str] = ()
+) -> dict[str, _Health]:
+    """Return by UUID what GPUs showed, of all or of some. One query."""
     hours = DeviceHealthHour.objects.filter(cluster_id=cluster_id, hour__gte=start, hour__lt=end)
+    if uuids:
+        hours = hours.filter(uuid__in=uuids)
     found: defaultdict[str, _Health] = defaultdict(_Health)
     for uuid, xids, *values in hours.order_by().values_list("uuid", "xids", *_SUMMED):
         own = found[uuid]

@@ -1,14 +1,14 @@
 """Losses of a window, of days whose losses are kept and of hours for the rest of it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from functools import reduce
 from operator import add, or_
 from typing import Any, NamedTuple
 
-from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models import Count, F, Max, Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
@@ -32,6 +32,9 @@ from apps.usage.selectors import (
 _Ids = tuple[Any, ...]
 _TimeKey = tuple[datetime, _Ids]
 """The start of an hour or a day, and ids of groups, none where time is not by groups."""
+_PoolKey = tuple[str, datetime, _Ids]
+"""A reason, the start of an hour or a day, and the ids of a pool."""
+_HOUR = timedelta(hours=1)
 POOL = (Grouping.CLUSTER, Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
 """What tells pools apart, of which each has its prices."""
 _POOL_COLUMNS = tuple(one.column for one in POOL)
@@ -43,8 +46,9 @@ class Losses:
 
     `unwatched` is what pods had allocated of which no loss could be known, by ids of groups;
     `unkept` the same by names, of days whose hours went before their losses were kept. What is by
-    time is by groups, too, where the query says so. `contexts` of failures are known by reason
-    where all is read by the hour.
+    time is by groups, too, where the query says so. `contexts` of failures, and how many
+    were `checkpointed`, are known by reason where all is read by the hour. `whole_days` has start
+    and cluster of what is by pool for a day; all else by pool is for an hour.
     """
 
     by_group: defaultdict[_Ids, dict[str, RunAmounts]] = field(
@@ -59,8 +63,10 @@ class Losses:
     unwatched_by_time: Counter[_TimeKey] = field(default_factory=Counter)
     unkept: Counter[tuple[str, ...]] = field(default_factory=Counter)
     unkept_by_time: Counter[_TimeKey] = field(default_factory=Counter)
-    by_pool: Counter[tuple[str, datetime, _Ids]] = field(default_factory=Counter)
+    by_pool: Counter[_PoolKey] = field(default_factory=Counter)
+    whole_days: set[tuple[datetime, int]] = field(default_factory=set)
     contexts: Mapping[str, LossContext] = field(default_factory=dict)
+    checkpointed: Counter[str] | None = None
 
     def add(self, ids: _Ids, reason: str, part: RunAmounts) -> None:
         """Add what one reason cost a group."""
@@ -106,10 +112,7 @@ class LossQuery:
         span that is read by the hour.
         """
         found = Losses()
-        clusters = Cluster.objects.order_by("pk")
-        if self.filters.cluster:
-            clusters = clusters.filter(name__in=self.filters.cluster)
-        names = dict(clusters.values_list("pk", "name"))
+        names = self._clusters()
         is_finer = self.interval is TimeStep.HOUR or Grouping.NODE in {
             *self.group_by,
             *filtered(self.filters),
@@ -124,6 +127,13 @@ class LossQuery:
             own = replace(self.filters, cluster=tuple(within))
             self._add_hours(found, span, own, after=after)
         return found
+
+    def _clusters(self) -> dict[int, str]:
+        """Return the names of the clusters that are asked for, by id. One query."""
+        clusters = Cluster.objects.order_by("pk")
+        if self.filters.cluster:
+            clusters = clusters.filter(name__in=self.filters.cluster)
+        return dict(clusters.values_list("pk", "name"))
 
     def _spans(self, names: Mapping[int, str], *, usable: bool) -> "_Spans":
         """Return from what each part of the window is read; `usable`: kept days may be."""
@@ -169,7 +179,7 @@ class LossQuery:
         return condition(source, self.filters, self.visibility) & reduce(or_, parts)
 
     def _add_days(self, found: Losses, kept: Mapping[int, Mapping[date, datetime]]) -> None:
-        """Add what is kept by the day. Three queries."""
+        """Add what is kept by the day. Four queries."""
         if not kept:
             return
         rows = LossDay.objects.filter(self._days_where(kept)).order_by()
@@ -189,6 +199,7 @@ class LossQuery:
         ):
             found.events[reason] += events
             found.pods[reason] += pods
+        found.events.subtract(_counted_again(lost))
         if self.by_pool:
             self._add_days_of_pools(found, kept, lost)
         if self.interval is TimeStep.TOTAL:
@@ -215,7 +226,35 @@ class LossQuery:
         for reason, day, *pool, amount in rows.values_list(
             "reason", "day", *_POOL_COLUMNS, "total"
         ):
-            found.by_pool[reason, kept[pool[0]][day], tuple(pool)] += amount
+            start = kept[pool[0]][day]
+            found.by_pool[reason, start, tuple(pool)] += amount
+            found.whole_days.add((start, pool[0]))
+
+    def pools_by_hour(self, days: Collection[datetime]) -> Counter[_PoolKey]:
+        """Return what kept days lost by reason, hour and pool, of days that begin at these times.
+
+        What a row of an older version does not tell by hour stays at the start of its day. Four
+        queries.
+        """
+        found: Counter[_PoolKey] = Counter()
+        names = self._clusters()
+        kept = {
+            cluster: {day: start for day, start in of_cluster.items() if start in days}
+            for cluster, of_cluster in self._spans(names, usable=True).stored.items()
+        }
+        kept = {cluster: of_cluster for cluster, of_cluster in kept.items() if of_cluster}
+        if not kept:
+            return found
+        rows = LossDay.objects.filter(self._days_where(kept)).exclude(reason="").order_by()
+        total = reduce(add, map(F, RunAmounts._fields))
+        columns = ("reason", "day", "by_hour", *_POOL_COLUMNS)
+        read = rows.annotate(total=total).values_list("total", *columns)
+        for amount, reason, day, by_hour, *pool in read.iterator():
+            start, of_pool = kept[pool[0]][day], tuple(pool)
+            for place, part in enumerate(by_hour or ()):
+                found[reason, start + place * _HOUR, of_pool] += part
+            found[reason, start, of_pool] += amount - sum(by_hour or ())
+        return found
 
     def _add_hours(
         self, found: Losses, window: Window, filters: Filters, after: Q | None = None
@@ -226,6 +265,7 @@ class LossQuery:
         """
         events: defaultdict[str, set[tuple[int, float]]] = defaultdict(set)
         pods: defaultdict[str, set[int]] = defaultdict(set)
+        checkpointed: set[tuple[str, int, float]] = set()
         asked: dict[str, Any] = {
             "columns": self.columns,
             "filters": filters,
@@ -242,6 +282,8 @@ class LossQuery:
             key = part.hour, of if self.groups_by_time else ()
             found.by_time[key] = found.by_time[key].plus(part.amounts)
             pods[reason].add(part.pod)
+            if part.checkpointed:
+                checkpointed.add((reason, part.pod, part.span.failed))
             if after is None or self._is_of(window, part.span.failed):
                 events[reason].add((part.pod, part.span.failed))
         if after is not None and pods:
@@ -258,6 +300,7 @@ class LossQuery:
         # Days keep no single failures: of a part of the window the counts would mislead.
         if after is None and window == self.window:
             found.contexts = loss_contexts(events, pods_with_losses(window))
+            found.checkpointed = Counter(reason for reason, *_ in checkpointed)
 
     def _is_of(self, part: Window, failed: float) -> bool:
         """Say whether a failure, Unix seconds, counts in a part of the window beside kept days."""
@@ -279,6 +322,21 @@ class LossQuery:
             if row.period:
                 key = row.period, tuple(row.groups.values())
                 found.unkept_by_time[key] += row.amounts.allocated
+
+
+def _counted_again(lost: QuerySet[LossDay, LossDay]) -> Counter[str]:
+    """Return by reason how many failures rows of days count a second time. One query.
+
+    A pod with GPUs of two models has two rows a day with the same failures. Of what a filter leaves
+    of these rows no more is taken off than the rest of them has.
+    """
+    twice = lost.filter(repeated__gt=0).values("pod_id")
+    rows = lost.filter(pod_id__in=twice).values("reason", "day", "cluster_id", "pod_id")
+    found: Counter[str] = Counter()
+    sums = rows.annotate(all=Sum("events"), most=Max("events"), again=Sum("repeated"))
+    for reason, every, most, again in sums.values_list("reason", "all", "most", "again"):
+        found[reason] += min(again, every - most)
+    return found
 
 
 class _Spans(NamedTuple):

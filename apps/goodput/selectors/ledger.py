@@ -1,7 +1,7 @@
 """The goodput ledger by group, and what was lost by reason."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
@@ -163,6 +163,14 @@ class LostReasonRow:
     events: Annotated[int, Column("Events", help="Runs that were lost, in part at least.")]
     pods: Annotated[int, Column("Pods", help="Pods of which a run was lost.")]
     lost_gpu_hours: Annotated[float, Column("Lost", "GPU-h")]
+    checkpointed_events: Annotated[
+        int | None,
+        Column(
+            *("From checkpoint", "", "Events of runs with a known checkpoint: lost since then."),
+            api_note="Null where it is read by the day.",
+            absent="no data",
+        ),
+    ] = None
     xid_events: Annotated[
         int | None, _known("After XID", "A GPU of the pod showed one in the 10 minutes before.")
     ] = None
@@ -191,7 +199,10 @@ class LostReasonRow:
 
 
 class PoolLoss(NamedTuple):
-    """What one reason cost a pool in the hour or the day that begins at `at`, nano-GPU-hours."""
+    """What one reason cost a pool in the hour that begins at `at`, nano-GPU-hours.
+
+    With `of_day` it is that of the whole day, and `pool_losses_by_hour` has it by the hour.
+    """
 
     reason: str
     at: datetime
@@ -200,6 +211,7 @@ class PoolLoss(NamedTuple):
     gpu_model: str
     capacity_type: str
     amount: int
+    of_day: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +220,14 @@ class GoodputLedger:
 
     `periods` are of all groups together, by their start in UTC. Each is judged by itself: a watch
     that began in the window tells nothing of before. `pools` are the reasons once more, by pool
-    and time.
+    and time; `query` is what they answer, None where the reader sees no team.
     """
 
     rows: Sequence[GoodputRow]
     reasons: Sequence[LostReasonRow]
     periods: Mapping[datetime, GoodputRow] = field(default_factory=dict)
     pools: Sequence[PoolLoss] = ()
+    query: LossQuery | None = None
 
     @property
     def total(self) -> GoodputAmounts:
@@ -257,13 +270,15 @@ def goodput_ledger(
     held = usage_rows(
         UsageQuery(window, group_by=group_by, filters=seen), visibility=visibility, zone=zone
     )
-    found = _losses(LossQuery(window, group_by, seen, visibility, interval, by_pool=True))
+    query = LossQuery(window, group_by, seen, visibility, interval, by_pool=True)
+    found = _losses(query)
     lost, unwatched = _named(group_by, found)
     rows = [_row(row.groups, row.amounts, lost, unwatched) for row in held]
     ledger = GoodputLedger(
         [row for row in rows if row.amounts.allocated],
         _reasons(lost, found),
-        pools=_pools(found),
+        pools=_pools(found.by_pool, found.whole_days),
+        query=query,
     )
     if interval is TimeStep.TOTAL:
         return ledger
@@ -385,18 +400,33 @@ def _reasons(lost: _Lost, found: Losses) -> list[LostReasonRow]:
     return [
         LostReasonRow(
             *(cause_of(reason), reason, found.events[reason], found.pods[reason], hours(amount)),
+            None if found.checkpointed is None else found.checkpointed[reason],
             **_context(found.contexts.get(reason)),
         )
         for reason, amount in ordered
     ]
 
 
-def _pools(found: Losses) -> list[PoolLoss]:
-    names_of = _names(POOL, [ids for _, _, ids in found.by_pool])
+def pool_losses_by_hour(found: GoodputLedger, days: Collection[datetime]) -> list[PoolLoss]:
+    """Return by the hour what `pools` of a ledger have of whole days that begin at these times.
+
+    Four queries, and those for names; none without days.
+    """
+    if not days or found.query is None:
+        return []
+    return _pools(found.query.pools_by_hour(days))
+
+
+def _pools(
+    amounts: Mapping[tuple[str, datetime, tuple[Any, ...]], int],
+    days: Collection[tuple[datetime, int]] = (),
+) -> list[PoolLoss]:
+    names_of = _names(POOL, [ids for _, _, ids in amounts])
     # By name, as the price book has them: prices outlive the rows of models and tiers.
     return [
-        PoolLoss._make((reason, at, *names_of(ids), amount))
-        for (reason, at, ids), amount in found.by_pool.items()
+        PoolLoss._make((reason, at, *names_of(ids), amount, (at, ids[0]) in days))
+        for (reason, at, ids), amount in amounts.items()
+        if amount
     ]
 
 

@@ -26,16 +26,23 @@ HISTORY_COLUMNS = (
     "saved_states__times",
 )
 """The columns of a pod that `pod_history` takes."""
+# Of one that went in a gap of the watch the end is a guess, and its reason unknown.
+UNSEEN = Q(observed_until__isnull=False) | Q(lost=True)
+"""Pods whose restarts and ends no watch saw."""
 
 
 class LostPart(NamedTuple):
-    """What one failure cost of an hour of a pod; `of` are the values of the columns asked for."""
+    """What one failure cost of an hour of a pod; `of` are the values of the columns asked for.
+
+    `checkpointed`: it cost what came after a known checkpoint, not the whole run.
+    """
 
     pod: int
     hour: datetime
     span: LostSpan
     amounts: RunAmounts
     of: tuple[Any, ...]
+    checkpointed: bool
 
 
 def lost_parts(
@@ -55,7 +62,8 @@ def lost_parts(
             continue
         lost = lost_in_hour(RunAmounts(*amounts), of_pod, hour.timestamp())
         for span, part in lost.items():
-            yield LostPart(pod, hour, span, part, tuple(of))
+            checkpointed = span.failed in of_pod.checkpointed
+            yield LostPart(pod, hour, span, part, tuple(of), checkpointed)
 
 
 def unwatched_amounts(
@@ -65,9 +73,7 @@ def unwatched_amounts(
 
     Nano-GPU-hours. One query.
     """
-    # Of one that went in a gap of the watch the end is a guess, and its reason unknown.
-    unseen = Q(observed_until__isnull=False) | Q(lost=True)
-    pods = Pod.objects.filter(unseen, bound_at__lt=window.end)
+    pods = Pod.objects.filter(UNSEEN, bound_at__lt=window.end)
     return held_by_pods(pods, window, columns=columns, filters=filters, visibility=visibility)
 
 
@@ -94,6 +100,8 @@ def pod_history(values: Sequence[Any], end: float) -> PodHistory:
     bound, ended, reason, spans, exits, annotated, shown = values
     # What is known of a pod that lasts goes on after the window: its runs end where they do.
     times = [at for span in spans for at in span if at is not None]
+    # An exit may lie within a run that goes on: a container that is started again within a second.
+    times += [at + 1.0 for at, _ in exits or ()]
     until = ended.timestamp() if ended else max(end, *times, 0.0)
     return PodHistory(
         (bound.timestamp(), until),

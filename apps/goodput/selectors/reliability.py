@@ -21,7 +21,7 @@ from apps.goodput.selectors.gpu_reliability import (
     RatioHighColumn,
     RatioLowColumn,
     failure_columns,
-    gpu_reliability_rows,
+    gpus_to_act_on,
 )
 from apps.goodput.selectors.reports import ClusterReport, reliability_reports
 
@@ -122,15 +122,17 @@ def interruption_rows(reports: Sequence[ClusterReport]) -> list[InterruptionRow]
 
 def hardware_advice(cluster: str) -> tuple[Mapping[str, str], Sequence[GpuAdvice]]:
     """Return by name what to do about nodes that are unreliable, and about GPUs that are or that
-    are broken. Six queries."""
+    are broken. Three queries, four where a GPU is unreliable."""
     reports = reliability_reports(visibility=EVERYTHING, clusters=[cluster])
+    # The doctor asks in each of its rounds: what rows of pages have beside is not read for it.
     return (
-        {row.node: row.advice for row in reliability_rows(reports) if row.is_unreliable},
-        [
-            GpuAdvice(row.gpu or row.uuid, row.node, row.action, row.advice, row.is_unreliable)
-            for row in gpu_reliability_rows(reports)
-            if row.action
-        ],
+        {
+            one.node: _advice(report.cluster, one)
+            for report in reports
+            for one in msgspec.convert(report.row.nodes, list[NodeFailures])
+            if one.is_unreliable
+        },
+        [advice for report in reports for advice in gpus_to_act_on(report.row)],
     )
 
 

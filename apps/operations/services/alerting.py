@@ -22,7 +22,7 @@ from apps.alerts.services import (
     note_history,
     notify,
 )
-from apps.clusters.domain.resources import gpus, quantity
+from apps.clusters.domain.resources import counted, gpus, quantity
 from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.selectors import report
@@ -176,7 +176,7 @@ def _gap(
         kind=AlertKind.DATA_GAP,
         subject=f"cluster:{cluster.name}/{what}",
         team_id=None,
-        title=f"{cluster.name} has not been {what} for {hours or 0:.0f} hours",
+        title=f"{cluster.name} has not been {what} for {counted(round(hours or 0), 'hour')}",
         text=f"{cluster.name} {trouble}{since}. Data quality shows what failed.",
         path=f"/admin/data-quality/?{urlencode({'cluster': cluster.name})}",
         urgent=True,
@@ -217,15 +217,16 @@ def _workload_subject(one: IdleWorkload) -> str:
 
 def _idle_alert(one: IdleWorkload, hours: float, names: Mapping[int, str]) -> NewAlert:
     more = " or longer" if one.since_at_least else ""
+    lasted = counted(round(hours), "hour")
     parts = (one.cluster, one.namespace, one.kind, one.name)
     return NewAlert(
         kind=AlertKind.IDLE,
         subject=_workload_subject(one),
         team_id=one.team_id if one.team_id in names else None,
-        title=f"{one.namespace}/{one.name} holds {gpus(one.gpus)} idle for {hours:.0f} hours",
+        title=f"{one.namespace}/{one.name} holds {gpus(one.gpus)} idle for {lasted}",
         text=(
             f"{one.kind} {one.namespace}/{one.name} on {one.cluster} has not used its GPUs for "
-            f"{hours:.0f} hours{more}. Stop it, or say in the portal how long you keep it and why."
+            f"{lasted}{more}. Stop it, or say in the portal how long you keep it and why."
         ),
         path=f"/workloads/{'/'.join(quote(part, safe='') for part in parts)}/",
     )
@@ -269,7 +270,7 @@ def _measured_pending(row: PendingRow, ids: dict[str, int]) -> Measurement:
         kind=AlertKind.WAIT,
         subject=_pending_subject(row),
         team_id=ids.get(row.team),
-        title=f"{row.namespace}/{row.name} has been pending for {hours:.0f} hours",
+        title=f"{row.namespace}/{row.name} has been pending for {counted(round(hours), 'hour')}",
         text=f"{row.explanation}{advice}",
         path=f"/pending/?{urlencode({'cluster': row.cluster, 'namespace': row.namespace})}",
     )

@@ -9,7 +9,7 @@ from math import inf
 from typing import NamedTuple
 
 from apps.clusters.domain import resources
-from apps.clusters.domain.resources import quantity
+from apps.clusters.domain.resources import counted, quantity
 
 _SLACK = 1e-9
 """Sevenths of a GPU do not sum to whole GPUs exactly."""
@@ -73,7 +73,7 @@ class MoveGpus:
     usable: float = 1.0
 
     def __str__(self) -> str:
-        return f"move {self.gpus:g} GPUs from {self.from_tier} to {self.to_tier}"
+        return f"move {counted(self.gpus, 'GPU')} from {self.from_tier} to {self.to_tier}"
 
 
 @dataclass(frozen=True, slots=True)

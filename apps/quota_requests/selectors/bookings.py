@@ -8,6 +8,7 @@ from datetime import datetime
 from django.db.models import Q, QuerySet
 
 from apps.accounts.domain.formats import utc_words
+from apps.clusters.domain.resources import counted
 from apps.clusters.domain.resources import quantity as amount_text
 from apps.clusters.domain.window import Window
 from apps.planning.domain.capacity_cases import BookedGpus
@@ -171,9 +172,9 @@ def booking_conflicts(
 
 def _conflict(tier: str, span: BookedSpan, now: datetime) -> str:
     start, end = utc_words(span.start, now=now), utc_words(span.end, now=now)
-    entitled, booked = amount_text(span.entitled), amount_text(span.booked)
+    entitled, booked = amount_text(span.entitled), counted(span.booked, "GPU is", "GPUs are")
     return (
-        f"{tier} from {start} to {end}: {booked} GPUs are booked and {entitled} entitled, of "
+        f"{tier} from {start} to {end}: {booked} booked and {entitled} entitled, of "
         f"{amount_text(span.capacity or 0.0)}."
     )
 

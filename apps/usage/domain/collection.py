@@ -313,7 +313,7 @@ def _too_few(one: HourEvidence, reference: ReferenceHour | None, t: Thresholds) 
         yield Contradiction(
             REQUESTS,
             f"{one.unheld_cards} active devices are more than its pods hold, with "
-            f"{one.pods} pods after {reference.pods} in the last complete hour",
+            f"{counted(one.pods, 'pod')} after {reference.pods} in the last complete hour",
         )
 
 

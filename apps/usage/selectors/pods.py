@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Annotated, Any
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, NamedTuple
 
 from django.db.models import Count, Q
 
@@ -250,6 +250,30 @@ def _pod_row(row: Any, team: str, amounts: Amounts) -> PodRow:
         end_reason=row.end_reason or None,
         amounts=amounts,
         key=f"{row.cluster__name}/{row.uid}",
+    )
+
+
+class Checkpoints(NamedTuple):
+    """When the work of a pod saved its state, the last time of each run, oldest first.
+
+    `annotated` are told by its annotation, `exported` by a gauge that the catalog names.
+    """
+
+    annotated: tuple[datetime, ...] = ()
+    exported: tuple[datetime, ...] = ()
+
+    @property
+    def last(self) -> datetime | None:
+        """The latest of both; None without any."""
+        return max((*self.annotated, *self.exported), default=None)
+
+
+def checkpoints_of(cluster: str, uid: str) -> Checkpoints:
+    """Return the known checkpoints of a pod that the reader may see. One query."""
+    pods = Pod.objects.filter(cluster__name=cluster, uid=uid).order_by("pk")
+    found = pods.values_list("checkpoints", "saved_states__times").first() or (None, None)
+    return Checkpoints(
+        *(tuple(datetime.fromtimestamp(at, UTC) for at in times or ()) for times in found)
     )
 
 

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import add
 from typing import Any
 
 from django.conf import settings
@@ -185,10 +186,12 @@ def fold_rows(
     keys: Sequence[str],
     amounts: Sequence[str],
     peaks: Sequence[str] = (),
+    series: Sequence[str] = (),
 ) -> set[int]:
     """Fold a day's rows of a table by workload; return the workloads that are in it no more.
 
-    Rows that agree in `keys` are one: `amounts` add up, of `peaks` the largest counts.
+    Rows that agree in `keys` are one: `amounts` add up, of `peaks` the largest counts, and `series`
+    are JSON lists of one length that add up place by place.
     """
     rows = model._default_manager.filter(cluster_id=day.cluster_id, day=day.day).order_by()
     named = set(rows.values_list("workload_id", flat=True))
@@ -196,18 +199,27 @@ def fold_rows(
     if not older:
         return set()
     found: dict[tuple[Any, ...], list[Any]] = {}
+    columns = (*keys, *amounts, *peaks, *series)
     for part in chunks(sorted(older), 500):
         of_part = rows.filter(workload__in=part)
-        for workload, *values in of_part.values_list("workload_id", *keys, *amounts, *peaks):
+        for workload, *values in of_part.values_list("workload_id", *columns):
             place = (older[workload], *values[: len(keys)])
             _join(found, place, values[len(keys) :], len(amounts))
         of_part.delete()
     insert(
         model,
-        ("day", "workload_id", *keys, *amounts, *peaks),
-        ((day_value(day.day), *place, *values) for place, values in sorted(found.items(), key=str)),
+        ("day", "workload_id", *columns),
+        (
+            (day_value(day.day), *place, *map(_stored, values))
+            for place, values in sorted(found.items(), key=str)
+        ),
     )
     return set(older)
+
+
+def _stored(value: Any) -> Any:
+    """Return a value as rows that go past the models have it: a list is JSON."""
+    return json.dumps(value) if isinstance(value, list) else value
 
 
 def _join(
@@ -225,6 +237,8 @@ def _join(
         if at < amounts:
             # None and a value make the value: what one row does not export another one may.
             known[at] = (known[at] or 0) + value
+        elif isinstance(value, list):
+            known[at] = list(map(add, known[at], value)) if known[at] else value
         elif known[at] is None or value > known[at]:
             known[at] = value
 

@@ -11,7 +11,7 @@ from apps.quota_requests.selectors import BookingRow, team_bookings, tier_bookin
 from apps.usage.domain.usage_query import Filters, TimeStep, UsageQuery
 from apps.usage.selectors import usage_rows
 from apps.web.components import formats
-from apps.web.components.formats import Format, gpus_text
+from apps.web.components.formats import Format, gpus_text, gpus_words
 from apps.web.components.page_query import href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
@@ -107,7 +107,7 @@ def _day(day: date, today: date, used: float | None, span: BookedSpan) -> Bookin
         booked=gpus_text(span.booked) if span.booked else "",
         state=state,
         title=(
-            f"{day.day} {day:%b}: {words}Booked {gpus_text(span.booked)} GPUs, entitlements "
+            f"{day.day} {day:%b}: {words}Booked {gpus_words(span.booked)}, entitlements "
             f"{gpus_text(span.entitled)}{limits}, capacity {capacity}."
         ),
     )
@@ -128,7 +128,7 @@ def _bar(row: BookingRow, starts: Sequence[datetime], reading: QuerySession) -> 
         href=href("request", pk=str(row.id)) or "" if row.id else "",
         first=first,
         last=last,
-        title=f"{who}: {gpus_text(row.gpus)} GPUs, {span}, {row.state}",
+        title=f"{who}: {gpus_words(row.gpus)}, {span}, {row.state}",
     )
 
 

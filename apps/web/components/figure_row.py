@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from apps.web.components.formats import unit_words
+
 MOST = 6
 NOTE_WORDS = 6
 
@@ -66,6 +68,11 @@ class KeyFigure:
     tone: Tone = Tone.NONE
     missing: str = ""
     id: str = ""
+
+    @property
+    def unit(self) -> str:
+        """What is said after the value: `GPUs`, of one `GPU`; a whole stays as it is."""
+        return self.of if self.of.startswith("of ") else unit_words(self.value, self.of)
 
     @property
     def shown_note(self) -> str:

@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from apps.accounts.permissions import NotAllowed, can_administer
+from apps.clusters.domain.resources import counted
 from apps.clusters.domain.window import Window, day_window
 from apps.clusters.selectors import report
 from apps.costs import selectors as costs
@@ -134,8 +135,9 @@ def _narrowed(asked: ExportScope) -> str:
 def _written(row: ExportRow) -> str:
     if not row.rows_written:
         return ""
-    about = f" of about {row.rows_expected:,}" if row.rows_expected and row.state.moves else ""
-    return f"{row.rows_written:,}{about} rows"
+    if row.rows_expected and row.state.moves:
+        return f"{row.rows_written:,} of about {counted(row.rows_expected, 'row')}"
+    return counted(row.rows_written, "row")
 
 
 def _period(asked: ExportScope, zone: ZoneInfo) -> str:
@@ -397,6 +399,15 @@ def _export_context(request: PageRequest) -> dict[str, Any]:
 def export_list(request: PageRequest) -> HttpResponseBase:
     """Answer with the list of the reader's files alone, as htmx fetches it while one is written."""
     return render(request, "exports/_list.html", _export_context(request))
+
+
+@page
+def month_warnings(request: PageRequest) -> HttpResponseBase:
+    """Answer with what the file of a month lacks, as htmx fetches it when another one is chosen."""
+    month = month_of(request.GET.get("period", "").strip())
+    # The browser asks for a month by itself; what is half typed is no mistake yet.
+    warnings = months.uncollected_texts(month, timezone.now()) if month else ()
+    return render(request, "costs/_export_warnings.html", {"warnings": warnings})
 
 
 @change

@@ -11,6 +11,7 @@ from django.http import FileResponse, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
+from apps.clusters.domain.resources import counted
 from apps.costs.adapters.formats import csv_parts, write_to_file
 from apps.costs.domain.files import CostFile, FileFormat, FileRefused, file_name
 from apps.costs.selectors import AdjustmentRow, MonthState, PeriodState, uncollected_hours
@@ -139,8 +140,8 @@ def months_of(periods: Sequence[PeriodState], asked: CostPageQuery, now: datetim
 def uncollected_texts(month: date, now: datetime) -> list[str]:
     """Return of which hours the files of a month have no costs, by cluster. One query."""
     return [
-        f"Files of {month:%Y-%m} lack {one.hours:,} of {one.due:,} hours of {one.cluster}: "
-        "not collected."
+        f"Files of {month:%Y-%m} lack {one.hours:,} of {counted(one.due, 'hour')} of "
+        f"{one.cluster}: not collected."
         for one in uncollected_hours(month, now=now)
     ]
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from django.http import HttpResponseBase
 
+from apps.clusters.domain.resources import counted
 from apps.goodput.selectors import (
     ClusterReport,
     GpuReliabilityRow,
@@ -77,7 +78,8 @@ def _note(one: ClusterReport, reading: QuerySession) -> str:
     if not one.missing_hours:
         return text
     # The report stands, for it rests on most of its days.
-    return f"{text} {one.missing_hours:,} hours were collected since and are not checked yet."
+    missing = counted(one.missing_hours, "hour was", "hours were")
+    return f"{text} {missing} collected since and not checked yet."
 
 
 def _nodes(rows: Sequence[ReliabilityRow], reading: QuerySession, empty: str) -> Table:

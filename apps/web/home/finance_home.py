@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta
 from django.http import HttpResponseBase
 from django.urls import reverse
 
+from apps.clusters.domain.resources import counted
 from apps.clusters.domain.window import Window, day_start, hour_floor
 from apps.costs.domain.costing import money
 from apps.costs.domain.files import FileFormat
@@ -263,11 +264,11 @@ def _lacks(month: OpenMonth, reading: QuerySession) -> list[Action]:
     quality = href("data-quality", _days(month.costs.window, reading)) or ""
     gaps = month.gaps or Gaps()
     found = [
-        Action(f"{count} hours missing", name, "Open", quality)
+        Action(f"{counted(count, 'hour')} missing", name, "Open", quality)
         for name, count in gaps.missing.items()
     ]
     if gaps.not_priced:
-        found.append(Action(f"{gaps.not_priced} hours unpriced", "", "Open", quality))
+        found.append(Action(f"{counted(gaps.not_priced, 'hour')} unpriced", "", "Open", quality))
     costs = href("costs", _days(month.costs.window, reading)) or ""
     found += [Action(f"{model} unpriced", kind, "Open", costs) for model, kind in gaps.unpriced]
     return found[:MOST]

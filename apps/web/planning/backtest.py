@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from django.http import HttpResponseBase
 
+from apps.clusters.domain.resources import counted
 from apps.planning.domain.cluster_replay.backtest import BacktestRow, TimesRow
 from apps.planning.domain.cluster_replay.inputs import Packing
 from apps.planning.domain.cluster_replay.wording import packing_text
@@ -98,8 +99,8 @@ def _notes(one: BacktestReport, reading: QuerySession) -> Iterator[str]:
     if one.start is None or one.end is None:
         return
     first, last = (shown(at, Format.TIME, reading.choice.zone) for at in (one.start, one.end))
-    yield f"{one.cluster}: {one.works:,} workloads from {first} to {last}."
+    yield f"{one.cluster}: {counted(one.works, 'workload')} from {first} to {last}."
     if one.packing:
         yield f"{one.cluster}: {packing_text(Packing(one.packing))}."
     for reason, number in sorted(one.left_out.items()):
-        yield f"{one.cluster}: {number:,} pods are left out ({reason})."
+        yield f"{one.cluster}: {counted(number, 'pod is', 'pods are')} left out ({reason})."

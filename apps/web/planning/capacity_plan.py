@@ -259,7 +259,7 @@ def _reason_to_buy(case: CapacityCase, plan: TierCapacityPlan) -> str:
     # Replayed demand may speak for more where the forecast does not: then it is not named.
     if ahead is not None and ahead[1] > plan.outlook.capacity_now:
         texts.append(
-            f"The forecast is {gpus_text(ahead[1])} GPUs, the capacity "
+            f"The forecast is {gpus_words(ahead[1])}, the capacity "
             f"{gpus_text(plan.outlook.capacity_now)}."
         )
     return " ".join(texts)
@@ -267,9 +267,9 @@ def _reason_to_buy(case: CapacityCase, plan: TierCapacityPlan) -> str:
 
 def _reason_to_return(plan: TierCapacityPlan) -> str:
     ahead = plan.outlook.ahead
-    high = gpus_text(ahead[2]) if ahead else ""
+    high = gpus_words(ahead[2]) if ahead else "GPUs"
     return (
-        f"The high end of the forecast is {high} GPUs, and the last "
+        f"The high end of the forecast is {high}, and the last "
         f"{days_words(plan.outlook.replayed_days)} had room without them."
     )
 
@@ -555,8 +555,8 @@ def _skill_text(plan: TierCapacityPlan) -> str:
     if skill is None:
         return "Too few days are known to hold a forecast against what came."
     return (
-        f"Forecasts of past days, up to {skill.ahead} days ahead, erred by "
-        f"{gpus_text(skill.error)} GPUs on average. The weekday of the week before erred by "
+        f"Forecasts of past days, up to {days_words(skill.ahead)} ahead, erred by "
+        f"{gpus_words(skill.error)} on average. The weekday of the week before erred by "
         f"{gpus_text(skill.naive_error)}. {percent(skill.coverage)} of days were within the range."
     )
 
@@ -569,7 +569,7 @@ def _bookings_text(plan: TierCapacityPlan) -> str:
         return f"None begins until {plan.forecast_until}."
     over = one.booked_peak > one.capacity_now
     return (
-        f"With bookings to come, the highest daily average is {gpus_text(one.booked_peak)} GPUs, "
+        f"With bookings to come, the highest daily average is {gpus_words(one.booked_peak)}, "
         f"{'above' if over else 'within'} the capacity of {gpus_text(one.capacity_now)}. Bookings "
         "count as fully used. They end, so no GPUs are bought for them, and none that they need "
         "are returned."

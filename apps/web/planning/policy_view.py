@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from apps.clusters.domain.resources import counted
 from apps.planning.domain.cluster_replay.backtest import ALL_TIERS
 from apps.planning.domain.policy_effects import (
     ALL_TEAMS,
@@ -115,6 +116,6 @@ def _scope(found: SimulationReport, reading: QuerySession) -> Iterator[str]:
         first, last = (
             shown(at, Format.TIME, reading.choice.zone) for at in (found.start, found.end)
         )
-        yield f"{found.works:,} workloads of {found.cluster} from {first} to {last}."
+        yield f"{counted(found.works, 'workload')} of {found.cluster} from {first} to {last}."
     for reason, number in sorted(found.left_out.items()):
-        yield f"{number:,} pods are left out ({reason})."
+        yield f"{counted(number, 'pod is', 'pods are')} left out ({reason})."

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from apps.clusters.domain.resources import counted
 from apps.pending.domain.diagnosis import Cause
 from apps.planning.domain.measured_use import ENDING, FamilyHistory
 from apps.planning.domain.verdicts import QuotaTouched, Verdict
@@ -114,7 +115,8 @@ def _reason(one: PreflightResult) -> str:
 
 
 def _figures(one: PreflightResult, tone: Tone) -> Iterable[KeyFigure]:
-    yield KeyFigure("Starting now", f"{one.could_start:,}", f"of {one.pods:,} pods", tone=tone)
+    of = f"of {counted(one.pods, 'pod')}"
+    yield KeyFigure("Starting now", f"{one.could_start:,}", of, tone=tone)
     if one.tier:
         size = gpus_text(one.gpu_equivalents)
         each = f"{one.units:g} × {one.resource}"

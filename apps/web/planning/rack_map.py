@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
+from apps.clusters.domain.resources import counted
 from apps.planning.selectors import NodeRoom
 from apps.web.components.drawings import FleetGpu, FleetGroup, FleetNode, fleet
 from apps.web.components.drawings.base import LegendKey
@@ -124,4 +125,4 @@ def _node(room: NodeRoom, link: str) -> FleetNode:
 def _note(own: Sequence[NodeRoom]) -> str:
     gpus = sum(room.gpus for room in own)
     free = sum(room.free for room in own if room.is_open)
-    return f"{free:,} of {gpus:,} GPUs free"
+    return f"{free:,} of {counted(gpus, 'GPU')} free"

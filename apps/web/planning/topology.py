@@ -7,6 +7,7 @@ from typing import Any
 
 from django.http import HttpResponseBase
 
+from apps.clusters.domain.resources import counted
 from apps.clusters.domain.topology import LEVELS, TopologyLevel
 from apps.clusters.domain.window import Window
 from apps.planning import selectors as planning
@@ -229,7 +230,7 @@ def _slots_table(rows: Sequence[SlotRow], reading: QuerySession) -> Table:
             *(
                 Column(
                     *(f"slots_{size}", f"Gang of {size}", Format.COUNT, ""),
-                    f"Gangs of {size} GPUs that fit now.",
+                    f"Gangs of {counted(size, 'GPU')} that fit now.",
                     absent="too large",
                 )
                 for size in GANG_SIZES

@@ -18,7 +18,7 @@ from apps.operations.selectors import (
 from apps.operations.services import ProposalDryRun, dry_runs
 from apps.web.components import formats
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
-from apps.web.components.formats import Format, Value, shown
+from apps.web.components.formats import Format, Value, shown, unit_words
 from apps.web.components.page_query import href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
@@ -127,7 +127,8 @@ def words_of(value: ProposedValue) -> str:
         return ", ".join(value["patterns"])
     if "gpus" in value:
         weight = f", weight {value['weight']}" if "weight" in value else ""
-        return f"{_grouped(value['gpus'])} GPUs{weight}"
+        gpus = _grouped(value["gpus"])
+        return f"{gpus} {unit_words(gpus, 'GPUs')}{weight}"
     if "weight" in value:
         return f"weight {value['weight']}"
     if "amount" in value:

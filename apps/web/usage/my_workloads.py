@@ -23,7 +23,7 @@ from apps.alerts.permissions import Answerer, may_answer_person
 from apps.alerts.selectors import IdleFinding, alert_of, idle_findings
 from apps.alerts.services import ChannelRefused, answer_idle, silence_alert
 from apps.clusters.domain.observed.objects import LocalQueueSnapshot, ObservedKind
-from apps.clusters.domain.resources import quantity
+from apps.clusters.domain.resources import counted, quantity
 from apps.clusters.selectors import people_of, report
 from apps.clusters.services import observed_objects
 from apps.costs.selectors import (
@@ -243,8 +243,8 @@ def _cap_text(work: PersonWork) -> str:
     if settings.PEOPLE is None or not work.is_over_cap or settings.PEOPLE.cap_gpus is None:
         return ""
     # To two places, as the table of workloads: 4.04 would else read as the 4 that it exceeds.
-    held, cap = quantity(work.running_gpus), quantity(settings.PEOPLE.cap_gpus)
-    return f"{held} GPUs are allocated; one person may hold {cap}."
+    held = counted(work.running_gpus, "GPU is", "GPUs are")
+    return f"{held} allocated; one person may hold {quantity(settings.PEOPLE.cap_gpus)}."
 
 
 def _retained_since(reading: QuerySession) -> str:

@@ -4,7 +4,17 @@ from collections import Counter
 from collections.abc import Mapping
 
 from simulator import identity
-from simulator.fleet import GPU, MIG_PREFIX, Device, Node, Pod, Sharing
+from simulator.fleet import (
+    CORES_OF_NEURON,
+    GPU,
+    MIG_PREFIX,
+    NEURON,
+    NEURON_CORE,
+    Device,
+    Node,
+    Pod,
+    Sharing,
+)
 
 CONTAINER = "main"
 IMAGE = "registry.example/ml/train:1.0"
@@ -58,6 +68,9 @@ def _offered(node: Node, device: Device) -> Mapping[str, int]:
         return {GPU: len(device.instances)}
     if node.sharing is Sharing.MIG_MIXED and device.instances:
         return Counter(MIG_PREFIX + instance.profile for instance in device.instances)
+    if node.resource == NEURON:
+        # AWS' device plugin offers each device whole, and by its cores at the same time.
+        return {NEURON: 1, NEURON_CORE: CORES_OF_NEURON}
     return {node.resource: node.replicas}
 
 

@@ -24,6 +24,7 @@ Annotations = TypedDict(
         "gpu-fraction-container-name": str,
         "gpu-fraction-num-devices": str,
         "gpu-memory": str,
+        "run.ai/reserve_for_gpu_index": str,
         "gpuportal.io/last-checkpoint": str,
         "gpuportal.io/kept-for-latency": str,
     },

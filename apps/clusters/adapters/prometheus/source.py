@@ -241,7 +241,9 @@ class PrometheusSource:
         # As with serving: a page is no refusal of raw samples.
         reading = WindowReader(self._api, foreign=SourceUnavailable)
         metrics = tuple(self._api.config.checkpoint_metrics)
-        return _answered(reading, read_checkpoints(reading, window, metrics))
+        found = _answered(reading, read_checkpoints(reading, window, metrics))
+        # What is left out of the gauges is for who named them, who would look for it in vain.
+        return Answered(found.rows, reading.warnings)
 
     def device_health(self, window: Window) -> HealthAnswer:
         # Hours do without it where a server refuses raw samples: a page is no such refusal.

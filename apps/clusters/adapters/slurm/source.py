@@ -19,7 +19,7 @@ from apps.clusters.domain.devices.state import ActivitySample, DeviceState
 from apps.clusters.domain.host_lists import hosts_of
 from apps.clusters.domain.pods.ledger import LastSeen, NodeInterval, Owner, PodRecord, PodSource
 from apps.clusters.domain.pods.people import PersonSource, person_in
-from apps.clusters.domain.resources import GPU
+from apps.clusters.domain.resources import GPU, counted
 from apps.clusters.domain.serving_objectives import TtftObjectives
 from apps.clusters.domain.tiers import PRODUCT_LABEL
 from apps.clusters.domain.window import Window
@@ -350,4 +350,4 @@ def _warnings(files: Sequence[_File]) -> Iterator[str]:
 def _line_warnings(path: str, strange: Sequence[str]) -> Iterator[str]:
     if strange:
         shown = "; ".join(strange[:_MOST_STRANGE])
-        yield f"{path}: {len(strange)} lines could not be read ({shown})"
+        yield f"{path}: {counted(len(strange), 'line')} could not be read ({shown})"

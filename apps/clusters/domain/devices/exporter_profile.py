@@ -19,6 +19,8 @@ class Family(StrEnum):
     INTEL = "Intel XPU Manager"
     ASCEND = "Ascend NPU exporter"
     TPU = "GKE TPU device plugin"
+    NEURON = "AWS Neuron Monitor"
+    GAUDI = "Intel Gaudi metric exporter"
     HAMI = "HAMi vGPU monitor"
 
 
@@ -298,6 +300,21 @@ VENDOR_LIMITS: Mapping[Family, tuple[str, ...]] = {
         "Activity is duty_cycle, per cent of the time in which the TPU was at work.",
         "The plugin measures once a minute: shorter bursts are missed.",
         "Energy is not exported: it is not known.",
+    ),
+    Family.NEURON: (
+        "Activity of a Neuron device is the mean of its NeuronCores; a core that no runtime has in "
+        "use counts as idle, for the monitor shows it not at all.",
+        "Pods are not named: a node's devices find their pod where one pod alone runs on Neuron "
+        "devices there and has all of them. Else their activity is unattributed.",
+        "A node is known by a label of its name, which a relabelling must add, else by its EC2 "
+        "instance id.",
+        "Memory is not read, and energy is not exported: both are not known.",
+    ),
+    Family.GAUDI: (
+        "Activity is the utilization of the device, whole per cent: short bursts are rounded.",
+        "Pods are named only where the exporter runs in the cluster. The node is not named unless "
+        "a relabelling does: devices find it through their pods alone.",
+        "The model is not exported: it is that of the node's labels.",
     ),
     Family.HAMI: (
         "Read for GPUs that no other exporter measures.",

@@ -46,6 +46,8 @@ def updated(known: PodRecord, seen: PodRecord, *, at: float, vague: bool = False
         deleted=deleted,
         runs=closed_runs(runs, ended),
         end_reason=(seen.end_reason or known.end_reason) if ended is not None else "",
+        # A pod keeps its GPUs, also where who reserves them is gone before it.
+        gpus=seen.gpus or known.gpus,
         **_exits_and_checkpoints(runs, finished, known, seen),
     )
 

@@ -121,7 +121,8 @@ class PodRecord:
     the queue that it names, `gang` its group of pods; series tell neither, nor its `priority`, nor
     `kept_for_latency`: it is marked to stay for quick answers.
     `exits` are of its containers that request GPU, in order, and `checkpoints` the last one of
-    each run of which one is known.
+    each run of which one is known. `gpus` are the UUIDs of those of which it has a part, where the
+    scheduler tells them.
     """
 
     uid: str
@@ -150,6 +151,7 @@ class PodRecord:
     exits: tuple[ContainerExit, ...] = ()
     checkpoints: tuple[float, ...] = ()
     kept_for_latency: bool = False
+    gpus: tuple[str, ...] = ()
 
     @property
     def ended(self) -> float | None:

@@ -125,7 +125,7 @@ _COLUMNS = (
     *("pk", "workload_id", "workload__namespace_id", "tier__name", "gpu_model__name"),
     *("gpu_equivalents", "units", "lost", "uid", "workload__namespace__name", "name"),
     *("workload__kind", "workload__name", "node_name", "end_reason", "priority_class", "source"),
-    *("queue", "gang", "priority"),
+    *("queue", "gang", "priority", "gpus"),
     *_TIMES,
     *_TEXTS,
 )
@@ -251,6 +251,8 @@ def pod_values(record: PodRecord) -> dict[str, Any]:
         "estimated": ",".join(sorted(record.estimated)),
         "unschedulable": record.unschedulable,
         "kept_for_latency": record.kept_for_latency,
+        # PostgreSQL takes no NUL in text, and who may write an annotation may write one.
+        "gpus": " ".join(record.gpus).replace("\0", ""),
     }
 
 
@@ -284,6 +286,7 @@ def pod_record_of(row: Pod) -> PodRecord:
         estimated=frozenset(row.estimated.split(",") if row.estimated else ()),
         unschedulable=row.unschedulable,
         kept_for_latency=row.kept_for_latency,
+        gpus=tuple(row.gpus.split()),
     )
 
 
@@ -459,7 +462,7 @@ def _recorded(values: Sequence[Any]) -> RecordedPod:
     """Return what the values of _COLUMNS tell; a third of the work of rows with relations."""
     pk, workload, namespace_id, tier, model, equivalents, units, lost, *rest = values
     uid, namespace, name, kind, owner, node, reason, priority_class, source, *rest = rest
-    queue, gang, priority, *rest = rest
+    queue, gang, priority, gpus, *rest = rest
     created, bound, started, finished, deleted, observed, requests, selector, runs, claims = rest
     record = PodRecord(
         uid=uid,
@@ -483,5 +486,6 @@ def _recorded(values: Sequence[Any]) -> RecordedPod:
         gang=gang,
         priority=priority,
         claims=() if claims == _NONE else _names(claims),
+        gpus=tuple(gpus.split()) if gpus else (),
     )
     return RecordedPod(pk, workload, namespace_id, record, tier, model, equivalents, units, lost)

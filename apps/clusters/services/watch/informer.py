@@ -11,6 +11,7 @@ from django.db import DataError, IntegrityError
 from apps.clusters.domain.accelerators import registered_memory
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.devices.resource_claims import NO_CLAIMS, PodClaims
+from apps.clusters.domain.gpu_shares import reserved_gpu, shared_gpus
 from apps.clusters.domain.kube_json import KubePod
 from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
 from apps.clusters.domain.observed.pods import ExtractionContext
@@ -31,6 +32,7 @@ from apps.clusters.domain.pods.ledger import (
     Owner,
     nearest_owner,
 )
+from apps.clusters.domain.resources import counted
 from apps.clusters.domain.tiers import NodeOffer, NodeOffers
 from apps.clusters.ports import ClusterSource
 from apps.clusters.services.catalog import TierAssignment, TierHistory
@@ -117,6 +119,7 @@ class Informer:
         self._people = PeopleWatch()
         self._unread: dict[str, str] = {}
         self._registered: dict[str, float] = {}
+        self._reserved: dict[str, str] = {}
         around = SyncContext(
             context=self._context,
             owners=self._owners.top_owners,
@@ -163,6 +166,10 @@ class Informer:
         self._people.apply([*observed, *ledger], self._objects.kind_of)
         # Before pods are read: what HAMi gave them is believed by what it registered of nodes.
         self._registered.update(_registered(ledger))
+        # So is, of a GPU that KAI shares, which one it is; a list tells all that there are.
+        if any(isinstance(item, Relisted) and item.path == PODS for item in ledger):
+            self._reserved.clear()
+        self._reserved.update(_reserved(ledger))
         pods, again = self._prepared(ledger)
         for item, seen in zip(ledger, pods, strict=True):
             self._apply_item(item, seen)
@@ -355,6 +362,8 @@ class Informer:
         )
         if record is None:
             return None
+        gpus = shared_gpus(pod["metadata"], record.requests, self._reserved)
+        record = replace(record, gpus=gpus)
         vague = lacks_finish(pod, named, claims)
         return PodObservation(record, vague=vague, person=self._people.of_pod(pod))
 
@@ -363,8 +372,8 @@ class Informer:
             return {}
         shown = ", ".join(sorted(self._unread.values())[:_MOST_NAMED])
         return {
-            "pods-unreadable": f"{len(self._unread)} pods cannot be read and count as they were "
-            f"before ({shown}): look at their annotations."
+            "pods-unreadable": f"{counted(len(self._unread), 'pod')} cannot be read, counted as "
+            f"before ({shown}): look at the annotations."
         }
 
     def _completed(
@@ -571,6 +580,14 @@ def _registered(batch: Iterable[Item]) -> Iterator[tuple[str, float]]:
             # A node that went stays known: its pods may be told of after it.
             nodes = [item.change.object] if item.change.type in _KINDS - {"DELETED"} else []
         yield from ((str(node["metadata"]["name"]), registered_memory(node)) for node in nodes)
+
+
+def _reserved(batch: Iterable[Item]) -> Iterator[tuple[str, str]]:
+    """Yield each group of pods for which KAI reserves a GPU in a batch, and the GPU's UUID."""
+    for item in batch:
+        for pod, _ in _pods_of(item):
+            if found := reserved_gpu(pod["metadata"]):
+                yield found
 
 
 def _pods_of(item: Item) -> Iterator[tuple[Mapping[str, Any], float | None]]:

@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.services import from_command
+from apps.clusters.domain.resources import counted
 from apps.costs.domain.bills.charges import BillRefused
 from apps.costs.domain.bills.focus_charges import COST_COLUMNS
 from apps.costs.domain.costing import money
@@ -41,7 +42,8 @@ class Command(BaseCommand):
             raise CommandError(f"{path} cannot be read: {error.strerror}.") from error
         except BillRefused as refusal:
             raise CommandError(f"Nothing was imported. {refusal}") from refusal
-        self.stdout.write(f"{bill}: {bill.line_count} lines, {money(bill.total):f} {bill.currency}")
+        lines = counted(bill.line_count, "line")
+        self.stdout.write(f"{bill}: {lines}, {money(bill.total):f} {bill.currency}")
         found = reconcile(bill.month, visibility=EVERYTHING, now=now)
         if found is not None:
             self._tell(found.parts.not_mapped, found.whole.difference, bill.currency)

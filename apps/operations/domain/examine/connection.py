@@ -142,8 +142,8 @@ def _watch(observed: ClusterObservations, api: ApiObservations) -> Iterator[Find
         yield observed.finding(
             "watch-behind",
             "",
-            f"The Kubernetes API was last followed {minutes:.0f} minutes ago: what happened since "
-            "is taken from kube-state-metrics.",
+            f"The Kubernetes API was last followed {counted(round(minutes), 'minute')} ago: what "
+            "happened since is taken from kube-state-metrics.",
             f"# is it running, and what does its log say of {observed.cluster}?\n{WATCH}",
             since=seen,
         )

@@ -112,7 +112,7 @@ def _not_renamed(observed: ClusterObservations, shared: list[Offer]) -> Iterator
             "shared-not-renamed",
             resource,
             f"On {counted(len(nodes), 'node')} {resource}, the name of a whole GPU, is a share: "
-            f"{units:g} units for {gpus:g} physical GPUs. In the last 30 days "
+            f"{units:g} units for {counted(gpus, 'physical GPU')}. In the last 30 days "
             f"{counted(pods, 'pod')} requested a GPU and got a share. "
             "A quota counts shares and whole GPUs alike.",
             "# config of the device plug-in:\nsharing:\n"

@@ -62,7 +62,7 @@ def _lag(observed: ClusterObservations) -> Iterator[Finding]:
     yield observed.finding(
         "collection-behind",
         "",
-        f"The newest facts are {behind:.0f} hours older than they should be.",
+        f"The newest facts are {counted(round(behind), 'hour')} older than they should be.",
         "celery --app gpuportal worker    # both must run: see docs/operations.md\n"
         "celery --app gpuportal beat",
         since=newest,

@@ -69,7 +69,7 @@ def history_of(
 ) -> ClusterHistory:
     """Return what is known of a cluster from the database.
 
-    Twenty-one queries, fewer without API and before nodes were judged. One more where namespaces
+    Nineteen queries, fewer without API and before nodes were judged. One more where namespaces
     belong to no team, and where jobs of several pods came without a group; two where a tier is of
     claims.
 

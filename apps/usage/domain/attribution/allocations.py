@@ -19,6 +19,7 @@ from apps.clusters.domain.pods.ledger import (
     PodRecord,
     PodSource,
 )
+from apps.clusters.domain.resources import GPU_FRACTION
 from apps.clusters.domain.tiers import same_model
 from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, clip, overlap, seconds, union
 from apps.usage.domain.attribution.gpu_classes import BoundTier, Classifier, GpuClass, ResourceOffer
@@ -129,8 +130,8 @@ class Allocation:
     `held` is when it held them, `runs` when a GPU container ran (both disjoint and in order, runs
     within held). `shared`: others may be on the same device. `profile` is the MIG profile of its
     units, empty for whole GPUs; `devices` are the GPUs (UUIDs) that it was given, where a claim
-    tells. `guessed`: its GPU model is not known. `scale` is below 1 where the GPUs held on its node
-    exceeded the GPUs there.
+    tells, or who gives out parts of GPUs. `guessed`: its GPU model is not known. `scale` is below 1
+    where the GPUs held on its node exceeded the GPUs there.
     """
 
     pod: PodRecord
@@ -151,6 +152,11 @@ class Allocation:
     @property
     def gpu_equivalents(self) -> float:
         return self.units * self.weight * self.scale
+
+    @property
+    def devices_held(self) -> float:
+        """How many devices it has: of those that are counted by their cores, the whole ones."""
+        return self.units if self.profile else self.units * self.weight
 
     @property
     def gpu_seconds(self) -> float:
@@ -336,6 +342,8 @@ def _holding(
         runs,
         offer.shared,
         offer.profile,
+        # Of parts of GPUs alone: what else the pod has is on other devices.
+        frozenset(pod.gpus) if offer.resource == GPU_FRACTION else frozenset(),
         guessed=guessed,
     )
 

@@ -452,7 +452,8 @@ def _offered(
         units: dict[str, float] = defaultdict(float)
         for offer in classifier.offers(interval):
             if not offer.shared:
-                units[offer.profile] += offer.units
+                # As pods hold them: cores of an accelerator are parts of a device.
+                units[offer.profile] += offer.units * (1.0 if offer.profile else offer.weight)
         for profile, count in units.items():
             key = (interval.node, profile)
             # The most of the hour: where fewer are shown, the one that a pod was on may be missing.

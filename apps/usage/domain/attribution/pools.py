@@ -172,7 +172,7 @@ class Pools:
                 continue
             silent = [n for n in silent_of[kind] if self._holdings[n].ran_in(slot) >= _SEEN_SECONDS]
             devices = {(row.uuid, row.gpu_instance) for row in some}
-            if len(silent) != 1 or self._holdings[silent[0]].units != len(devices):
+            if len(silent) != 1 or self._holdings[silent[0]].devices_held != len(devices):
                 continue
             if len(devices | _shown(kind, slot, rows)) < self._offered.get(kind, inf):
                 continue  # the one it is on may be the one that is not shown

@@ -31,7 +31,7 @@ from apps.clusters.adapters.prometheus.dcgm.exporters import (
     SeriesPart,
     series_parts,
 )
-from apps.clusters.adapters.prometheus.dcgm.vendors import VendorReader
+from apps.clusters.adapters.prometheus.dcgm.neuron import vendor_reader
 from apps.clusters.adapters.prometheus.http_api import Instant, by, over, selector
 from apps.clusters.adapters.prometheus.window_reader import WindowReader
 from apps.clusters.domain.devices.state import DeviceHolder, DeviceState
@@ -450,7 +450,7 @@ def _vendor(reading: WindowReader, part: SeriesPart) -> Iterator[DeviceState]:
 
     Their memory is the most of the half hour.
     """
-    reader = VendorReader(reading, part)
+    reader = vendor_reader(reading, part)
     for _, rows in reader.rows(reading.slots(reader.queries())):
         for row in rows:
             named = (DeviceHolder(row.namespace, row.pod, row.container),) if row.pod else ()

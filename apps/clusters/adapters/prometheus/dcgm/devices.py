@@ -35,6 +35,7 @@ from apps.clusters.adapters.prometheus.dcgm.exporters import (
     SeriesPart,
     series_parts,
 )
+from apps.clusters.adapters.prometheus.dcgm.neuron import vendor_reader
 from apps.clusters.adapters.prometheus.dcgm.samples import (
     ActivityMetric,
     AnswerIntervals,
@@ -227,7 +228,7 @@ def _workload_labels(exporter: ExporterMetrics, shown: _JobFindings) -> Workload
         return WorkloadLabels.NONE
     if exporter.family is Family.INTEL:
         return WorkloadLabels.KUBE
-    if exporter.family is Family.ASCEND:
+    if exporter.family in {Family.ASCEND, Family.GAUDI}:
         return WorkloadLabels.OLD
     # In slots in which nobody holds a device a job that renames looks like one that does not.
     if EXPORTED in shown.schemes:
@@ -286,7 +287,7 @@ def _readers(reading: WindowReader, stretch: Sequence[SeriesPart]) -> list[Reade
     return [
         PartReader(reading, part, beside=alike[part.exporter] > 1)
         if part.exporter.native
-        else VendorReader(reading, part)
+        else vendor_reader(reading, part)
         for part in stretch
     ]
 

@@ -156,6 +156,32 @@ TPU = ExporterMetrics(
 )
 
 
+NEURON = ExporterMetrics(
+    Family.NEURON,
+    # An idle node has the second one alone: cores are shown while a runtime has them in use.
+    ("neuroncore_utilization_ratio", "neuron_hardware_info"),
+    "neuroncore_utilization_ratio",
+    "",
+    "",
+    "",
+    native=False,
+)
+
+
+GAUDI = ExporterMetrics(
+    Family.GAUDI,
+    ("habanalabs_utilization",),
+    "habanalabs_utilization",
+    "",
+    "habanalabs_memory_used_bytes",
+    # A gauge by its type, and in millijoules since the driver was loaded.
+    "habanalabs_energy",
+    mib=1.0 / _MIB,
+    percent=True,
+    native=False,
+)
+
+
 # Its values by container are no measure: they stay 0 where a pod has no limit of cores.
 HAMI = ExporterMetrics(
     Family.HAMI,
@@ -172,7 +198,7 @@ HAMI = ExporterMetrics(
 
 KNOWN_EXPORTERS = (
     *(DCGM, DCGM_1, AMD, AMD_PREFIXED, AMD_OLD, INTEL, INTEL_GROUPS, ASCEND, TPU),
-    HAMI,
+    *(NEURON, GAUDI, HAMI),
 )
 """In order: of two that one job shows of one family, the first is read."""
 

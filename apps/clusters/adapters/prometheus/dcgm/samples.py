@@ -36,8 +36,8 @@ from apps.clusters.adapters.prometheus.dcgm.exporters import (
     parts_within,
     series_parts,
 )
+from apps.clusters.adapters.prometheus.dcgm.neuron import device_series
 from apps.clusters.adapters.prometheus.dcgm.utilization import working
-from apps.clusters.adapters.prometheus.dcgm.vendors import vendor_series
 from apps.clusters.adapters.prometheus.http_api import MAX_STEPS, one_of, raw
 from apps.clusters.adapters.prometheus.window_reader import WindowReader
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
@@ -189,7 +189,7 @@ def _series(
             yield (one.metric.uuid, one.metric.gpu_instance), one.values
         return
     ends = slot + SLOT_SECONDS
-    found = vendor_series(reading, part, metric, uuids, start=slot, end=ends)
+    found = device_series(reading, part, metric, uuids, (slot, ends))
     for holder, series in found.items():
         for values in series:
             yield (holder.uuid, holder.gpu_instance), values
@@ -327,7 +327,7 @@ def _part_series(
     start = max(window.start_seconds, part.slots[0])
     end = min(window.end_seconds, part.slots[-1] + SLOT_SECONDS)
     if not part.exporter.native:
-        return vendor_series(reading, part, metric, uuids, start=start, end=end)
+        return device_series(reading, part, metric, uuids, (start, end))
     return raw_series(reading, metric, part.matchers, uuids, scheme=part.scheme, span=(start, end))
 
 

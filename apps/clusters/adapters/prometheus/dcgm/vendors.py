@@ -229,6 +229,29 @@ class TpuLabels(_PodNames, frozen=True, gc=False, cache_hash=True):
         return self.device(uuid, self.model)
 
 
+class GaudiLabels(_NodeNames, frozen=True, gc=False, cache_hash=True):
+    """The labels of Intel's exporter of Gaudi; those of a pod clash with none of a target."""
+
+    uuid: str = msgspec.field(name="UUID", default="")
+    serial: str = msgspec.field(name="Serial", default="")
+    pod_namespace: str = ""
+    pod_name: str = ""
+
+    def key(self, *, exported: bool) -> HolderLabels | None:
+        """Return the device and its holder; None where no label names the device."""
+        del exported
+        uuid = self.uuid or self.serial
+        if not uuid:
+            return None
+        return ExportedHolder(
+            uuid, "", self.pod_namespace if self.pod_name else "", self.pod_name, ""
+        )
+
+    def card(self, uuid: str) -> DeviceLabels:
+        """Return what a row tells of the device."""
+        return self.device(uuid, "")
+
+
 class HamiLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The labels of the GPUs themselves by HAMi's monitor, and their names before release 2.9."""
 
@@ -257,12 +280,13 @@ class HamiLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         return ""
 
 
-_Labels = AmdLabels | IntelLabels | AscendLabels | TpuLabels | HamiLabels
+_Labels = AmdLabels | IntelLabels | AscendLabels | TpuLabels | GaudiLabels | HamiLabels
 _TYPES: Mapping[Family, type[_Labels]] = {
     Family.AMD: AmdLabels,
     Family.INTEL: IntelLabels,
     Family.ASCEND: AscendLabels,
     Family.TPU: TpuLabels,
+    Family.GAUDI: GaudiLabels,
     Family.HAMI: HamiLabels,
 }
 
@@ -282,6 +306,7 @@ _NAMING: Mapping[Family, _Naming] = {
     Family.INTEL: _Naming(("uuid",)),
     Family.ASCEND: _Naming(("vdie_id",), _NPU, ("id",)),
     Family.TPU: _Naming(("accelerator_id",)),
+    Family.GAUDI: _Naming(("UUID", "Serial")),
     Family.HAMI: _Naming(("device_uuid", "deviceuuid")),
 }
 
@@ -353,7 +378,6 @@ class VendorReader:
     def __init__(self, reading: WindowReader, part: SeriesPart) -> None:
         self.part = part
         self._reading = reading
-        self._kind = _TYPES[part.exporter.family]
         self._slots: dict[int, dict[HolderLabels, _Folded]] = {slot: {} for slot in part.slots}
         self.profiled: set[tuple[int, str, str]] = set()
         self.metrics: set[str] = set()
@@ -361,6 +385,10 @@ class VendorReader:
         self.rescaled: set[str] = set()
         self.uuids: set[str] = set()
         self.renamed = False
+
+    @property
+    def _kind(self) -> type[_Labels]:
+        return _TYPES[self.part.exporter.family]
 
     def queries(self) -> list[SlotQuery]:
         exporter = self.part.exporter
