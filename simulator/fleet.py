@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+NODE_POOL_LABEL = "karpenter.sh/nodepool"
 GPU = "nvidia.com/gpu"
 GPU_SHARED = "nvidia.com/gpu.shared"
 AMD_GPU = "amd.com/gpu"

@@ -7,15 +7,17 @@ from functools import partial
 from simulator.epochs import NEVER, Epoch
 from simulator.fault_scenarios.cycle import FaultCycle, gone_at, times_of
 from simulator.fault_scenarios.scenario import faults_of
-from simulator.fleet import FOREVER, Claim, Controller, Pod
+from simulator.fleet import FOREVER, NODE_POOL_LABEL, Claim, Controller, Pod
 from simulator.kubernetes import claims, queue_entities
 from simulator.kubernetes.entity import Entity
 from simulator.kubernetes.objects import (
+    KARPENTER,
     Object,
     controller_object,
     event_times,
     namespace_object,
     node_object,
+    node_pool_object,
     quota_object,
     scheduling_event,
 )
@@ -79,6 +81,13 @@ def _nodes(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
         changes = sorted({node.created, *(state.since for state in node.states)})
         render = partial(node_object, node)
         yield Entity("", node.name, node.created, FOREVER, changes, render)
+
+
+def _node_pools(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    for name, limit in scenario.node_pools.items():
+        own = [node for node in scenario.nodes if node.labels.get(NODE_POOL_LABEL) == name]
+        found = node_pool_object(name, limit, own, scenario.begins)
+        yield Entity.lasting(found, scenario.begins)
 
 
 def _namespaces(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
@@ -305,9 +314,14 @@ QUEUE_COLLECTIONS: Sequence[Collection] = tuple(
 """Those of Kueue, which the pods of a scenario may go through as those of the faults do."""
 
 
+_NODE_POOLS = Collection(KARPENTER, "nodepools", "NodePool", namespaced=False, source=_node_pools)
+
+
 def collections(scenario: Scenario) -> Sequence[Collection]:
     """Return what the API server of a scenario serves."""
     served = (*COLLECTIONS, *CLAIM_COLLECTIONS) if scenario.claims_served else COLLECTIONS
+    if scenario.node_pools:
+        served = (*served, _NODE_POOLS)
     if faults_of(scenario) is None:
         return (*served, *QUEUE_COLLECTIONS) if scenario.queues else served
     return [_with_faults(one) for one in (*served, *FAULT_COLLECTIONS, *QUEUE_COLLECTIONS)]

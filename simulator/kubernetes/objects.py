@@ -1,6 +1,6 @@
 """Kubernetes objects as a real API server writes them, as of an instant of the scenario."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from simulator.scenarios.base import Namespace, Quota
 
 Object = dict[str, Any]
 
+KARPENTER = "karpenter.sh/v1"
 _API_VERSIONS = {"Job": "batch/v1", "CronJob": "batch/v1"}
 
 
@@ -74,6 +75,31 @@ def node_object(node: Node, at: int) -> Object:
                 "operatingSystem": "linux",
                 "architecture": "amd64",
             },
+        },
+    }
+
+
+def node_pool_object(name: str, limit: int, nodes: Sequence[Node], created: int) -> Object:
+    """Return a NodePool of Karpenter that has made `nodes` and may have `limit` GPUs."""
+    return {
+        "kind": "NodePool",
+        "apiVersion": KARPENTER,
+        "metadata": {
+            "name": name,
+            "uid": identity.uid("nodepool", name, str(created)),
+            "resourceVersion": version(created),
+            "creationTimestamp": rfc3339(created),
+        },
+        "spec": {
+            "limits": {GPU: str(limit)},
+            "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "10m"},
+            "template": {
+                "metadata": {"labels": {"karpenter.sh/capacity-type": "spot"}},
+                "spec": {"requirements": []},
+            },
+        },
+        "status": {
+            "resources": {"nodes": str(len(nodes)), GPU: str(sum(len(n.devices) for n in nodes))}
         },
     }
 

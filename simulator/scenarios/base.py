@@ -180,12 +180,12 @@ class Scenario(ABC):
     `begins` is when its nodes, namespaces and lasting controllers were made, `seed` what every
     name and chance is derived from. `prices` are in USD by model, on demand, `rates` those of
     other ways to pay; of scenarios without tiers the catalog has the one tier of the worked
-    example. `queues` are those that its pods go through, `flavors`
-    the node labels of what these give out by name; `queue_resources` whether Kueue shows their
-    resources and LocalQueues, which is to be switched on. `services` export what they serve. The
-    `checkpoint_metric` is that of pods that do not annotate their checkpoints.
-    `others` are clusters of which the same
-    server has metrics, each by the name of its `cluster`, and no API answers.
+    example. `queues` are those that its pods go through, `flavors` the node labels of what these
+    give out by name; `queue_resources` whether Kueue shows their resources and LocalQueues, which
+    is to be switched on. `node_pools` are those of Karpenter with the GPUs that each may have.
+    `services` export what they serve. The `checkpoint_metric` is that of pods that do not annotate
+    their checkpoints. `others` are clusters of which the same server has metrics, each by the name
+    of its `cluster`, and no API answers.
     """
 
     name: str
@@ -206,6 +206,7 @@ class Scenario(ABC):
     queues: Sequence[Queue] = ()
     flavors: Mapping[str, Mapping[str, str]] = {}
     queue_resources: bool = True
+    node_pools: Mapping[str, int] = {}
     services: Sequence[Service] = ()
     checkpoint_metric: str = ""
     others: Sequence["Scenario"] = ()

@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from simulator.fleet import DAY, Pod
+from apps.clusters.domain.observed.extract import node_pool_snapshot
+from simulator.fleet import DAY, GPU, NODE_POOL_LABEL, Pod
+from simulator.kubernetes.entities import collections
 from simulator.scenarios.base import Scenario
 from tests.simulator.conftest import NOW
 from tests.simulator.scenario_truth import doings, holdings
@@ -103,3 +105,13 @@ def test_nodes_are_owned_reserved_spot_or_paid_on_demand(campus: Scenario) -> No
 
     assert set(cards) == {"", "reserved", "spot", "on-demand"}
     assert cards[""] == bought.gpus
+
+
+def test_spot_nodes_of_whole_gpus_are_of_a_node_pool_with_a_limit(campus: Scenario) -> None:
+    served = next(one for one in collections(campus) if one.plural == "nodepools")
+    (pool,) = served.source(campus, campus.begins, campus.begins)
+    found = node_pool_snapshot(pool.render(campus.begins))
+    nodes = [one for one in campus.nodes if one.labels.get(NODE_POOL_LABEL) == pool.name]
+    assert {one.labels["karpenter.sh/capacity-type"] for one in nodes} == {"spot"}
+    assert found.used == {GPU: float(sum(len(one.devices) for one in nodes))} == {GPU: 16.0}
+    assert (found.limits, found.consolidation, found.after) == ({GPU: 24.0}, "WhenEmpty", "10m")

@@ -14,6 +14,7 @@ from simulator.fleet import (
     GPU_SHARED,
     HEALTH_METRICS,
     MIG_PREFIX,
+    NODE_POOL_LABEL,
     STANDARD_METRICS,
     Card,
     Device,
@@ -252,6 +253,10 @@ _OWNED = frozenset(
 )
 """Nodes that say nothing of how they are paid for: they were bought. All others are on demand."""
 
+SPOT_POOL = "a100-spot"
+NODE_POOLS: Mapping[str, int] = {SPOT_POOL: 24}
+"""Node pools of Karpenter with the GPUs that each may have. The other nodes were not made by it."""
+
 # What is out of order, and since which day: a card that fell off the bus, one whose counters are
 # stuck, one that somebody uses behind the scheduler's back, a node that is being cut anew.
 UNHEALTHY = ("a100-03", 5)
@@ -311,8 +316,11 @@ def _paid(node: Node) -> Node:
     others = {key: value for key, value in node.labels.items() if key != _CAPACITY_TYPE}
     if node.name in _OWNED:
         return replace(node, labels=others)
-    kinds = (kind for kind, names in _PAID.items() if node.name in names)
-    return replace(node, labels={**others, _CAPACITY_TYPE: next(kinds, "on-demand")})
+    kind = next((kind for kind, names in _PAID.items() if node.name in names), "on-demand")
+    # Of shared nodes the pool would count what the device plug-in offers under another name.
+    if kind == "spot" and node.card is A100:
+        others[NODE_POOL_LABEL] = SPOT_POOL
+    return replace(node, labels={**others, _CAPACITY_TYPE: kind})
 
 
 def _states(name: str, origin: int) -> Iterator[NodeState]:

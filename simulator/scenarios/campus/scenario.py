@@ -35,6 +35,7 @@ from simulator.scenarios.campus.demand import Draws, demand
 from simulator.scenarios.campus.pods import PodMaker, User
 from simulator.scenarios.campus.pools import (
     CONFIRMATION,
+    NODE_POOLS,
     PARKED_CLAIM,
     PRICES,
     RATES,
@@ -127,6 +128,7 @@ class Campus(EpochScenario, FaultScenario):
         }
         self.queues = list(self._queue_of.values())
         self.flavors = flavors_of(self._pools)
+        self.node_pools = NODE_POOLS
         self._apps = DayWork(self.seed, own, begins, WORK)
         spaces = sorted({user.namespace for users in self._users.values() for user in users})
         self.namespaces = self.made_namespaces(spaces)
