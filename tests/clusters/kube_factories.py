@@ -7,7 +7,7 @@ from typing import Any
 from apps.clusters.domain.pods.kube_objects import pod_record
 from apps.clusters.domain.pods.ledger import PodRecord, nearest_owner
 from apps.clusters.domain.window import from_seconds
-from apps.clusters.models import Pod
+from apps.clusters.models import NodeInterval, Pod
 
 GPU = "nvidia.com/gpu"
 PRODUCT = "nvidia.com/gpu.product"
@@ -205,3 +205,11 @@ def times(row: Pod) -> list[float | None]:
     """Return created, bound, started, finished, deleted and ended as offsets from T0."""
     fields = ("created_at", "bound_at", "started_at", "finished_at", "deleted_at", "ended_at")
     return [offset(getattr(row, field)) for field in fields]
+
+
+def intervals() -> list[tuple[str, float | None, float | None, float, bool, bool]]:
+    """Return name, start, end, allocatable, ready and schedulable of the nodes' intervals."""
+    return [
+        (s.node.name, offset(s.start), offset(s.end), s.allocatable[GPU], s.ready, s.schedulable)
+        for s in NodeInterval.objects.select_related("node").order_by("node__name", "start")
+    ]

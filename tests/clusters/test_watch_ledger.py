@@ -1,15 +1,10 @@
 """What `watch` writes: pods to the second, intervals of nodes, and the spans it can vouch for."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from apps.clusters.domain.pods.kube_objects import pod_record
 from apps.clusters.domain.window import Window
@@ -39,6 +34,7 @@ from tests.clusters.kube_factories import (
     container,
     controller,
     done_pod,
+    intervals,
     namespace,
     node,
     offset,
@@ -47,7 +43,6 @@ from tests.clusters.kube_factories import (
     run_pod,
     running,
     status,
-    terminated,
     times,
 )
 
@@ -81,13 +76,6 @@ def cluster() -> Cluster:
 
 def spans() -> list[tuple[float | None, float | None]]:
     return [(offset(s.start), offset(s.end)) for s in WatchCoverage.objects.order_by("start")]
-
-
-def intervals() -> list[tuple[str, float | None, float | None, float, bool, bool]]:
-    return [
-        (s.node.name, offset(s.start), offset(s.end), s.allocatable[GPU], s.ready, s.schedulable)
-        for s in NodeInterval.objects.select_related("node").order_by("node__name", "start")
-    ]
 
 
 # ---------------------------------------------------------------- one look
@@ -620,109 +608,3 @@ def test_pods_belong_to_the_top_of_their_chain(cluster: Cluster) -> None:
     snapshot(cluster, source, at(0))
     rows = Pod.objects.order_by("uid").values_list("workload__kind", "workload__name")
     assert list(rows) == [("Deployment", "web"), ("CronJob", "nightly"), ("Pod", "solo")]
-
-
-# ---------------------------------------------------------------- any order, any doubling
-
-STORY: list[Item] = [
-    WatchEvent(PODS, ObjectChange("ADDED", pod("a")), T0 + 1),
-    WatchEvent(NODES, ObjectChange("MODIFIED", node(cordoned=True)), T0 + 3),
-    WatchEvent(PODS, ObjectChange("MODIFIED", pod("a", bound=5, statuses=[status()])), T0 + 5),
-    WatchEvent(PODS, ObjectChange("MODIFIED", run_pod("a")), T0 + 9),
-    WatchEvent(NODES, ObjectChange("MODIFIED", node()), T0 + 12),
-    WatchEvent(
-        PODS, ObjectChange("ADDED", run_pod("b", created=14, bound=14, node="node-a")), T0 + 15
-    ),
-    WatchEvent(PODS, ObjectChange("DELETED", run_pod("b", created=14, bound=14)), T0 + 24),
-    WatchEvent(
-        PODS,
-        ObjectChange(
-            "MODIFIED", run_pod("a", statuses=[status(last=terminated(9, 40, "Error", 1))])
-        ),
-        T0 + 41,
-    ),
-    WatchEvent(
-        PODS,
-        ObjectChange(
-            "MODIFIED",
-            run_pod("a", statuses=[status(state=running(60), last=terminated(9, 40, "Error", 1))]),
-        ),
-        T0 + 60,
-    ),
-    WatchEvent(NODES, ObjectChange("MODIFIED", node(allocatable=7)), T0 + 70),
-    WatchEvent(
-        PODS,
-        ObjectChange(
-            "MODIFIED",
-            done_pod("a", statuses=[status(state=terminated(60, 90), last=terminated(9, 40))]),
-        ),
-        T0 + 90,
-    ),
-    WatchEvent(
-        PODS,
-        ObjectChange(
-            "DELETED",
-            done_pod("a", statuses=[status(state=terminated(60, 90), last=terminated(9, 40))]),
-        ),
-        T0 + 95,
-    ),
-]
-for _version, _item in enumerate(STORY, start=11):
-    assert isinstance(_item, WatchEvent)
-    _item.change.object["metadata"]["resourceVersion"] = str(_version)
-
-START: list[Item] = [Relisted(NODES, [node()], T0), Relisted(PODS, [], T0)]
-
-
-def _listed_after(items: Sequence[Item], now: float) -> list[Item]:
-    """Return the lists that a new process would get after these changes, however they came."""
-    there: dict[str, dict[str, Any]] = {NODES: {"uid-node-a": node()}, PODS: {}}
-    seen = [item for item in items if isinstance(item, WatchEvent)]
-    for item in sorted(seen, key=lambda item: int(item.change.resource_version)):
-        uid = item.change.object["metadata"]["uid"]
-        there[item.path][uid] = item.change.object
-        if item.change.type == "DELETED":
-            there[item.path].pop(uid, None)
-    return [Relisted(path, list(objects.values()), now) for path, objects in there.items()]
-
-
-def _rows(cluster: Cluster, batches: Sequence[Sequence[Item]], crashes: set[int]) -> list[Any]:
-    """Return the ledger after these batches, each written; crash before some and list anew."""
-    with transaction.atomic():
-        informer = Informer(cluster.pk, FakeCluster())
-        informer.apply(START)
-        done: list[Item] = []
-        for n, batch in enumerate(batches):
-            if n in crashes:
-                now = max((item.at for item in done), default=T0)
-                informer = Informer(cluster.pk, FakeCluster())
-                informer.apply(_listed_after(done, now))
-            informer.apply(batch)
-            informer.write()
-            done += batch
-        pods = [
-            (row.uid, times(row), row.runs, row.end_reason, row.lost)
-            for row in Pod.objects.order_by("uid")
-        ]
-        found = [pods, intervals()]
-        transaction.set_rollback(True)
-    return found
-
-
-@settings(max_examples=40)
-@given(data=st.data())
-def test_doubled_and_late_lines_and_crashes_give_the_same_ledger(data: st.DataObject) -> None:
-    with transaction.atomic():
-        west = Cluster.objects.create(name="west")
-        undisturbed = _rows(west, [STORY], set())
-        arrived: list[Item] = []
-        for n, item in enumerate(STORY):
-            arrived.append(item)
-            again = data.draw(st.lists(st.integers(0, n), max_size=2))
-            arrived += [replace(STORY[late], at=item.at + 0.1) for late in again]
-        cuts = sorted(data.draw(st.sets(st.integers(1, len(arrived) - 1), max_size=4)))
-        edges = [0, *cuts, len(arrived)]
-        batches = [arrived[a:b] for a, b in pairwise(edges)]
-        crashes = data.draw(st.sets(st.integers(1, len(batches)), max_size=2))
-        assert _rows(west, batches, crashes) == undisturbed
-        transaction.set_rollback(True)
