@@ -22,6 +22,7 @@ from apps.costs.services.messages import MOST_ATTEMPTS, ReportFile, send_monthly
 from apps.usage.domain.usage_query import Grouping
 from tests.costs.portal import PRICES, by_cause, days_from, make_priced, rows, total
 from tests.factories import A100, note_collection
+from tests.shared_rows import remembered
 
 OCTOBER = date(2026, 10, 1)
 THIRD = datetime(2026, 11, 3, 6, tzinfo=UTC)
@@ -42,6 +43,7 @@ class _Refusing(BaseEmailBackend):
         raise ConnectionRefusedError("nobody listens there")
 
 
+@remembered
 def closed_month() -> None:
     priced = make_priced()
     User.objects.filter(pk=priced.portal.finn.pk).update(email="finn@example.org")
@@ -50,6 +52,7 @@ def closed_month() -> None:
     close_period(OCTOBER, by="finn", now=now, forced="what was before the portal")
 
 
+@remembered
 def unfinished_month() -> None:
     """Make a month that lacks hours, which finn is to get the report of."""
     priced = make_priced()

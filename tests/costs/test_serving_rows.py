@@ -1,6 +1,7 @@
 """Services by group: tokens per GPU-hour and money as the simulator knows, and which rest."""
 
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -20,10 +21,11 @@ from apps.usage.models import CollectionWindow, PodHour, ServingHour
 from apps.usage.selectors import serving_states, serving_times
 from apps.usage.services import roll_days
 from simulator.catalog import PRICE
-from tests.costs.one_job import LAST, OneJob, make_one_job
+from tests.costs.one_job import LAST, OneJob, four, make_one_job
 from tests.costs.one_job import NOW as LATER
 from tests.factories import held, make_user
 from tests.served_lab import served_lab
+from tests.shared_rows import shared
 from tests.simulator.small import Small
 from tests.usage.served_models import (
     HOURS,
@@ -41,15 +43,20 @@ pytestmark = pytest.mark.django_db
 MILLION = 1_000_000
 
 
-@pytest.fixture(scope="module")
-def scenario() -> Small:
-    return serving_scenario()
+SCENARIO = serving_scenario()
 
 
 @pytest.fixture
-def collected(scenario: Small) -> None:
-    with served_lab(scenario, NOW_SECONDS) as url:
-        collect_served(scenario, url)
+def scenario() -> Small:
+    return SCENARIO
+
+
+def collect_all() -> None:
+    with served_lab(SCENARIO, NOW_SECONDS) as url:
+        collect_served(SCENARIO, url)
+
+
+collected = shared(collect_all)
 
 
 def read(window: Window, *by: str, **asked: Any) -> dict[str, ServingRow]:
@@ -174,10 +181,17 @@ def test_a_service_that_is_marked_is_kept_for_latency() -> None:
     assert read(hours, "model")["opt"].use is ServiceUse.NO_REQUESTS
 
 
-def resting(requests: Any, *, idle: bool = True, usual: Amounts | None = None) -> OneJob:
+def idle(_: date) -> Amounts:
+    return held(4.0, idle=3.9)
+
+
+def unmeasured(_: date) -> Amounts:
+    return held(4.0, unmeasured=4.0)
+
+
+def resting(requests: Any, usual: Callable[[date], Amounts] = idle) -> OneJob:
     """Return a service of four GPUs whose hours have these requests (by hour of the day)."""
-    amounts = usual or (held(4.0, idle=3.9) if idle else held(4.0, busy=3.0))
-    job = make_one_job(lambda _: amounts)
+    job = make_one_job(usual)
     rows = [
         ServingHour(
             **{name: getattr(fact, name) for name in _COLUMNS},
@@ -202,24 +216,26 @@ _COLUMNS = (
 
 
 @pytest.mark.parametrize(
-    ("requests", "idle", "expected"),
+    ("requests", "usual", "expected"),
     [
-        pytest.param(lambda _: 0, True, ServiceUse.FORGOTTEN, id="nobody asks"),
+        pytest.param(lambda _: 0, idle, ServiceUse.FORGOTTEN, id="nobody asks"),
         pytest.param(
-            lambda at: int(at.hour == 9), True, ServiceUse.KEPT_FOR_LATENCY, id="one request a day"
+            lambda at: int(at.hour == 9), idle, ServiceUse.KEPT_FOR_LATENCY, id="one request a day"
         ),
-        pytest.param(lambda _: 50, False, ServiceUse.ACTIVE, id="busy"),
-        pytest.param(lambda _: None, True, ServiceUse.UNKNOWN, id="requests are not exported"),
+        pytest.param(lambda _: 50, four, ServiceUse.ACTIVE, id="busy"),
+        pytest.param(lambda _: None, idle, ServiceUse.UNKNOWN, id="requests are not exported"),
         pytest.param(
             lambda at: 0 if at.day == LAST.day else None,
-            True,
+            idle,
             ServiceUse.NO_REQUESTS,
             id="one day known",
         ),
     ],
 )
-def test_idle_services_are_told_apart(requests: Any, idle: bool, expected: ServiceUse) -> None:
-    job = resting(requests, idle=idle)
+def test_idle_services_are_told_apart(
+    requests: Any, usual: Callable[[date], Amounts], expected: ServiceUse
+) -> None:
+    job = resting(requests, usual)
     week = Window(job.window.end - timedelta(days=7), job.window.end)
     (row,) = read(week, "workload").values()
     assert row.use is expected
@@ -238,7 +254,7 @@ def test_idle_services_are_told_apart(requests: Any, idle: bool, expected: Servi
 def test_without_metrics_of_its_gpus_a_service_is_neither_idle_nor_active(
     requests: int, use: ServiceUse, shown: str
 ) -> None:
-    job = resting(lambda _: requests, usual=held(4.0, unmeasured=4.0))
+    job = resting(lambda _: requests, unmeasured)
     week = Window(job.window.end - timedelta(days=7), job.window.end)
     (row,) = read(week, "workload").values()
     assert row.allocated_gpu_hours == 672.0

@@ -26,11 +26,14 @@ from simulator.prometheus.signals import Match, OfCluster, Signals
 from tests.faults.collecting import World, collecting
 from tests.faults.proxy import Proxy
 from tests.simulator.small import ORIGIN, Small, pod
+from tests.thinned import thinned
 from tests.usage.equations import ALLOCATED_PARTS, CAPACITY_PARTS
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 START = datetime.fromtimestamp(ORIGIN, UTC)
+ORDERS = ("one by one", "backwards", "at once")
+"""In which the hours are collected."""
 HOURS = tuple(Window.hour(START + timedelta(hours=n)) for n in range(3))
 SCRAPE = 30 / 3600
 """GPU-hours by which a GPU whose end no series tells may be off."""
@@ -129,11 +132,6 @@ def catalog(url: str) -> str:
     )
 
 
-@pytest.fixture(params=["one by one", "backwards", "at once"])
-def order(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @contextmanager
 def collected(door: Proxy, order: str, *lives: NodeLife) -> Iterator[None]:
     """Collect the hours of nodes that have lived so; what is written is undone at the end."""
@@ -191,13 +189,7 @@ def new_node(cards: int, *, model: str) -> Node:
 
 
 @pytest.mark.parametrize(
-    ("cards", "model"),
-    [
-        pytest.param(8, "a100", id="more GPUs"),
-        pytest.param(2, "a100", id="fewer GPUs"),
-        pytest.param(2, "a10", id="fewer of another model"),
-        pytest.param(8, "a10", id="more of another model"),
-    ],
+    ("cards", "model", "order"), thinned((8, 2), ("a100", "a10"), ORDERS, together=2)
 )
 def test_a_node_that_is_made_again_has_its_own_gpus_and_the_old_one_its_own(
     door: Proxy, order: str, cards: int, model: str
@@ -225,19 +217,21 @@ def test_a_node_that_is_made_again_has_its_own_gpus_and_the_old_one_its_own(
 
 # ---------------------------------------------------------------- uids of pods
 
+SPANS = {
+    "in one hour": ((60, 1200), (2000, 9000)),
+    "in the next hour": ((60, 3000), (4500, 6000)),
+}
+"""Seconds at which each of the two runs."""
+
 
 @pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        pytest.param((60, 1200), (2000, 9000), id="in one hour"),
-        pytest.param((60, 3000), (4500, 6000), id="in the next hour"),
-    ],
+    ("spans", "name", "order"), thinned(SPANS, ("static", "other"), ORDERS, together=2)
 )
-@pytest.mark.parametrize("name", ["static", "other"])
 def test_of_pods_of_one_uid_the_later_one_counts_and_nothing_is_made_up(
-    door: Proxy, order: str, first: tuple[int, int], second: tuple[int, int], name: str
+    door: Proxy, order: str, spans: str, name: str
 ) -> None:
     """No API server gives a uid twice; whoever does so loses time of the first, and no sums."""
+    first, second = SPANS[spans]
     lives = [
         _with_uid(pod("static", created=first[0] - 30, bound=first[0], finished=first[1])),
         _with_uid(pod(name, created=second[0] - 30, bound=second[0], finished=second[1])),
@@ -272,13 +266,9 @@ def held_by(*spans: tuple[int, int]) -> list[float]:
     ]
 
 
+# In one hour, over the end of one, and for a whole one.
 @pytest.mark.parametrize(
-    "away",
-    [
-        pytest.param((1200, 3000), id="in one hour"),
-        pytest.param((3000, 4500), id="over the hour"),
-        pytest.param((3000, 8000), id="for a whole hour"),
-    ],
+    ("away", "order"), thinned(((1200, 3000), (3000, 4500), (3000, 8000)), ORDERS)
 )
 def test_a_pod_that_is_restored_with_its_uid_counts_while_it_is_there(
     door: Proxy, order: str, away: tuple[int, int]
@@ -299,7 +289,7 @@ def test_a_pod_that_is_restored_with_its_uid_counts_while_it_is_there(
 # ---------------------------------------------------------------- pods within a minute
 
 
-@pytest.mark.parametrize("seconds", [20, 45, 70])
+@pytest.mark.parametrize(("seconds", "order"), thinned((20, 45, 70), ORDERS))
 def test_pods_that_follow_within_a_minute_take_no_more_than_there_is(
     door: Proxy, order: str, seconds: int
 ) -> None:

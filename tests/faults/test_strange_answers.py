@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from pytest_django import DjangoDbBlocker
 
 from apps.clusters.adapters.prometheus import client
 from apps.usage.domain.collection import CollectionState
@@ -25,14 +24,6 @@ Points = list[list[Any]]
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.0)
-
-
-@pytest.fixture(scope="module")
-def quiet(door: Proxy, django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Facts:
-    """Return the facts of two hours, read from series, without faults."""
-    with django_db_blocker.unblock(), collecting(door) as portal:
-        portal.collect_all()
-        return portal.finish(HOURS[-1].end)
 
 
 def with_points(change: Callable[[Points], None]) -> Rewrite:
@@ -64,7 +55,7 @@ def found_after(door: Proxy, rewrite: Rewrite) -> tuple[Facts, list[str]]:
 
 
 def test_a_cache_that_does_not_read_bodies_of_requests_costs_no_fact(
-    door: Proxy, quiet: Facts
+    door: Proxy, quiet_series: Facts
 ) -> None:
     first: dict[str, bytes] = {}
 
@@ -75,25 +66,25 @@ def test_a_cache_that_does_not_read_bodies_of_requests_costs_no_fact(
 
     found, errors = found_after(door, same_again)
     assert all("a cache that does not read bodies of requests" in error for error in errors)
-    assert differences(quiet, found) == []
+    assert differences(quiet_series, found) == []
 
 
 @pytest.mark.parametrize("hours", [1, pytest.param(-1, marks=pytest.mark.exhaustive)])
-def test_answers_of_another_hour_are_refused(door: Proxy, quiet: Facts, hours: int) -> None:
+def test_answers_of_another_hour_are_refused(door: Proxy, quiet_series: Facts, hours: int) -> None:
     def moved(points: Points) -> None:
         for point in points:
             point[0] += hours * 3600
 
     found, errors = found_after(door, with_points(moved))
     assert all("where it was asked for" in error for error in errors)
-    assert differences(quiet, found) == []
+    assert differences(quiet_series, found) == []
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("share", [0.02, 1.0])
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "1e+308", "-5"])
 def test_values_that_nothing_has_are_no_fact(
-    door: Proxy, quiet: Facts, value: str, share: float
+    door: Proxy, quiet_series: Facts, value: str, share: float
 ) -> None:
     chosen = Random(1)  # noqa: S311 - no secret
 
@@ -104,4 +95,4 @@ def test_values_that_nothing_has_are_no_fact(
 
     found, errors = found_after(door, with_points(spoiled))
     assert all("which counts samples" in error for error in errors)
-    assert differences(quiet, found) == []
+    assert differences(quiet_series, found) == []

@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.db.models import Count, Sum
 from django.test import TestCase
-from pytest_django import DjangoDbBlocker
 
 from apps.clusters.adapters.prometheus import client
 from apps.clusters.domain.window import Window, day_window
@@ -96,14 +95,6 @@ def _assert_sums(day: date, hours: int) -> None:
 # ---------------------------------------------------------------- late samples
 
 
-@pytest.fixture(scope="module")
-def quiet(door: Proxy, django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Facts:
-    """Return the facts of two hours whose samples come in time, once."""
-    with django_db_blocker.unblock(), collecting(door) as portal:
-        portal.collect_all()
-        return portal.finish(HOURS[-1].end)
-
-
 def _collect_behind(portal: Collecting, behind: timedelta) -> list[CollectionState]:
     """Collect each hour ten minutes after its end, from a Prometheus that is `behind`."""
     found = []
@@ -123,14 +114,16 @@ def _collect_behind(portal: Collecting, behind: timedelta) -> list[CollectionSta
         pytest.param(69, id="a minute is there", marks=pytest.mark.exhaustive),
     ],
 )
-def test_samples_that_come_late_are_taken_in(door: Proxy, quiet: Facts, minutes: int) -> None:
+def test_samples_that_come_late_are_taken_in(
+    door: Proxy, quiet_series: Facts, minutes: int
+) -> None:
     with collecting(door) as portal:
         found_first = _collect_behind(portal, timedelta(minutes=minutes))
         assert found_first == [CollectionState.PARTIAL] * len(HOURS)
         portal.move_to(HOURS[-1].end + timedelta(minutes=30))
         portal.collect_due()
         found = portal.finish(HOURS[-1].end)
-    assert differences(quiet, found) == []
+    assert differences(quiet_series, found) == []
 
 
 # ---------------------------------------------------------------- clocks that are off
@@ -138,7 +131,7 @@ def test_samples_that_come_late_are_taken_in(door: Proxy, quiet: Facts, minutes:
 
 @pytest.mark.parametrize("minutes", [10, pytest.param(-10, marks=pytest.mark.exhaustive)])
 def test_hours_of_a_portal_whose_clock_is_off_are_the_same_in_the_end(
-    door: Proxy, quiet: Facts, minutes: int
+    door: Proxy, quiet_series: Facts, minutes: int
 ) -> None:
     off = timedelta(minutes=minutes)
     with collecting(door) as portal:
@@ -150,7 +143,7 @@ def test_hours_of_a_portal_whose_clock_is_off_are_the_same_in_the_end(
         portal.move_to(HOURS[-1].end + timedelta(minutes=30))
         portal.collect_due()
         found = portal.finish(HOURS[-1].end)
-    assert differences(quiet, found) == []
+    assert differences(quiet_series, found) == []
 
 
 def _turn(portal: Collecting, beat: timedelta, worker: timedelta) -> None:
@@ -177,7 +170,7 @@ def _turn(portal: Collecting, beat: timedelta, worker: timedelta) -> None:
     ],
 )
 def test_hours_that_clocks_take_for_over_too_early_are_collected_again(
-    door: Proxy, quiet: Facts, minutes: int, worker: int
+    door: Proxy, quiet_series: Facts, minutes: int, worker: int
 ) -> None:
     """They are tried six times before they are over; then the clocks are set right."""
     off = timedelta(minutes=minutes), timedelta(minutes=worker)
@@ -197,7 +190,7 @@ def test_hours_that_clocks_take_for_over_too_early_are_collected_again(
         portal.derive()
         found = facts()
     assert states == {CollectionState.COMPLETE}
-    told = {table: _of_hours(quiet[table], own) for table in _OF_HOURS}
+    told = {table: _of_hours(quiet_series[table], own) for table in _OF_HOURS}
     assert len(told["usage_podhour"]) > 20
     assert differences(told, {table: _of_hours(found[table], own) for table in told}) == []
 

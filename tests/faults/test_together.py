@@ -31,7 +31,7 @@ pytestmark = [
     ),
 ]
 
-DAY = [Window.hour(START + timedelta(hours=n)) for n in range(-2, 4)]
+DAY = [Window.hour(START + timedelta(hours=n)) for n in range(-2, 2)]
 """All that a backfill of the day finds: since midnight."""
 
 

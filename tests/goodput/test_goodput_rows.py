@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from collections import defaultdict
+from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -29,6 +30,7 @@ from apps.usage.domain.usage_query import (
 from apps.usage.models import CollectionWindow
 from apps.usage.selectors import usage_rows
 from tests.factories import Portal, make_portal
+from tests.shared_rows import shared
 from tests.web.pages import records_of
 
 pytestmark = pytest.mark.django_db
@@ -40,8 +42,7 @@ SINCE = datetime(2026, 3, 1, tzinfo=UTC)
 CRASH = datetime(2026, 3, 9, 10, 30, tzinfo=UTC)
 
 
-@pytest.fixture
-def portal() -> Portal:
+def fill() -> Portal:
     """Three days: `train-0` crashed and ran on, `notes-0` was preempted, `bare` was deleted."""
     made = make_portal(since=SINCE)
     restarted = [[SINCE.timestamp(), CRASH.timestamp()], [CRASH.timestamp(), None]]
@@ -51,6 +52,14 @@ def portal() -> Portal:
     made.collect(whole_days(LAST - timedelta(days=1), 2, made.zone))
     made.collect(whole_days(LAST, 1, made.zone), rolled=False)
     return made
+
+
+_portal = shared(fill)
+
+
+@pytest.fixture
+def portal(_portal: Portal) -> Portal:
+    return deepcopy(_portal)
 
 
 def _change(portal: Portal, name: str, **values: object) -> None:

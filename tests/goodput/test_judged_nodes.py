@@ -29,14 +29,16 @@ from tests.factories import (
     make_workload,
     note_collection,
 )
+from tests.shared_rows import shared
+
+pytestmark = pytest.mark.django_db
 
 MIDNIGHT = datetime(2026, 3, 30, tzinfo=UTC)
 NOW = MIDNIGHT + timedelta(hours=12)
 HOUR = timedelta(hours=1)
 
 
-@pytest.fixture
-def failing(db: None) -> None:
+def fill() -> None:
     """Fill a month: `west` has ten nodes; on `bad` each of six workloads fails every day."""
     west = make_cluster("west")
     for number in range(6):
@@ -55,6 +57,9 @@ def failing(db: None) -> None:
                     end_reason="Error" if failed else "Completed",
                     units=2.0,
                 )
+
+
+failing = shared(fill)
 
 
 def test_the_bad_node_is_found_once_a_day(
@@ -84,7 +89,7 @@ def test_the_lists_are_for_who_sees_all_teams(failing: None) -> None:
     assert reliability_reports(visibility=visibility) == []
 
 
-def test_not_judged_yet_and_no_pod_are_told_apart(db: None) -> None:
+def test_not_judged_yet_and_no_pod_are_told_apart() -> None:
     make_cluster("west")
     make_report()
     admin = Client()

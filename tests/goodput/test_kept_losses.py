@@ -1,5 +1,6 @@
 """Losses that are kept by the day say what the hours of pods did, and stay when these go."""
 
+from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -24,6 +25,8 @@ from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuer
 from apps.usage.models import CollectionWindow, PodHour
 from apps.usage.services import prune, roll_days
 from tests.factories import PodFact, Portal, collect, held, hours_of, make_portal
+from tests.shared_rows import shared
+from tests.thinned import thinned
 
 pytestmark = pytest.mark.django_db
 
@@ -36,10 +39,10 @@ BY_DAY = [
     *((), (Grouping.TEAM,), (Grouping.TIER,), (Grouping.CLUSTER, Grouping.CAPACITY_TYPE)),
     (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TEAM),
 ]
+STATES = ("hours", "days", "pruned")
 
 
-@pytest.fixture
-def portal() -> Portal:
+def make_three_days() -> Portal:
     """Three days: `train-0` crashed on the second and ran on, `notes-0` was preempted then."""
     made = _failing()
     made.collect(whole_days(LAST - timedelta(days=1), 2, made.zone))
@@ -54,6 +57,14 @@ def _failing() -> Portal:
     _change(made, "notes-0", ended_at=CRASH, end_reason="PreemptionByScheduler")
     _change(made, "bare", ended_at=CRASH, end_reason="", observed_until=CRASH)
     return made
+
+
+_portal = shared(make_three_days)
+
+
+@pytest.fixture
+def portal(_portal: Portal) -> Portal:
+    return deepcopy(_portal)
 
 
 def _change(portal: Portal, name: str, **values: object) -> None:
@@ -97,7 +108,7 @@ def keep(state: str) -> None:
         assert PodHour.objects.filter(hour__lt=CRASH).count() == 0
 
 
-@pytest.mark.parametrize("state", ["hours", "days", "pruned"])
+@pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("by", BY_DAY, ids=lambda by: "-".join(by) or "total")
 def test_a_long_window_has_what_its_hours_have(
     portal: Portal, by: tuple[Grouping, ...], state: str
@@ -120,9 +131,10 @@ def test_a_long_window_has_what_its_hours_have(
     assert long.unwatched == short.unwatched > 0
 
 
-@pytest.mark.parametrize("state", ["hours", "days", "pruned"])
-@pytest.mark.parametrize("step", [TimeStep.DAY, TimeStep.WEEK, TimeStep.MONTH])
-@pytest.mark.parametrize("by", BY_DAY, ids=lambda by: "-".join(by) or "total")
+@pytest.mark.parametrize(
+    ("by", "step", "state"),
+    thinned(BY_DAY, (TimeStep.DAY, TimeStep.WEEK, TimeStep.MONTH), STATES, together=2),
+)
 def test_periods_by_group_are_the_same_from_hours_and_from_days(
     portal: Portal, by: tuple[Grouping, ...], step: TimeStep, state: str
 ) -> None:
