@@ -69,7 +69,8 @@ ON_SQLITE ?= tests/accounts tests/quota_requests tests/clusters tests/costs test
 	tests/planning tests/quotas tests/usage
 # Whole traces through the chain hold numbers; the SQL behind them is asked by the other tests.
 CHAINS := tests/costs/test_campus_slice.py tests/fairness/test_helios_chain.py \
-	tests/pending/test_on_the_lab.py tests/planning/test_drain_on_campus.py tests/quotas/test_campus.py \
+	tests/pending/test_on_the_lab.py tests/planning/test_drain_on_campus.py \
+	tests/planning/test_layouts_on_campus.py tests/quotas/test_campus.py \
 	tests/usage/test_matrix_trace.py
 
 test-sqlite: programs ## Run the tests of what asks the database on SQLite

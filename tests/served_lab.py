@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from simulator.catalog import catalog_yaml
-from simulator.clock import PinnedClock
+from simulator.clock import Clock, PinnedClock
 from simulator.fleet import DAY
 from simulator.scenarios.base import Scenario
 from simulator.scenarios.registry import load
@@ -30,9 +30,16 @@ def _scenario_of(name: str, midnight: int) -> Scenario:
     return load(name, now=midnight)
 
 
-def reference_catalog(port: int) -> str:
-    """Return the catalog that fits a lab of the reference scenario on a port of 127.0.0.1."""
-    return catalog_yaml(scenario_of("reference", time.time()), url=f"http://127.0.0.1:{port}")
+def reference_catalog(url: str) -> str:
+    """Return the catalog that fits a lab of the reference scenario at a URL."""
+    return catalog_yaml(scenario_of("reference", time.time()), url=url)
+
+
+@contextmanager
+def served_reference() -> Iterator[str]:
+    """Serve the reference scenario by real time, for processes beside the test; yield the URL."""
+    with served_by(scenario_of("reference", time.time()), Clock()) as url:
+        yield url
 
 
 @contextmanager
@@ -43,7 +50,7 @@ def served_lab(scenario: Scenario, now: float) -> Iterator[str]:
 
 
 @contextmanager
-def served_by(scenario: Scenario, clock: PinnedClock) -> Iterator[str]:
+def served_by(scenario: Scenario, clock: Clock) -> Iterator[str]:
     """Serve a scenario by a clock, which the test may advance, and yield the URL."""
     with LabServer(scenario, clock) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

@@ -91,7 +91,7 @@ def lab(folder: Path) -> Iterator[tuple[Proxy, str]]:
         serve = ("manage", "lab", "serve", "--scenario", "reference", "--port", str(port))
         made.start(*serve, log="lab.log")
         made.wait_for(lambda: accepts(port), "the lab")
-        yield door, reference_catalog(port).replace(f"http://127.0.0.1:{port}", door.url)
+        yield door, reference_catalog(door.url)
 
 
 def facts_of_run(folder: Path, door: Proxy, catalog: str, since: datetime, seed: int = 0) -> Facts:

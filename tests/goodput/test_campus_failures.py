@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.long]
 HOUR = 3600
 ORIGIN = 1_790_812_800
 START = ORIGIN + 10 * DAY + 6 * HOUR
-HOURS = 4
+HOURS = 2
 END = START + HOURS * HOUR
 LOOK_SECONDS = 280
 """Between two looks at the cluster: what is over stays in the API for five minutes."""
@@ -41,7 +41,7 @@ def campus() -> FailingCampus:
         origin=ORIGIN,
         trace=read_trace(FILE),
         planted=(START - HOUR, END),
-        losses=(NodeLoss("a100-04", START + 3 * HOUR), NodeLoss("l4-01", START + 2 * HOUR)),
+        losses=(NodeLoss("a100-04", START + HOUR + 1800), NodeLoss("l4-01", START + HOUR)),
     )
 
 

@@ -33,7 +33,7 @@ from tests.simulator.small import ORIGIN, Small, job, pod
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 HOUR = 3600
-DAYS = 12
+DAYS = 7
 NODES = ("one", "two", "three", "four", "five", "six")
 BAD_NODE, BAD_GPU = "two", ("five", 2)
 NOW_SECONDS = ORIGIN + DAYS * 24 * HOUR + 900

@@ -12,7 +12,7 @@ from django.db import connection
 
 from gpuportal.env import database
 from tests.portal import counted, portal
-from tests.served_lab import reference_catalog
+from tests.served_lab import reference_catalog, served_reference
 from tests.servers import accepts, free_port, temporary_pgbouncer
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
@@ -87,19 +87,17 @@ def test_the_server_that_takes_writes_is_found_among_several_hosts() -> None:
 
 @needs_postgresql
 def test_collection_export_and_pages_go_through_pgbouncer(tmp_path: Path) -> None:
-    lab, web = free_port(), free_port()
+    web = free_port()
     start = datetime.now(UTC).replace(hour=8, minute=0, second=0, microsecond=0)
     start -= timedelta(days=2)
     with (
+        served_reference() as url,
         portal(tmp_path, GPUPORTAL_PGBOUNCER="yes") as made,
         temporary_pgbouncer(made.database_url) as pooled,
     ):
         made.environment["DATABASE_URL"] = pooled
-        scenario = ("--scenario", "reference", "--port", str(lab))
-        made.start("manage", "lab", "serve", *scenario, log="lab.log")
-        made.wait_for(lambda: accepts(lab), "the lab")
         catalog = tmp_path / "catalog.yaml"
-        catalog.write_text(reference_catalog(lab), encoding="utf-8")
+        catalog.write_text(reference_catalog(url), encoding="utf-8")
         made.manage("load_catalog", str(catalog))
         hours = [start + timedelta(hours=n) for n in range(3)]
         collectors = [

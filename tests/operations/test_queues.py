@@ -97,7 +97,11 @@ def children(pid: int) -> list[int]:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    "broker", [pytest.param("redis", marks=pytest.mark.redis), pytest.param("filesystem")]
+    "broker",
+    [
+        pytest.param("redis", marks=pytest.mark.redis),
+        pytest.param("filesystem", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_worker_whose_child_is_killed_while_idle_goes_on(
     broker: str, tmp_path: Path, request: pytest.FixtureRequest

@@ -12,7 +12,7 @@ from tests.truths import collect_days
 
 pytestmark = pytest.mark.long
 
-SLICE = 3
+SLICE = 2
 
 
 def test_the_trace_s_rows_add_up_to_its_published_sums() -> None:

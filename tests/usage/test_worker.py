@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from django.db import connection
 
 from tests.gate import Gate, gate
 from tests.portal import Portal, counted, portal
-from tests.served_lab import reference_catalog
-from tests.servers import accepts, free_port
+from tests.served_lab import reference_catalog, served_reference
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
@@ -32,26 +32,25 @@ SETTINGS = {
 @contextmanager
 def staged(folder: Path, broker: str) -> Iterator[tuple[Portal, Gate]]:
     """A portal on the lab's reference scenario, its Prometheus behind a closed gate."""
-    port = free_port()
     with (
+        served_reference() as url,
         portal(folder, broker_url=broker, **SETTINGS) as made,
-        gate(f"http://127.0.0.1:{port}") as door,
+        gate(url) as door,
     ):
-        made.start(
-            "manage", "lab", "serve", "--scenario", "reference", "--port", str(port), log="lab.log"
-        )
-        made.wait_for(lambda: accepts(port), "the lab")
-        catalog = reference_catalog(port)
         path = folder / "catalog.yaml"
-        path.write_text(catalog.replace(f"http://127.0.0.1:{port}", door.url, 1))
+        path.write_text(reference_catalog(url).replace(url, door.url, 1))
         made.manage("load_catalog", str(path))
         yield made, door
+
+
+# What runs without Redis has an SQLite database: with it the other broker is for every check.
+ON_FILES = pytest.mark.exhaustive if connection.vendor == "postgresql" else ()
 
 
 @pytest.fixture(
     params=[
         pytest.param("redis", marks=pytest.mark.redis),
-        pytest.param("filesystem"),
+        pytest.param("filesystem", marks=ON_FILES),
     ]
 )
 def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Portal, Gate]]:
