@@ -37,6 +37,7 @@ from tests.clusters.fakes.fake_metrics import FakeMetrics
 from tests.clusters.kube_factories import T0, at, done_pod, owner, run_pod
 from tests.factories import ensure_builtin, make_user
 from tests.served_lab import scenario_of, served_lab
+from tests.simulator.truths import NOW
 
 HUB = KNOWN_TOOLS["jupyterhub"]
 ON = People(person_sources(["jupyterhub", "created-by"]), days=30)
@@ -416,8 +417,9 @@ def test_series_of_the_simulator_tell_who_is_behind_pods() -> None:
     from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
     from apps.clusters.adapters.prometheus.source import PrometheusSource
 
-    with served_lab(scenario_of("campus", T0), T0) as url:
+    with served_lab(scenario_of("campus", NOW), NOW) as url:
         source = PrometheusSource(PrometheusApi(PrometheusConfig(url=url)))
-        window = Window(from_seconds(T0 - 3600), from_seconds(T0))
+        end = NOW // 3600 * 3600
+        window = Window(from_seconds(end - 3600), from_seconds(end))
         found = set(source.people(window, ON.sources).values())
     assert {"ben", "eva@campus.example"} <= found

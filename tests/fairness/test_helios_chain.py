@@ -162,4 +162,4 @@ def _pending_history_says_what_series_show(window: Window, now: datetime) -> Non
     assert set(intervals.values_list("cause", flat=True)) <= {"unschedulable", "unrecorded"}
     waits = team_queue_times(window, list(Tier.objects.values_list("pk", flat=True)), now=now)
     started = Pod.objects.filter(started_at__gte=window.start, started_at__lt=window.end)
-    assert sum(one.ended.total() for one in waits.values()) == started.count() > 500
+    assert sum(one.ended.total() for one in waits.values()) == started.count() > 400

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.long]
 HOUR = 3600
 ORIGIN = 1_790_812_800
 START = ORIGIN + 10 * DAY + 6 * HOUR
-HOURS = 2
+HOURS = 3
 END = START + HOURS * HOUR
 LOOK_SECONDS = 280
 """Between two looks at the cluster: what is over stays in the API for five minutes."""

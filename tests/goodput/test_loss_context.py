@@ -12,11 +12,11 @@ from apps.goodput.selectors import LostReasonRow, goodput_ledger
 from apps.usage.domain.usage_query import Filters
 from apps.usage.models import CollectionWindow, DeviceHealthHour, PodDevices
 from tests.factories import Portal
-from tests.goodput.test_goodput_rows import CRASH, portal, window_of
+from tests.goodput.test_goodput_rows import CRASH, _portal, portal, window_of
 from tests.web.pages import records_of
 
 pytestmark = pytest.mark.django_db
-__all__ = ["portal"]
+__all__ = ["_portal", "portal"]
 
 FELL_OFF = 79
 SPAN = {"start": "2026-03-08", "end": "2026-03-11"}

@@ -20,11 +20,11 @@ from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, whole_day
 from apps.usage.services import prune, roll_days
 from apps.web.components.formats import money
 from tests.factories import A100, H100, Portal
-from tests.goodput.test_goodput_rows import LAST, SINCE, portal
+from tests.goodput.test_goodput_rows import LAST, SINCE, _portal, portal
 from tests.web.pages import records_of
 
 pytestmark = pytest.mark.django_db
-__all__ = ["portal"]
+__all__ = ["_portal", "portal"]
 
 SPAN = {"start": "2026-03-08", "end": "2026-03-11"}
 # The second of three days begins, by the clock of the report's zone.

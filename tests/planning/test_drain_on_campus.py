@@ -22,7 +22,7 @@ from simulator.scheduler.store import Store
 from tests.served_lab import scenario_of, served_lab
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
-NOW = datetime(2026, 11, 3, 8, 20, tzinfo=UTC)
+NOW = datetime(2026, 11, 21, 8, 20, tzinfo=UTC)
 SIZE = 8
 
 

@@ -34,10 +34,10 @@ from apps.planning.domain.layouts.options import layout_choices
 from apps.planning.domain.recorded.constraints import TAINTS
 from apps.planning.selectors import RecordedDemand, recorded_demand
 from simulator.fleet import DAY
-from simulator.scenarios.registry import load
 from simulator.scheduler.placing import Scheduler
 from simulator.scheduler.store import Store
 from tests.planning.recorded_scenario import record_scenario
+from tests.served_lab import scenario_of
 from tests.simulator.truths import NOW
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
@@ -53,7 +53,7 @@ TOLERANCE = 0.1
 @pytest.mark.parametrize("days", [4, pytest.param(14, marks=pytest.mark.exhaustive)])
 def test_the_simulated_scheduler_measures_what_the_advice_promises(days: int) -> None:
     start = END - days * DAY
-    cluster = record_scenario(load("campus", now=NOW), start=start, end=END)
+    cluster = record_scenario(scenario_of("campus", NOW), start=start, end=END)
     window = Window(datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(END, UTC))
     demand = demand_of(recorded_demand(cluster.name, window, visibility=EVERYTHING), start)
     rules = TierHistory.load().at(END - 1)

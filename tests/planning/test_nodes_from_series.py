@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -25,6 +26,7 @@ from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
 from tests.factories import A100
 from tests.served_lab import scenario_of, served_lab
+from tests.shared_rows import shared
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-1g.10gb"
@@ -99,13 +101,27 @@ NOW = datetime(2026, 11, 21, 6, tzinfo=UTC)
 WINDOW = Window(NOW - timedelta(hours=6), NOW - timedelta(hours=2))
 
 
-@pytest.fixture
-def lab(db: None) -> Iterator[None]:
-    """Four hours of `campus`, collected from Prometheus alone."""
+@contextmanager
+def connected() -> Iterator[None]:
+    """Serve `campus` to the portal."""
     scenario = scenario_of("campus", NOW.timestamp())
     with served_lab(scenario, NOW.timestamp()) as url:
         load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=NOW, dry_run=False)
+        yield
+
+
+def collect() -> None:
+    """Collect four hours from Prometheus alone."""
+    with connected():
         collect_window("lab", WINDOW, now=NOW)
+
+
+collected = shared(collect)
+
+
+@pytest.fixture
+def lab(collected: None, db: None) -> Iterator[None]:
+    with connected():
         yield
 
 

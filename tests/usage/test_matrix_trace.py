@@ -4,9 +4,8 @@ import pytest
 
 from simulator.catalog import catalog_yaml
 from simulator.scenarios.openb import DAYS
-from simulator.scenarios.registry import load
 from tests.openb_truths import END, PUBLISHED, differences, portal_figures, trace_figures
-from tests.served_lab import served_lab
+from tests.served_lab import scenario_of, served_lab
 from tests.simulator.truths import NOW
 from tests.truths import collect_days
 
@@ -22,7 +21,7 @@ def test_the_trace_s_rows_add_up_to_its_published_sums() -> None:
 
 @pytest.mark.django_db
 def test_allocated_gpu_hours_of_every_model_are_those_of_the_trace() -> None:
-    scenario = load("openb", now=NOW)
+    scenario = scenario_of("openb", NOW)
     with served_lab(scenario, NOW) as url:
         lines = list(collect_days(url, catalog_yaml(scenario, url=url), END, SLICE))
     assert [line.partition(": ")[2] for line in lines] == ["24 hours complete"] * SLICE
