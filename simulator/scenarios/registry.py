@@ -28,18 +28,18 @@ def _reference(seed: int, origin: int | None, now: int, data: Path | None) -> Sc
 
 
 def _helios(seed: int, origin: int | None, now: int, data: Path | None) -> Scenario:
-    trace = read_trace(data) if data else _published()
+    trace = read_trace(data) if data else published_trace()
     length = trace.minutes * MINUTE
     return helios.Helios(seed=seed, origin=_origin(origin, now, length), trace=trace)
 
 
 def _campus(seed: int, origin: int | None, now: int, data: Path | None) -> Scenario:
-    trace = read_trace(data) if data else _published()
+    trace = read_trace(data) if data else published_trace()
     return scenario.Campus(seed=seed, origin=_origin(origin, now, scenario.DAYS * DAY), trace=trace)
 
 
 def _campus_failures(seed: int, origin: int | None, now: int, data: Path | None) -> Scenario:
-    trace = read_trace(data) if data else _published()
+    trace = read_trace(data) if data else published_trace()
     start = _origin(origin, now, scenario.DAYS * DAY)
     losses = [failures.NodeLoss("a100-04", start + 30 * DAY + 7200)]
     return failures.FailingCampus(
@@ -59,7 +59,7 @@ def _openb(seed: int, origin: int | None, now: int, data: Path | None) -> Scenar
 
 
 @cache
-def _published() -> Trace:
+def published_trace() -> Trace:
     """Return the trace that comes with the simulator, which takes more than a second to read."""
     return read_trace(helios.FILE)
 

@@ -18,8 +18,7 @@ from simulator.catalog import catalog_yaml
 from simulator.clock import PinnedClock
 from simulator.fleet import DAY
 from simulator.scenarios.campus.failures import ENDS, NODE_LOST, FailingCampus, Failure, NodeLoss
-from simulator.scenarios.helios import FILE
-from simulator.scenarios.trace import read_trace
+from simulator.scenarios.registry import published_trace
 from tests.served_lab import served_by
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
@@ -39,7 +38,7 @@ def campus() -> FailingCampus:
     return FailingCampus(
         seed=1,
         origin=ORIGIN,
-        trace=read_trace(FILE),
+        trace=published_trace(),
         planted=(START - HOUR, END),
         losses=(NodeLoss("a100-04", START + HOUR + 1800), NodeLoss("l4-01", START + HOUR)),
     )

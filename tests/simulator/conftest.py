@@ -3,8 +3,8 @@
 import pytest
 
 from simulator.scenarios.base import Scenario
-from simulator.scenarios.helios import FILE
-from simulator.scenarios.trace import Trace, read_trace
+from simulator.scenarios.registry import published_trace
+from simulator.scenarios.trace import Trace
 from tests.served_lab import scenario_of
 
 NOW = 1_795_300_000
@@ -13,7 +13,7 @@ NOW = 1_795_300_000
 
 @pytest.fixture(scope="session")
 def trace() -> Trace:
-    return read_trace(FILE)
+    return published_trace()
 
 
 @pytest.fixture(scope="session")

@@ -39,8 +39,9 @@ class PodMaker:
 
     def pod(self, draft: Draft, admission: Admission) -> Pod:
         pool = self._pool
-        pod = replace(
-            self._user.workloads.pod(draft, self._seed),
+        pod = self._user.workloads.pod(
+            draft,
+            self._seed,
             node_selector=pool.tier.node_selector,
             admission=admission,
             attempts=self._attempts(draft, admission),
@@ -66,8 +67,8 @@ class PodMaker:
         places = [self._pool.places[draft.node][slot] for slot in draft.devices]
         instances = tuple(instance for _, instance in places)
         signal = self._signal(pod.uid, node, part_of(self._pool, node))
-        return replace(
-            bound_pod(pod, draft, node, signal),
+        return bound_pod(
+            *(pod, draft, node, signal),
             devices=tuple(index for index, _ in places),
             instances=instances if self._pool.profile else (),
             sm_active=signal.sm_active,
