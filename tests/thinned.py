@@ -1,10 +1,13 @@
-"""Products of parameters of which each run takes a part, and check-full all."""
+"""Products of parameters and drawn examples of which each run takes a part, check-full more."""
 
 from collections.abc import Iterable
 from itertools import combinations, product
 from typing import Any
 
+import hypothesis
 import pytest
+
+_USUAL_EXAMPLES = 50  # of the profiles of each run: see conftest
 
 
 def thinned(*axes: Iterable[Any], together: int = 1) -> list[Any]:
@@ -29,3 +32,12 @@ def thinned(*axes: Iterable[Any], together: int = 1) -> list[Any]:
         )
         for case in cases
     ]
+
+
+def examples(few: int, **others: Any) -> hypothesis.settings:
+    """Return settings for a property whose examples are dear: each run takes so many.
+
+    check-full takes more, as much as it does of the other properties.
+    """
+    part = hypothesis.settings().max_examples / _USUAL_EXAMPLES
+    return hypothesis.settings(max_examples=max(few, round(few * part)), **others)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.models import Cluster, Pod
@@ -27,6 +27,7 @@ from tests.clusters.kube_factories import (
     terminated,
     times,
 )
+from tests.thinned import examples
 
 pytestmark = pytest.mark.django_db
 
@@ -115,7 +116,7 @@ def _rows(cluster: Cluster, batches: Sequence[Sequence[Item]], crashes: set[int]
     return found
 
 
-@settings(max_examples=40)
+@examples(15)
 @given(data=st.data())
 def test_doubled_and_late_lines_and_crashes_give_the_same_ledger(data: st.DataObject) -> None:
     with transaction.atomic():

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.domain.pods.kube_objects import node_state
@@ -22,6 +22,7 @@ from apps.clusters.services.watch.follow import snapshot
 from apps.clusters.services.watch.informer import NODES, PODS, Informer
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import T0, at, done_pod, node, offset, pod, run_pod, times
+from tests.thinned import examples
 
 pytestmark = pytest.mark.django_db
 
@@ -119,7 +120,7 @@ def test_a_restart_heals_what_two_processes_once_left(cluster: Cluster) -> None:
     assert intervals()[3:] == [(4000, 5000, True)]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25, deadline=None)
 @given(
     lags=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=4, max_size=4),
     order=st.permutations([0, 0, 0, 0, 1, 1, 1, 1]),

@@ -9,7 +9,7 @@ import pytest
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Sum
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
@@ -47,6 +47,7 @@ from tests.costs.portal import (
 )
 from tests.factories import A100, H100
 from tests.shared_rows import shared
+from tests.thinned import examples
 
 pytestmark = pytest.mark.django_db
 
@@ -215,9 +216,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=CHANGES, charging=st.sampled_from(CHARGINGS))
 def test_no_change_of_prices_changes_a_closed_month_and_all_of_it_is_booked(
     priced: Priced,

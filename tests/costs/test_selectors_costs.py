@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from django.db.models import Sum
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
@@ -42,6 +42,7 @@ from tests.costs.portal import (
 )
 from tests.factories import A100
 from tests.shared_rows import shared
+from tests.thinned import examples
 
 pytestmark = pytest.mark.django_db
 
@@ -112,7 +113,7 @@ def test_sums_are_exact_under_every_basis_policy_grouping_and_split(priced: Pric
     whole = by_cause(rows(priced.window))
     hours = [hour.start for hour in priced.window.hours()]
 
-    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
+    @examples(25, suppress_health_check=list(HealthCheck))
     @given(
         charging=st.sampled_from(CHARGINGS),
         group_by=st.lists(st.sampled_from(GROUPS), unique=True).map(tuple),

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from apps.accounts import services as accounts
@@ -41,6 +41,7 @@ from tests.operations.catalogs import (
     small,
     writes,
 )
+from tests.thinned import examples
 
 
 @pytest.mark.django_db
@@ -230,7 +231,7 @@ def test_the_number_of_queries_does_not_grow_with_the_catalog() -> None:
 
 
 @pytest.mark.django_db
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 7), max_size=6))
 def test_any_edits_load_and_loading_each_again_changes_nothing(edits: list[int]) -> None:
     for model in (Price, Budget, Entitlement, NamespaceTeam, TierRuleRow):

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
@@ -12,6 +12,7 @@ from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.models import CauseInterval
 from tests.pending.refreshed import NOW, make_world, seconds
 from tests.pending.rows import waits
+from tests.thinned import examples
 
 moments = st.integers(min_value=0, max_value=100)
 
@@ -35,7 +36,7 @@ def seen_at(pod: dict[str, datetime | None], at: datetime) -> dict[str, datetime
 class Conservation(TestCase):
     """In a case of its own: each example begins with an empty database."""
 
-    @settings(max_examples=25, suppress_health_check=list(HealthCheck), deadline=None)
+    @examples(12, suppress_health_check=list(HealthCheck), deadline=None)
     @given(
         st.lists(st.tuples(lives(), st.sampled_from([0.25, 1.0, 4.0])), max_size=5),
         st.lists(st.sampled_from([7.0, 15.0, 33.0]), min_size=1, max_size=6),
