@@ -80,7 +80,7 @@ def bound_pod(pod: Pod, draft: Draft, node: Node, signal: Signal, **others: Any)
 
     `others` are further fields. To make a pod twice would be a fifth of the time of a scenario.
     """
-    there = {
+    there: dict[str, Any] = {
         "bound": draft.bound,
         "started": draft.bound + 2 + identity.below(24, pod.uid, "start"),
         "finished": draft.ended,

@@ -57,16 +57,18 @@ def accused(runs: Sequence[PodRun]) -> list[str]:
     return [one.node for one in node_failures(runs) if one.is_unreliable]
 
 
-def test_of_a_hundred_sound_fleets_at_most_the_stated_share_has_an_accused_node() -> None:
-    wrong = sum(bool(accused(fleet(seed))) for seed in range(100))
-    assert poisson.sf(wrong - 1, 100 * LEVEL) > 0.01, wrong
+@pytest.mark.parametrize("fleets", [25, pytest.param(100, marks=pytest.mark.exhaustive)])
+def test_of_sound_fleets_at_most_the_stated_share_has_an_accused_node(fleets: int) -> None:
+    wrong = sum(bool(accused(fleet(seed))) for seed in range(fleets))
+    assert poisson.sf(wrong - 1, fleets * LEVEL) > 0.01, wrong
 
 
-def test_a_planted_node_is_found_and_no_other_is_accused() -> None:
-    found = [accused(fleet(seed, bad="node-07", times=20.0)) for seed in range(100)]
+@pytest.mark.parametrize("fleets", [25, pytest.param(100, marks=pytest.mark.exhaustive)])
+def test_a_planted_node_is_found_and_no_other_is_accused(fleets: int) -> None:
+    found = [accused(fleet(seed, bad="node-07", times=20.0)) for seed in range(fleets)]
     others = sum(names != ["node-07"] for names in found if names)
-    assert sum("node-07" in names for names in found) >= 95, found
-    assert poisson.sf(others - 1, 100 * LEVEL) > 0.01, found
+    assert sum("node-07" in names for names in found) >= 0.95 * fleets, found
+    assert poisson.sf(others - 1, fleets * LEVEL) > 0.01, found
 
 
 def test_work_that_always_fails_accuses_no_node() -> None:

@@ -133,14 +133,12 @@ def start(tmp_path: Path) -> Iterator[Callable[[], Running]]:
             running.stop(signal.SIGTERM)
 
 
-@pytest.mark.parametrize("is_migrated", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_one_command_serves_the_portal_and_ctrl_c_leaves_nothing_behind(
-    start: Callable[[], Running], tmp_path: Path, *, is_migrated: bool
+    start: Callable[[], Running], tmp_path: Path
 ) -> None:
-    if is_migrated:
-        # Migrations from nothing are a third of its time, and those of every test database.
-        (tmp_path / "var" / "demo").mkdir(parents=True)
-        shutil.copy(migrated_file(), tmp_path / "var" / "demo" / "reference.db")
+    # Migrations from nothing take a while, and are those of every test database.
+    (tmp_path / "var" / "demo").mkdir(parents=True)
+    shutil.copy(migrated_file(), tmp_path / "var" / "demo" / "reference.db")
     demo = start()
     demo.wait_for(lambda: "The history of 1 days is there" in demo.said(), "the history")
     assert f"http://127.0.0.1:{demo.port}/" in demo.said()
@@ -151,6 +149,18 @@ def test_one_command_serves_the_portal_and_ctrl_c_leaves_nothing_behind(
     check_yesterday(demo)
     check_portal_is_empty(demo)
     check_second_is_refused(demo)
+    assert demo.stop(signal.SIGINT) == 0
+    check_gone(demo)
+
+
+@pytest.mark.exhaustive
+def test_a_demo_without_a_database_makes_one_and_the_next_start_goes_on_with_it(
+    start: Callable[[], Running],
+) -> None:
+    """That a backfill goes on where it was is held for each run by tests/usage/test_schedule.py."""
+    demo = start()
+    demo.wait_for(lambda: "The history of 1 days is there" in demo.said(), "the history")
+    check_yesterday(demo)
     assert demo.stop(signal.SIGINT) == 0
     check_gone(demo)
 
