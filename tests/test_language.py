@@ -173,7 +173,7 @@ def code_labels() -> tuple[Text, ...]:
         Text(_where(path, node.lineno), node.value)
         for path, call in nodes()
         if isinstance(call, ast.Call) and _is_product(path)
-        for node in _labels_of(call, is_page="web" in path.parts)
+        for node in _labels_of(call, is_page="web" in path.relative_to(ROOT).parts)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
 
