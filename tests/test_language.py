@@ -304,7 +304,7 @@ def markup_names() -> tuple[Text, ...]:
     for path, call in nodes():
         if isinstance(call, ast.Call) and getattr(call.func, "id", "") in {"path", "re_path"}:
             for word in call.keywords:
-                if word.arg == "name" and "web" in path.parts:
+                if word.arg == "name" and "web" in path.relative_to(ROOT).parts:
                     found.append(Text(_where(path, call.lineno), _content(word.value)))
     return tuple(found)
 
