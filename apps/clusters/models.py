@@ -50,7 +50,8 @@ class UnixSeconds(_OfTime):
     """Seconds since 1970 as a float."""
 
     output_field = FloatField()
-    template = "CAST(EXTRACT(EPOCH FROM %(expressions)s) AS DOUBLE PRECISION)"
+    # Not EXTRACT, which makes a numeric of each time: that takes three times as long.
+    template = "date_part('epoch', %(expressions)s)"
     # The text is 19 characters, then perhaps a dot and the fraction of a second.
     sqlite = f"({_SECONDS} + CAST('0' || substr(%(expressions)s, 20) AS REAL))"
 
@@ -59,7 +60,8 @@ class WholeSeconds(_OfTime):
     """Seconds since 1970 as an int."""
 
     output_field = IntegerField()
-    template = "EXTRACT(EPOCH FROM %(expressions)s)::bigint"
+    # Cut, as SQLite does: a cast alone would round.
+    template = "floor(date_part('epoch', %(expressions)s))::bigint"
     sqlite = _SECONDS
 
 

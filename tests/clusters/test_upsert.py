@@ -78,3 +78,26 @@ def test_text_that_a_database_refuses_is_an_error_of_data(plain: dict[str, Any])
     else:
         upsert(Pod, [row], unique=KEY)
     assert Pod.objects.exists() is (connection.vendor != "postgresql")
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("lost", (False, 0)),
+        ("units", (1.0, 1)),
+        ("node_name", ("", "")),
+        ("runs", ([], [])),
+        ("requests", ({"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 1.0})),
+        ("ended_at", (None, from_seconds(1_700_000_100.0))),
+        ("created_at", (from_seconds(0.0), from_seconds(0.0))),
+    ],
+)
+def test_each_row_has_its_own_values_however_many_are_alike(
+    plain: dict[str, Any], column: str, values: tuple[Any, Any]
+) -> None:
+    one, other = ({**plain, "uid": uid, column: v} for uid, v in zip("ab", values, strict=True))
+    upsert(Pod, [one, other], unique=KEY)
+    for uid, row in (("c", one), ("d", other)):
+        Pod.objects.create(**{**row, "uid": uid})
+    assert shown("a") == shown("c")
+    assert shown("b") == shown("d")

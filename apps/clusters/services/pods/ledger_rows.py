@@ -67,11 +67,20 @@ def upsert(
     )
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
+            same = _same_of_all(rows, columns)
+            others = [column for column in columns if column not in same]
+            read = ", ".join(
+                f"{'c' if column in same else 'r'}.{quoted(column)}" for column in columns
+            )
             # One parameter for all rows: to adapt half a million values takes Django seconds.
             cursor.execute(
-                f"INSERT INTO {table} ({names}) SELECT {names} "  # noqa: S608 (names of ours)
-                f"FROM json_populate_recordset(NULL::{table}, %s) {conflict}",
-                [_encode(rows).decode()],
+                f"INSERT INTO {table} ({names}) SELECT {read} "  # noqa: S608 (names of ours)
+                f"FROM json_populate_recordset(NULL::{table}, %s) AS r "
+                f"CROSS JOIN json_populate_record(NULL::{table}, %s) AS c {conflict}",
+                [
+                    _encode([{name: row[name] for name in others} for row in rows]).decode(),
+                    _encode(same).decode(),
+                ],
             )
             return
         places = ", ".join(["%s"] * len(columns))
@@ -88,6 +97,23 @@ def upsert(
         )
 
 
+def _same_of_all(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dict[str, Any]:
+    """Return the columns whose value all rows share; what JSON could write differently is none.
+
+    Half of a pod's columns are alike in a list of pods, and PostgreSQL takes as long to read them
+    of each as to write the rows.
+    """
+    first = rows[0]
+    return {
+        column: value
+        for column in columns
+        if type(value := first[column]) in _ALIKE or value in ([], {})
+        # To Python 1 is True and 1.0, to JSON it is not.
+        if all(type(row[column]) is type(value) and row[column] == value for row in rows)
+    }
+
+
+_ALIKE = frozenset({str, int, bool, datetime, type(None)})
 _AS_IT_IS = frozenset({str, int, float, bool, type(None)})
 
 
