@@ -15,11 +15,12 @@ from apps.clusters.domain.window import Window
 
 _EPOCH_DAY = 2440587.5
 """1970-01-01 as a Julian day."""
-# A quarter of the time of `strftime`, whose text is read again; SQLite has it since 3.38.
+# A quarter of the time of `strftime`, whose text is read again; SQLite has it since 3.38. Of the
+# text without its fraction: both round to milliseconds, and so to the next second.
 _SECONDS = (
-    "unixepoch(%(expressions)s)"
+    "unixepoch(substr(%(expressions)s, 1, 19))"
     if sqlite_version_info >= (3, 38)
-    else "CAST(strftime('%%%%s', %(expressions)s) AS INTEGER)"
+    else "CAST(strftime('%%%%s', substr(%(expressions)s, 1, 19)) AS INTEGER)"
 )
 
 CAPACITY_TYPES = [(c.value, c.value) for c in CapacityType]

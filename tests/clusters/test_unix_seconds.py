@@ -17,6 +17,7 @@ pytestmark = pytest.mark.django_db
         pytest.param(datetime(2026, 11, 2, 10, 0, 1, 250_000, tzinfo=UTC), id="a quarter"),
         pytest.param(datetime(2026, 11, 2, 10, 0, 1, 123_456, tzinfo=UTC), id="microseconds"),
         pytest.param(datetime(2026, 11, 2, 10, 0, 1, 750_000, tzinfo=UTC), id="three quarters"),
+        pytest.param(datetime(2026, 11, 2, 10, 0, 1, 999_900, tzinfo=UTC), id="nearly a second"),
         pytest.param(datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC), id="before the epoch"),
     ],
 )
