@@ -59,7 +59,8 @@ def quiet(
 @pytest.mark.parametrize(
     ("first", "stride", "is_late"),
     [
-        pytest.param(60, 400, True, id="some"),
+        pytest.param(60, 1200, True, id="some"),
+        pytest.param(60, 400, True, id="more", marks=pytest.mark.exhaustive),
         pytest.param(1, 40, True, id="answers lost", marks=pytest.mark.exhaustive),
         pytest.param(11, 40, False, id="many", marks=pytest.mark.exhaustive),
     ],

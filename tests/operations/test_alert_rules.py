@@ -186,7 +186,10 @@ def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
 @pytest.mark.prometheus
 def test_alerts_go_off_where_they_should_and_only_there(tmp_path: Path) -> None:
     """All cases in one run of promtool: each asks how many alerts there are after three hours."""
-    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule_file()), encoding="utf-8")
+    gpus, _ = rule_file()["groups"]
+    # The rules of the portal itself have tests of their own, and a minute is often for three hours.
+    often = {"groups": [{**gpus, "interval": "5m"}]}
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(often), encoding="utf-8")
     tests = []
     for case in CASES:
         alert, rows, count = case.values
@@ -201,7 +204,7 @@ def test_alerts_go_off_where_they_should_and_only_there(tmp_path: Path) -> None:
                 "promql_expr_test": [question],
             }
         )
-    written = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
+    written = {"rule_files": ["rules.yaml"], "evaluation_interval": "5m", "tests": tests}
     (tmp_path / "tests.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
     done = subprocess.run(  # noqa: S603 - our own words
         [find("promtool"), "test", "rules", "tests.yaml"],

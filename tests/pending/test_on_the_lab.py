@@ -28,29 +28,6 @@ def only_faults() -> OnlyFaults:
     return faults_once()
 
 
-@pytest.mark.django_db
-def test_every_cause_comes_clears_and_is_remembered(only_faults: OnlyFaults) -> None:
-    with watched_lab(only_faults, at_minute(0)) as lab:
-        lab.look()
-        for _ in range(4, 120, 4):
-            lab.served.clock.advance(240)
-            lab.look()
-        seen = set(CauseInterval.objects.values_list("cause", flat=True))
-        watched = {cause.value for cause in Cause} - {cause.value for cause in FROM_SERIES}
-        assert seen == watched
-        # Two hours on the cluster's events are gone; what they explained is not.
-        lab.served.clock.advance(site.CYCLE_SECONDS)
-        lab.look()
-        lab.look()
-        began = lab.now() - timedelta(seconds=site.CYCLE_SECONDS)
-        old = Episode.objects.filter(since__lt=began - timedelta(minutes=5))
-        assert old.exists()
-        assert set(old.filter(until__isnull=True).values_list("name", flat=True)) == set()
-        assert not old.filter(outcome="").exists()
-        kept = CauseInterval.objects.filter(episode__in=old).values_list("cause", flat=True)
-        assert set(kept) == watched
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
     """A thing that waits at a minute of the cycle, and the suggestions to be followed together."""
@@ -132,7 +109,9 @@ def came_to_something(case: Case) -> bool:
 
 
 @pytest.mark.django_db
-def test_what_is_suggested_makes_it_start(only_faults: OnlyFaults) -> None:
+def test_every_cause_comes_clears_and_is_remembered_and_suggestions_help(
+    only_faults: OnlyFaults,
+) -> None:
     cases: list[Case] = []
     known: set[tuple[str, ...]] = set()
     with watched_lab(only_faults, at_minute(0)) as lab:
@@ -140,10 +119,27 @@ def test_what_is_suggested_makes_it_start(only_faults: OnlyFaults) -> None:
             lab.served.clock.advance(at_minute(minute) - lab.now().timestamp())
             lab.look()
             cases += cases_of(lab, minute, known)
-    assert [str(case) for case in cases if not case.suggestions] == []
-    patient = [case for case in cases if case.only_waits]
-    assert [str(case) for case in patient if not came_to_something(case)] == []
+        assert [str(case) for case in cases if not case.suggestions] == []
+        patient = [case for case in cases if case.only_waits]
+        assert [str(case) for case in patient if not came_to_something(case)] == []
+        check_remembered(lab)
     # What is asked for the same thing of one workload, as of a claim and its pod, is done once.
     wishes = {(c.minute, c.row.workload, c.texts): c for c in cases if not c.only_waits}
     troubles = {str(case): follow(only_faults, case) for case in wishes.values()}
     assert {name: trouble for name, trouble in troubles.items() if trouble} == {}
+
+
+def check_remembered(lab: WatchedLab) -> None:
+    """Every cause came; two hours on events are gone, and what they explained is not."""
+    watched = {cause.value for cause in Cause} - {cause.value for cause in FROM_SERIES}
+    assert set(CauseInterval.objects.values_list("cause", flat=True)) == watched
+    lab.served.clock.advance(site.CYCLE_SECONDS)
+    lab.look()
+    lab.look()
+    began = lab.now() - timedelta(seconds=site.CYCLE_SECONDS)
+    old = Episode.objects.filter(since__lt=began - timedelta(minutes=5))
+    assert old.exists()
+    assert set(old.filter(until__isnull=True).values_list("name", flat=True)) == set()
+    assert not old.filter(outcome="").exists()
+    kept = CauseInterval.objects.filter(episode__in=old).values_list("cause", flat=True)
+    assert set(kept) == watched

@@ -43,8 +43,8 @@ def staged(folder: Path, broker: str) -> Iterator[tuple[Portal, Gate]]:
         yield made, door
 
 
-# What runs without Redis has an SQLite database: with it the other broker is for every check.
-ON_FILES = pytest.mark.exhaustive if connection.vendor == "postgresql" else ()
+# What runs without Redis has an SQLite database, with which every check runs these.
+ON_FILES = pytest.mark.exhaustive if connection.vendor == "postgresql" else pytest.mark.long
 
 
 @pytest.fixture(
@@ -86,6 +86,8 @@ def test_the_closed_hour_is_collected_also_when_its_worker_was_killed(
     facts_are_those_of_the_reference(made)
 
 
+# On PostgreSQL each check has collectors at the same hours in tests/faults/test_together.py.
+@ON_FILES
 def test_collectors_of_the_same_day_at_once_leave_right_sums(tmp_path: Path) -> None:
     start = datetime.now(UTC).replace(hour=8, minute=0, second=0, microsecond=0)
     start -= timedelta(days=2)
