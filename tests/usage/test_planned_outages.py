@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
+from django.db.models import F
 from django.test import Client
 
 from apps.accounts.domain.audit import content_of
@@ -27,7 +30,7 @@ from apps.costs.services.evidence.span import span_of
 from apps.fairness.services.hour_inputs import read_hour
 from apps.operations.services import month_report, month_report_file
 from apps.usage.domain.outages import NodeRest, OutagePart, OutageSpan, outage_part
-from apps.usage.models import NodeHour, OutageHour, PlannedOutage, TierHour
+from apps.usage.models import NodeHour, OutageHour, PlannedOutage, TierDay, TierHour
 from apps.usage.selectors import OutageState, outage_rows
 from apps.usage.services import (
     OutageInput,
@@ -189,6 +192,24 @@ def test_all_parts_sum_to_the_capacity_in_every_grouping(
             row["gpu_hours"] for row in waste if row["cause"] in ("unallocated", "unhealthy")
         )
         assert free == pytest.approx(3 * (last - first) - 3 * lasted, abs=1e-9), by
+
+
+def test_hours_from_before_are_divided_as_those_of_today(lab: Small, admin: User) -> None:
+    announce(admin, START + 30 * MINUTE, START + 90 * MINUTE)
+    collect_window("lab", Window(START, START + 2 * HOUR), now=NOW)
+    tables = (NodeHour, TierHour, TierDay)
+    columns = ("capacity", "unhealthy", "unallocated", "stranded", "planned_outage")
+    whole = {"unallocated": F("unallocated") + F("planned_outage"), "planned_outage": 0}
+
+    def rows() -> list[list[tuple[Any, ...]]]:
+        return [list(one.objects.order_by("pk").values_list(*columns)) for one in tables]
+
+    today = rows()
+    for table in tables:
+        table.objects.update(**whole)
+    assert rows() != today
+    import_module("apps.usage.migrations.0010_planned_outage_ledger").divide(apps, None)
+    assert rows() == today
 
 
 def test_who_pays_and_what_it_costs_is_the_same_on_every_basis_and_policy(away: Client) -> None:
