@@ -147,7 +147,7 @@ def _lose_a_price(priced: Priced) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        pytest.param(_lose_an_hour, "1 hours of east have no facts; 1 hours of west", id="missing"),
+        pytest.param(_lose_an_hour, "1 hour of east without facts; 1 hour of west", id="missing"),
         pytest.param(_collect_again, "2 hours are not priced yet", id="facts not priced"),
         pytest.param(_change_a_price, "96 hours are not priced again yet", id="prices changed"),
         pytest.param(_lose_a_price, r"no price for 384.00 GPU-hours of NVIDIA-H100", id="unpriced"),
