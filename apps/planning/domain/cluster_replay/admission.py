@@ -1,7 +1,7 @@
 """Kueue's admission: which work gets quota next, from which queue and flavor."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from math import inf
 from operator import attrgetter
 from typing import NamedTuple, cast
@@ -94,10 +94,6 @@ class QueueAdmission:
         # Of each tree how often its use has changed, and by queue what failed since then.
         self._changes: Counter[int] = Counter()
         self._failed: dict[str, tuple[int, list[_QuotaNeeds]]] = {}
-        # By queue no more than the least that anybody asks for who is passed over.
-        self._least: dict[str, float] = defaultdict(lambda: inf)
-        # Whom each queue would admit, until something comes, goes or gives quota back.
-        self._next: dict[str, _Candidate] = {}
 
     @property
     def is_dirty(self) -> bool:
@@ -119,7 +115,6 @@ class QueueAdmission:
             work.requires,
         )
         self._lines[queue.name].add(PendingGroup("", needs), key)
-        self._next.pop(queue.name, None)
         self._live.add(queue.name)
         return True
 
@@ -128,7 +123,6 @@ class QueueAdmission:
         name = self._queue_of(work)
         self._lines[name].remove(number)
         self._lines[name].unblock()
-        self._next.pop(name, None)
         self._live.add(name)
 
     def keep(self, number: int, work: RecordedWork, at: float) -> None:
@@ -153,15 +147,13 @@ class QueueAdmission:
     def admit(self, at: float) -> Iterator[AdmittedWork]:
         """Yield what is admitted at `at`, one by one; the caller preempts the victims."""
         while self._live:
-            live = sorted(self._live)
-            candidates = [c for name in live if (c := self._still_next(name) or self._head(name))]
+            candidates = [found for name in sorted(self._live) if (found := self._head(name))]
             if not candidates:
                 return
             chosen = min(candidates)
             number = chosen.key[-1]
             work, _ = self._works.pop(number)
             self._lines[chosen.queue].remove(number)
-            self._next.pop(chosen.queue, None)
             # Before it takes quota: at no moment is more used than there is.
             for victim in chosen.victims:
                 self.release(victim)
@@ -184,39 +176,21 @@ class QueueAdmission:
     def _unblock(self, root: int) -> None:
         for name in self._members[root]:
             line = self._lines[name]
-            # An earlier flavor may have room now.
-            self._next.pop(name, None)
-            if not line.is_passing:
-                continue
             # Most releases free too little for most pending work: that is not tried again.
-            most = self._most_room(self._queues[name])
-            is_little = max(most.values(), default=0.0) + SLACK < self._least[name]
-            if is_little and not self._queues[name].strict:
-                continue
-            if line.unblock(_may_fit(most)):
-                # Who is passed over still asks for more than there is.
-                self._least[name] = min(most.values(), default=0.0)
+            if line.is_passing and line.unblock(self._may_fit(self._queues[name])):
                 self._live.add(name)
-
-    def _still_next(self, name: str) -> _Candidate | None:
-        """Return whom a queue was to admit before others got quota, if it still can."""
-        known = self._next.get(name)
-        # Others have only taken since: what did not fit before does not now either.
-        if known is None or known.victims or self._fair:
-            return None
-        work, _ = self._works[known.key[-1]]
-        return known if self._tree.fits(name, known.flavor, work.total_units) else None
 
     def _head(self, name: str) -> _Candidate | None:
         """Return the first work of a queue that can have quota; the others are passed over."""
         line, queue = self._lines[name], self._queues[name]
+        may_fit = self._may_fit(queue)
         failed = self._failed_since(name)
         while (first := line.first()) is not None:
             number, group = first
             needs = cast("_QuotaNeeds", group.needs)
-            # What asks for no less than what has failed is not tried.
-            if not queue.strict and any(map(needs.includes, failed)):
-                self._pass_over(name, group, needs)
+            # Most that is pending is larger than all that can be had: none of it is tried.
+            if not queue.strict and (not may_fit(needs) or any(map(needs.includes, failed))):
+                line.block(group)
                 continue
             work, key = self._works[number]
             found = self._fitting(queue, work)
@@ -224,20 +198,15 @@ class QueueAdmission:
                 flavor, victims = found
                 borrows = self._tree.borrows(name, flavor, work.total_units)
                 share = self._tree.share(name, flavor, work.total_units) if self._fair else 0.0
-                self._next[name] = _Candidate(borrows, share, key, name, flavor, victims)
-                return self._next[name]
+                return _Candidate(borrows, share, key, name, flavor, victims)
             if queue.strict:
                 # As in Kueue, also where it can never be admitted.
                 line.close()
             else:
-                self._pass_over(name, group, needs)
+                line.block(group)
                 failed.append(needs)
         self._live.discard(name)
         return None
-
-    def _pass_over(self, name: str, group: PendingGroup, needs: _QuotaNeeds) -> None:
-        self._lines[name].block(group)
-        self._least[name] = min(self._least[name], needs.units)
 
     def _failed_since(self, name: str) -> list[_QuotaNeeds]:
         """Return the needs that failed in a queue since the use of its tree has changed last."""
@@ -245,6 +214,13 @@ class QueueAdmission:
         if self._failed.get(name, (-1,))[0] != changes:
             self._failed[name] = (changes, [])
         return self._failed[name][1]
+
+    def _may_fit(self, queue: ReplayQueue) -> Callable[[Hashable], bool]:
+        """Return a test of needs that some flavor could meet, by preemption or not."""
+        most = self._most_room(queue)
+        return lambda needs: (
+            isinstance(needs, _QuotaNeeds) and needs.units <= most.get(needs.counted, 0.0) + SLACK
+        )
 
     def _most_room(self, queue: ReplayQueue) -> dict[str, float]:
         """Return the most units that one flavor has for a queue, by what is counted."""
@@ -352,10 +328,3 @@ class QueueAdmission:
 
     def _requires(self, work: RecordedWork, key: FlavorTier) -> Labels:
         return tuple(sorted({*work.requires, *self._flavors.get(key[0], ())}))
-
-
-def _may_fit(most: Mapping[str, float]) -> Callable[[Hashable], bool]:
-    """Return a test of needs that some flavor could meet, by preemption or not."""
-    return lambda needs: (
-        isinstance(needs, _QuotaNeeds) and needs.units <= most.get(needs.counted, 0.0) + SLACK
-    )
