@@ -26,7 +26,7 @@ from tests.simulator.conftest import NOW
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
-DAYS = 8
+DAYS = 7
 AT = datetime.fromtimestamp(NOW, UTC)
 MIDNIGHT = datetime(2026, 11, 20, 23, tzinfo=UTC)
 """Of the report's zone."""
@@ -41,7 +41,7 @@ def now() -> datetime:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """Yield a cluster that is watched, with eight days of hours and nothing beside."""
+    """Yield a cluster that is watched, with seven days of hours and nothing beside."""
     scenario = scenario_of("reference", NOW)
     with served_lab(scenario, NOW) as url:
         load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=AT, dry_run=False)
