@@ -48,7 +48,7 @@ def test_what_starts_is_said_first_with_size_queue_time_and_cost(ada: Client) ->
     status, page = posted(ada, job(2))
     words = words_of(page)
     assert status == 200
-    assert re.search(r"Starts now Job train Starting now 1 of 1 pods Size 2 GPUs", words)
+    assert re.search(r"Starts now Job train Starting now 1 of 1 pod Size 2 GPUs", words)
     assert "Usual queue time p10–p90 1m 0s – 9m 0s p50 5m 0s" in words
     assert "Cost per hour $5.00" in words
     assert "Cost per run no data" in words
@@ -58,7 +58,7 @@ def test_what_starts_is_said_first_with_size_queue_time_and_cost(ada: Client) ->
 
 def test_pending_work_has_its_cause_position_fix_and_alternatives(ada: Client) -> None:
     words = words_of(posted(ada, job(4))[1])
-    assert "Pending Job train Starting now 0 of 1 pods" in words
+    assert "Pending Job train Starting now 0 of 1 pod" in words
     assert "Position 1 of 1 by priority, then age" in words
     assert "most free on one is 3" in words
     assert "capacity none free its allowed nodes have too little free" in words
