@@ -342,7 +342,11 @@ def _read_alone(bound: BoundQuery) -> _Found:
     alias, made = bound.located()
     if not bound.is_fixed:
         return list(made.make())
-    compiled = _once(Compiled.of, made, alias)
+    try:
+        compiled = _once(Compiled.of, made, alias)
+    except EmptyResultSet:
+        # Django does not ask either what no row can fulfil, as to be of one of no teams.
+        return []
     return list(compiled.rows(alias, compiled.sql, compiled.values))
 
 

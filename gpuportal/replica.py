@@ -36,6 +36,8 @@ _OF_PERSONS = frozenset(
         *("costs.bill", "costs.billsku", "costs.billamount", "costs.skumapping"),
         *("costs.closedperiod", "costs.closedfile", "costs.adjustment", "costs.export"),
         *("costs.recommendation", "costs.monthlymail"),
+        # Whose a namespace is decides who sees it.
+        "clusters.namespaceteam",
     )
 )
 _COOKIE = "gpuportal_changed"

@@ -51,6 +51,7 @@ WRITING: Mapping[str, str] = {
     "goodput_reliabilityreport.computed_at": "when it was written",
     "goodput_reliabilityreport.facts_at": "which writing of its hours it rests on",
     "goodput_storedlossday.computed_at": "when it was written",
+    "goodput_storedlossday.basis": "which writing of its hours and pods it rests on",
     "clusters_pod.revised_at": "when it was written",
     "clusters_device.looked_at": "when it was written",
 }

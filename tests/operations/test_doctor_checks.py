@@ -101,7 +101,7 @@ def test_what_everybody_may_read_names_no_node_namespace_or_pod(fault: object, c
 def test_costs_are_those_of_the_cluster() -> None:
     (found,) = examine([not_renamed()])
     assert (found.pods, found.gpu_hours, found.places) == (9, 50.0, ("sliced-2",))
-    assert "4 units for 1 physical GPUs" in found.what
+    assert "4 units for 1 physical GPU." in found.what
 
 
 def test_a_low_coverage_says_how_much_is_lost_and_where() -> None:
