@@ -29,7 +29,8 @@ def test_spoiled_answers_change_no_fact(door: Proxy, quiet_run: Facts, seed: int
 
 @pytest.mark.parametrize(
     "seed",
-    [pytest.param(n, marks=() if n == 6 else pytest.mark.exhaustive) for n in range(1, 21)],
+    # The second is one that does not answer for inference services or errors of GPUs.
+    [pytest.param(n, marks=() if n == 2 else pytest.mark.exhaustive) for n in range(1, 21)],
 )
 def test_answers_of_a_store_that_was_away_leave_nothing_behind(
     door: Proxy, quiet_run: Facts, seed: int

@@ -16,7 +16,7 @@ class AsideAnswer:
 
     `serving` is what inference servers did, `serving_state` whether that could be read. `health` is
     what went wrong on GPUs, `checkpoints` when work was saved. `warnings` are the server's words
-    for what these lack.
+    for what these lack. `is_lacking`: a part of it may be there later, as of a store that was away.
     """
 
     serving: Sequence[ServingPodHour] = ()
@@ -24,6 +24,7 @@ class AsideAnswer:
     health: HealthAnswer = field(default_factory=HealthAnswer)
     checkpoints: Sequence[PodCheckpoints] = ()
     warnings: list[str] = field(default_factory=list)
+    is_lacking: bool = False
 
 
 def read_aside(source: MetricsSource, window: Window, objectives: TtftObjectives) -> AsideAnswer:
@@ -35,6 +36,7 @@ def read_aside(source: MetricsSource, window: Window, objectives: TtftObjectives
     try:
         found.serving, lacking = source.serving(window, objectives=objectives)
         found.warnings += lacking
+        found.is_lacking = bool(lacking)
         if found.serving:
             found.serving_state = ServingState.READ
     except SourceRejected as error:
@@ -42,6 +44,7 @@ def read_aside(source: MetricsSource, window: Window, objectives: TtftObjectives
         found.warnings.append(str(error))
     try:
         found.health = source.device_health(window)
+        found.is_lacking |= bool(found.health.warnings)
     except SourceRejected as error:
         found.health = HealthAnswer(warnings=(str(error),))
     try:

@@ -444,7 +444,8 @@ def _store(hour: Window, answers: _Answers, found: _Computed) -> None:
             again_at=late_recheck(
                 hour.end,
                 verdict.coverage_ratio,
-                is_partial=verdict.state is CollectionState.PARTIAL,
+                # GPU-hours are whole without what is read aside, which is asked for once more.
+                is_partial=verdict.state is CollectionState.PARTIAL or aside.is_lacking,
                 late=late,
                 now=now,
             ),
