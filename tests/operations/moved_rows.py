@@ -56,9 +56,11 @@ def shown() -> dict[str, Any]:
     page = visitor.get("/capacity/teams/?first=2026-10-30&last=2026-10-30")
     answer = visitor.get("/api/v1/usage", {**ASKED, "group_by": "team,tier,cluster"})
     address = seal().opened(Channel.objects.get(name="mail").sealed)
+    # How old the data are goes on between two looks.
+    ages = r"\b\d+[dh] \d+[hm] (?:ago|old)\b"
     tokens = r'(?:csrfmiddlewaretoken" value|nonce)="[^"]+"'
     return {
-        "page": [page.status_code, re.sub(tokens, "", page.content.decode())],
+        "page": [page.status_code, re.sub(f"{tokens}|{ages}", "", page.content.decode())],
         "answer": [answer.status_code, answer.json()],
         "address": address,
         "empty tables": [m._meta.label for m in tables() if not m._base_manager.exists()],
