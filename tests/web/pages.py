@@ -22,7 +22,7 @@ PAGES = {
     "/capacity/fairness/gold/": 15,
     "/workloads/": 14,
     "/workloads/west/vision/Job/train/": 20,
-    "/pods/west/uid-train-0/": 11,
+    "/pods/west/uid-train-0/": 10,
     "/admin/data-quality/": 15,
     "/explain/": 10,
     "/explain/pending_gpu_hours/": 16,

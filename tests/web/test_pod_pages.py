@@ -7,6 +7,7 @@ from django.test import Client
 
 from apps.accounts.models import User
 from apps.clusters.models import Node, NodeInterval, Pod
+from apps.usage.models import SavedStates
 from tests.factories import Portal, make_pod, make_workload
 from tests.web.conftest import HOURLY
 from tests.web.pages import records_of, text_of
@@ -23,6 +24,17 @@ def test_a_pod_page_tells_its_life(admin: Client) -> None:
     assert "not bound" in page
     ran = tables_of(text_of(admin, f"/pods/west/uid-train-0/?{HOURLY}"))["life"].rows
     assert [row[0].text for row in ran[1:]] == ["pending", "starting", "running"]
+
+
+def test_a_pod_page_tells_its_last_checkpoint_and_source(portal: Portal, admin: Client) -> None:
+    address = f"/pods/west/uid-train-0/?{HOURLY}"
+    assert "No checkpoint is known" in text_of(admin, address)
+    saved = datetime(2025, 10, 25, 6, tzinfo=UTC)
+    pod = Pod.objects.get(uid="uid-train-0")
+    Pod.objects.filter(pk=pod.pk).update(checkpoints=[saved.timestamp()])
+    assert "25 Oct 2025 08:00, told by its annotation." in text_of(admin, address)
+    SavedStates.objects.create(pod=pod, times=[saved.timestamp() + 3600])
+    assert "25 Oct 2025 09:00, told by a metric." in text_of(admin, address)
 
 
 def test_a_pod_that_was_deleted_while_it_waited_waits_no_longer(

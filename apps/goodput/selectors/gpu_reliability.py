@@ -53,8 +53,8 @@ _SHOWN_BY: Mapping[str, tuple[str, ...]] = {
     "power_seconds": ("power_throttled_seconds",),
 }
 _FAULTS_BY = ("xid", "remap_failure", "ecc_uncorrected_volatile")
-_GONE = timedelta(days=7)
 _UNCHECKED = "Null until its cluster is checked."
+_GONE = timedelta(days=7)
 """One that fell off its bus is no longer shown; after so long it was taken out."""
 
 

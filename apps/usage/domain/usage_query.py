@@ -139,7 +139,8 @@ class PodRow:
     """A pod of the ledger with what it held in the window.
 
     `ended_at` is when it was over for the ledger: its latest finish, else its deletion as observed.
-    A pod that is deleted while pending has an end and neither binding nor finish.
+    A pod that is deleted while pending has an end and neither binding nor finish. `saved_at` is its
+    last checkpoint, which a metric tells or an annotation; of one pod alone, not of pods in lists.
     """
 
     cluster: Annotated[str, Column()]
@@ -168,6 +169,8 @@ class PodRow:
     amounts: Amounts
     key: str = ""
     ended_at: datetime | None = None
+    saved_at: datetime | None = None
+    saved_by_metric: bool = False
 
     @property
     def end(self) -> datetime | None:

@@ -96,7 +96,6 @@ from apps.usage.selectors.people import (
 from apps.usage.selectors.pods import (
     CoTenant,
     CoTenants,
-    checkpoints_of,
     co_tenants,
     pod_page,
     pod_row,

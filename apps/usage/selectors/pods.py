@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from django.db.models import Count, Q
 
@@ -105,16 +105,27 @@ def running_pods(
 def pod_row(cluster: str, uid: str, *, window: Window, visibility: Visibility) -> PodRow | None:
     """Return one pod with what it held in the window, also when it did not live in it.
 
-    None where there is no such pod, or where it never belonged to a team that the reader sees.
+    It has its last checkpoint. None where there is no such pod, or where it never belonged to a
+    team that the reader sees.
     """
     found = Pod.objects.filter(cluster__name=cluster, uid=uid).order_by("pk")
-    row = found.values_list(*_COLUMNS, named=True).first()
+    row = found.values_list(*_COLUMNS, "checkpoints", "saved_states__times", named=True).first()
     if row is None:
         return None
     # Teams are looked up over a span, which must not be empty.
     end = max(row.ended_at or window.end, row.created_at + _SECOND)
     scope = PodScope(Window(row.created_at, end), Filters(), visibility, facts=window)
-    return next(iter(_pod_rows([row], scope)), None)
+    known = next(iter(_pod_rows([row], scope)), None)
+    if known is None:
+        return None
+    annotated, exported = (max(times or (), default=0.0) for times in row[-2:])
+    return replace(
+        known,
+        saved_at=datetime.fromtimestamp(saved, UTC)
+        if (saved := max(annotated, exported))
+        else None,
+        saved_by_metric=exported >= annotated,
+    )
 
 
 class PodScope:
@@ -250,30 +261,9 @@ def _pod_row(row: Any, team: str, amounts: Amounts) -> PodRow:
         end_reason=row.end_reason or None,
         amounts=amounts,
         key=f"{row.cluster__name}/{row.uid}",
-    )
-
-
-class Checkpoints(NamedTuple):
-    """When the work of a pod saved its state, the last time of each run, oldest first.
-
-    `annotated` are told by its annotation, `exported` by a gauge that the catalog names.
-    """
-
-    annotated: tuple[datetime, ...] = ()
-    exported: tuple[datetime, ...] = ()
-
-    @property
-    def last(self) -> datetime | None:
-        """The latest of both; None without any."""
-        return max((*self.annotated, *self.exported), default=None)
-
-
-def checkpoints_of(cluster: str, uid: str) -> Checkpoints:
-    """Return the known checkpoints of a pod that the reader may see. One query."""
-    pods = Pod.objects.filter(cluster__name=cluster, uid=uid).order_by("pk")
-    found = pods.values_list("checkpoints", "saved_states__times").first() or (None, None)
-    return Checkpoints(
-        *(tuple(datetime.fromtimestamp(at, UTC) for at in times or ()) for times in found)
+        # Of one pod alone: lists would read them of thousands.
+        saved_at=None,
+        saved_by_metric=False,
     )
 
 

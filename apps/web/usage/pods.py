@@ -12,7 +12,7 @@ from apps.clusters.domain.window import Window
 from apps.pending.selectors import episodes_of
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Filters, PodRow
-from apps.usage.selectors import CoTenant, CoTenants, checkpoints_of, co_tenants
+from apps.usage.selectors import CoTenant, CoTenants, co_tenants
 from apps.web.components import listings
 from apps.web.components.commands import kubectl
 from apps.web.components.page_query import href
@@ -69,7 +69,6 @@ def pod(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
         ],
         beside=beside,
         pod=row,
-        checkpoints=checkpoints_of(cluster, uid),
         run_by=usage.run_by(
             request.user,
             # It may have ended before the window, of which the page tells the rest all the same.
