@@ -32,9 +32,9 @@ def test_a_pod_page_tells_its_last_checkpoint_and_source(portal: Portal, admin: 
     saved = datetime(2025, 10, 25, 6, tzinfo=UTC)
     pod = Pod.objects.get(uid="uid-train-0")
     Pod.objects.filter(pk=pod.pk).update(checkpoints=[saved.timestamp()])
-    assert "25 Oct 2025 08:00, told by its annotation." in text_of(admin, address)
+    assert "25 Oct 2025 08:00</time>, told by its annotation." in text_of(admin, address)
     SavedStates.objects.create(pod=pod, times=[saved.timestamp() + 3600])
-    assert "25 Oct 2025 09:00, told by a metric." in text_of(admin, address)
+    assert "25 Oct 2025 09:00</time>, told by a metric." in text_of(admin, address)
 
 
 def test_a_pod_that_was_deleted_while_it_waited_waits_no_longer(
