@@ -8,7 +8,6 @@ from django.db import models
 from django.db.models import Aggregate, F, FloatField, Func, IntegerField, Max, Min, Q, Sum
 
 from apps.clusters.domain.devices.state import Health
-from apps.clusters.domain.observed.objects import ObservedKind
 from apps.clusters.domain.pods.ledger import PodSource
 from apps.clusters.domain.tiers import CapacityType, GpuSharing
 from apps.clusters.domain.window import Window
@@ -26,7 +25,6 @@ _SECONDS = (
 CAPACITY_TYPES = [(c.value, c.value) for c in CapacityType]
 SOURCES = [(s.value, s.value) for s in PodSource]
 HEALTHS = [(h.value, h.value) for h in Health]
-KINDS = [(kind.value, kind.value) for kind in ObservedKind]
 
 
 class _OfTime(Func):
@@ -558,7 +556,7 @@ class ObservedObject(models.Model):
     """
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
-    kind = models.CharField(max_length=63, choices=KINDS)
+    kind = models.CharField(max_length=63)
     uid = models.CharField(max_length=64)
     namespace = models.CharField(max_length=253, blank=True)
     name = models.CharField(max_length=253)

@@ -7,9 +7,11 @@ import pytest
 from apps.clusters.domain.observed.extract import observed_object
 from apps.clusters.domain.observed.objects import (
     FlavorSnapshot,
+    ObservedKind,
+)
+from apps.clusters.domain.observed.places import (
     NodeResourceTopologySnapshot,
     NumaZone,
-    ObservedKind,
     TopologySnapshot,
 )
 from apps.clusters.domain.topology import (

@@ -11,7 +11,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind, TopologySnapshot
+from apps.clusters.domain.observed.objects import (
+    NodeSnapshot,
+    ObservedKind,
+)
+from apps.clusters.domain.observed.places import (
+    TopologySnapshot,
+)
 from apps.clusters.domain.topology import TopologyLevel
 from apps.clusters.domain.window import Window
 from apps.clusters.models import ClaimInterval, NodeInterval, TierRule

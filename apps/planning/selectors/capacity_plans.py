@@ -12,7 +12,12 @@ from django.db.models import Q
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
-from apps.clusters.domain.observed.objects import NodePoolSnapshot, ObservedKind
+from apps.clusters.domain.observed.objects import (
+    ObservedKind,
+)
+from apps.clusters.domain.observed.places import (
+    NodePoolSnapshot,
+)
 from apps.clusters.domain.pods.kube_objects import NODE_POOL_LABEL
 from apps.clusters.domain.tiers import TierRule, tier_of, unit_weight
 from apps.clusters.domain.window import day_start

@@ -15,6 +15,8 @@ from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import (
     NodeSnapshot,
     ObservedKind,
+)
+from apps.clusters.domain.observed.places import (
     TopologySnapshot,
 )
 from apps.clusters.domain.tiers import (

@@ -38,18 +38,20 @@ from apps.clusters.domain.observed.objects import (
     FlavorUse,
     KaiQueueSnapshot,
     LocalQueueSnapshot,
-    NodePoolSnapshot,
-    NodeResourceTopologySnapshot,
     NodeSnapshot,
-    NumaZone,
     ObservedKind,
     PodGroupSnapshot,
     PodSet,
     QuotaScope,
     QuotaSnapshot,
-    TopologySnapshot,
     VolcanoQueueSnapshot,
     WorkloadSnapshot,
+)
+from apps.clusters.domain.observed.places import (
+    NodePoolSnapshot,
+    NodeResourceTopologySnapshot,
+    NumaZone,
+    TopologySnapshot,
 )
 from apps.clusters.domain.observed.pods import (
     ExtractionContext,

@@ -11,12 +11,14 @@ from django.db.models import Count, Max, Q, Sum
 from apps.accounts.models import Team
 from apps.clusters.domain.observed.objects import (
     POD_GROUPS,
-    NodeResourceTopologySnapshot,
     ObservedKind,
     ObservedObject,
     PodGroupSnapshot,
     QuotaSnapshot,
     WorkloadSnapshot,
+)
+from apps.clusters.domain.observed.places import (
+    NodeResourceTopologySnapshot,
 )
 from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord
 from apps.clusters.domain.tiers import UNASSIGNED, UNMATCHED, TierRule, tier_of
