@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.adapters.prometheus.client import PrometheusApi
-from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
-from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.devices.exporter_profile import (
     Family,
     Generation,
@@ -21,6 +18,7 @@ from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import DeviceAnswer
 from tests.clusters import exporter_series
 from tests.clusters.device_series import ACTIVITY, UTILIZATION, WATTS
+from tests.clusters.exporter_clusters import FIRST_HOUR, Clusters
 from tests.clusters.exporter_series import FORMS, RELEASES, generation_name
 from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT, write
 from tests.clusters.scripted_prometheus import Answer, Asked, forwarded, scripted
@@ -28,7 +26,6 @@ from tests.real_prometheus import RealPrometheus
 
 pytestmark = pytest.mark.prometheus
 
-FIRST_HOUR = Window.hour(from_seconds(ORIGIN))
 THREE_HOURS = Window(from_seconds(ORIGIN), from_seconds(ORIGIN + 3 * HOUR))
 
 
@@ -37,33 +34,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     file = Path(tmp_path_factory.mktemp("openmetrics")) / "exporters.prom"
     with RealPrometheus.loaded(write(file, exporter_series.all_series())) as server:
         yield server.url
-
-
-class Clusters:
-    """Asks the made clusters by name; answers are kept."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._known: dict[tuple[str, Window], DeviceAnswer] = {}
-
-    def source(self, name: str, url: str = "") -> PrometheusSource:
-        entry = {"url": url or self._url, "matchers": {"cluster": name}}
-        return PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog(entry)))
-
-    def devices(self, name: str, window: Window = FIRST_HOUR) -> DeviceAnswer:
-        if (name, window) not in self._known:
-            source = self.source(name)
-            self._known[name, window] = source.devices(window)
-            source.close()
-        return self._known[name, window]
-
-    def asked(self, name: str, window: Window = FIRST_HOUR) -> list[Asked]:
-        """Return what is asked of the server for a window of devices."""
-        with scripted(lambda asked: Answer(forwarded(self._url, asked))) as server:
-            source = self.source(name, server.url)
-            source.devices(window)
-            source.close()
-        return server.asked
 
 
 @pytest.fixture(scope="module")

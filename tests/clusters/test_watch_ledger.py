@@ -32,13 +32,11 @@ from tests.clusters.kube_factories import (
     T0,
     at,
     container,
-    controller,
     done_pod,
     intervals,
     namespace,
     node,
     offset,
-    owner,
     pod,
     run_pod,
     running,
@@ -47,12 +45,6 @@ from tests.clusters.kube_factories import (
 )
 
 pytestmark = pytest.mark.django_db
-
-RS, DEPLOYMENTS, JOBS = (
-    "/apis/apps/v1/replicasets",
-    "/apis/apps/v1/deployments",
-    "/apis/batch/v1/jobs",
-)
 
 
 @pytest.fixture
@@ -590,21 +582,3 @@ def test_nothing_new_costs_no_query(cluster: Cluster) -> None:
         informer.apply([WatchEvent(NODES, ObjectChange("MODIFIED", node()), T0)])
         informer.write()
     assert len(queries) == 0
-
-
-# ---------------------------------------------------------------- owners
-
-
-def test_pods_belong_to_the_top_of_their_chain(cluster: Cluster) -> None:
-    source = FakeCluster()
-    source.put(RS, controller("ReplicaSet", "web-7d9f", above=owner("Deployment", "web")))
-    source.put(DEPLOYMENTS, controller("Deployment", "web"))
-    cron = owner("CronJob", "nightly", api_version="batch/v1")
-    source.put(JOBS, controller("Job", "nightly-1", above=cron))
-    source.put("/apis/batch/v1/cronjobs", controller("CronJob", "nightly"))
-    source.put(PODS, pod("uid-1", owner=owner("ReplicaSet", "web-7d9f")))
-    source.put(PODS, pod("uid-2", owner=owner("Job", "nightly-1", api_version="batch/v1")))
-    source.put(PODS, pod("uid-3", name="solo"))
-    snapshot(cluster, source, at(0))
-    rows = Pod.objects.order_by("uid").values_list("workload__kind", "workload__name")
-    assert list(rows) == [("Deployment", "web"), ("CronJob", "nightly"), ("Pod", "solo")]

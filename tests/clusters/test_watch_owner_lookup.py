@@ -4,10 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from apps.clusters.domain.pods.ledger import Owner
+from apps.clusters.models import Pod
 from apps.clusters.ports import SourceRejected, SourceUnavailable
+from apps.clusters.services.watch.follow import snapshot
+from apps.clusters.services.watch.informer import PODS
 from apps.clusters.services.watch.owner_lookup import LIST_FROM, OwnerLookup
 from tests.clusters.fakes.fake_cluster import FakeCluster
-from tests.clusters.kube_factories import controller, owner, pod
+from tests.clusters.kube_factories import at, controller, owner, pod
+from tests.factories import ensure_builtin, make_cluster
 
 RS, JOBS = "/apis/apps/v1/replicasets", "/apis/batch/v1/jobs"
 DEPLOYMENTS, JOBSETS = "/apis/apps/v1/deployments", "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
@@ -143,3 +147,20 @@ def test_owners_are_forgotten_when_they_become_too_many() -> None:
     asked = len(source.calls)
     assert lookup.top_owners([_of_deployment("b", "web-0")]) == {"b": Owner("Deployment", "web-0")}
     assert len(source.calls) == asked + 2
+
+
+def test_pods_belong_to_the_top_of_their_chain(db: None) -> None:
+    ensure_builtin()
+    cluster = make_cluster()
+    source = FakeCluster()
+    source.put(RS, controller("ReplicaSet", "web-7d9f", above=owner("Deployment", "web")))
+    source.put(DEPLOYMENTS, controller("Deployment", "web"))
+    cron = owner("CronJob", "nightly", api_version="batch/v1")
+    source.put(JOBS, controller("Job", "nightly-1", above=cron))
+    source.put("/apis/batch/v1/cronjobs", controller("CronJob", "nightly"))
+    source.put(PODS, pod("uid-1", owner=owner("ReplicaSet", "web-7d9f")))
+    source.put(PODS, pod("uid-2", owner=owner("Job", "nightly-1", api_version="batch/v1")))
+    source.put(PODS, pod("uid-3", name="solo"))
+    snapshot(cluster, source, at(0))
+    rows = Pod.objects.order_by("uid").values_list("workload__kind", "workload__name")
+    assert list(rows) == [("Deployment", "web"), ("CronJob", "nightly"), ("Pod", "solo")]
