@@ -131,7 +131,7 @@ class CapacityPlanRow:
         float | None,
         Column(
             *("Node pool room", "GPUs", "GPUs that Karpenter may still add within its limits."),
-            api_note="Null where no node pool has a limit.",
+            api_note="Null without node pools, and where one has no limit.",
             off_page=True,
         ),
     ]
