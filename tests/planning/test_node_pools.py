@@ -135,5 +135,5 @@ def test_the_page_names_the_quota_of_queues(days_of_gold: World, admin_client: C
     )
     plan_with(source)
     page = " ".join(admin_client.get("/capacity/plan/gold/").content.decode().split())
-    assert "ClusterQueues have 9 GPUs of nominal quota that reach this tier." in page
-    assert "Work in queues gets no more GPUs than that until they are raised." in page
+    assert "ClusterQueues that reach this tier have a nominal quota of 9 GPUs." in page
+    assert "Queued work gets no more until it is raised." in page

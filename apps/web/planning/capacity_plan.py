@@ -517,9 +517,9 @@ def _ceilings(plan: TierCapacityPlan, reading: QuerySession) -> list[str]:
         texts.append("A node pool of Karpenter has no limit of GPUs.")
     quota = tier_quotas(reading.now, plan.outlook.tier).get(QuotaSource.CLUSTER_QUEUE)
     if quota is not None:
-        text = f"ClusterQueues have {gpus_text(quota)} GPUs of nominal quota that reach this tier."
+        text = f"ClusterQueues that reach this tier have a nominal quota of {gpus_words(quota)}."
         if wanted and plan.outlook.capacity_now + wanted > quota:
-            text += " Work in queues gets no more GPUs than that until they are raised."
+            text += " Queued work gets no more until it is raised."
         texts.append(text)
     return texts
 
