@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-import orjson
+import msgspec
 
 RECORDED = Path(__file__).parent / "recordings"
 RECORDINGS = RECORDED / "kube-1.36.2"
@@ -35,7 +35,7 @@ def recorded(name: str) -> bytes:
 def group_document(name: str, *versions: str) -> bytes:
     """Return an API group's document as a server gives it."""
     served = [{"groupVersion": f"{name}/{v}", "version": v} for v in versions]
-    return orjson.dumps({"kind": "APIGroup", "name": name, "versions": served})
+    return msgspec.json.encode({"kind": "APIGroup", "name": name, "versions": served})
 
 
 def list_bodies(
@@ -64,7 +64,7 @@ def list_bodies(
             base = f"/apis/{name}/{version}"
             plurals = [path.rpartition("/")[2] for path in found if path.startswith(f"{base}/")]
             if plurals:
-                found[base] = orjson.dumps({"resources": [{"name": one} for one in plurals]})
+                found[base] = msgspec.json.encode({"resources": [{"name": one} for one in plurals]})
                 found[f"/apis/{name}"] = group_document(name, *versions)
     # Every server has these, whether the recording kept them or not.
     for path in ("/api/v1/nodes", "/api/v1/namespaces", "/api/v1/pods"):

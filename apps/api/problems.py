@@ -7,7 +7,7 @@ from http import HTTPStatus
 from math import ceil
 from typing import Any
 
-import orjson
+import msgspec
 from django.core.exceptions import (
     DisallowedHost,
     PermissionDenied,
@@ -28,8 +28,16 @@ from apps.usage.selectors import CursorRefused, GroupingRefused, NamesUnknown
 from gpuportal.replica import is_reading_replica
 
 
+def _text(value: object) -> str:
+    """Return what JSON has no type for as text; Django's marked strings as the plain ones."""
+    return str.__str__(value) if isinstance(value, str) else str(value)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_text).encode
+
+
 class ProblemOrJSONRenderer(BaseRenderer):
-    """Render JSON with orjson; a problem document sets its own media type."""
+    """Render JSON with msgspec; a problem document sets its own media type."""
 
     media_type = "application/json"
     format = "json"
@@ -43,7 +51,7 @@ class ProblemOrJSONRenderer(BaseRenderer):
         renderer_context: Mapping[str, Any] | None = None,
     ) -> bytes:
         """Return `data` as UTF-8 bytes; an answer without data is empty."""
-        return b"" if data is None else orjson.dumps(data, default=str)
+        return b"" if data is None else _encode(data)
 
 
 MEDIA_TYPE = "application/problem+json"

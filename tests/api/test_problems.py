@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,12 +10,14 @@ from django.core.exceptions import PermissionDenied
 from django.db import OperationalError
 from django.http import Http404
 from django.test import Client, RequestFactory
+from django.utils.safestring import SafeString
 from rest_framework import exceptions
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import UserRateThrottle
 
 from apps.api.endpoints import PortalView
+from apps.api.problems import ProblemOrJSONRenderer
 from apps.api.views import UsageView
 from apps.usage.domain.usage_query import encode_cursor
 from tests.api.conftest import client_of
@@ -230,6 +233,14 @@ def test_what_a_browser_accepts_does_not_matter(portal: Portal) -> None:
     client = client_of(portal.ada)
     response = client.get("/api/v1/tiers", headers={"accept": "text/html"})
     assert response["content-type"] == "application/json"
+
+
+def test_what_json_has_no_type_for_is_text() -> None:
+    answer = {"text": SafeString("<b>"), "at": datetime(2026, 3, 1, tzinfo=UTC), "nothing": None}
+
+    body = ProblemOrJSONRenderer().render(answer)
+
+    assert body == b'{"text":"<b>","at":"2026-03-01T00:00:00Z","nothing":null}'
 
 
 def test_the_usage_view_is_throttled_per_person() -> None:

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import orjson
+import msgspec
 
 from tests.bench.fleet import GPUS_PER_NODE, Fleet
 from tests.bench.kube_json import controller_object, node_object, pod_object
@@ -37,10 +37,10 @@ def pages(pods: int) -> Pages:
     pairs = [(pod, node) for node in fleet.nodes for pod in node.pods][:pods]
     if len(pairs) < pods:
         raise ValueError(f"the fleet has {len(pairs)} pods, not {pods}")
-    items = [orjson.dumps(pod_object(p, n, 100 + i)) for i, (p, n) in enumerate(pairs)]
-    nodes = [orjson.dumps(node_object(node, 1)) for node in fleet.nodes]
+    items = [msgspec.json.encode(pod_object(p, n, 100 + i)) for i, (p, n) in enumerate(pairs)]
+    nodes = [msgspec.json.encode(node_object(node, 1)) for node in fleet.nodes]
     spaces = [
-        orjson.dumps({"metadata": {"name": name, "uid": name}})
+        msgspec.json.encode({"metadata": {"name": name, "uid": name}})
         for name in sorted({pod.namespace for pod, _ in pairs})
     ]
     found = {
@@ -56,7 +56,7 @@ def pages(pods: int) -> Pages:
             if owner[0] == kind
         }
         objects = [
-            orjson.dumps(controller_object(pod, owner)) for (_, owner), pod in owners.items()
+            msgspec.json.encode(controller_object(pod, owner)) for (_, owner), pod in owners.items()
         ]
         found[path] = _chunks(f"{kind}List", objects)
     return found
@@ -67,7 +67,7 @@ def _chunks(kind: str, items: Sequence[bytes]) -> list[bytes]:
     answers = []
     for number, part in enumerate(parts, start=1):
         more = str(number) if number < len(parts) else ""
-        head = orjson.dumps({"resourceVersion": _VERSION, "continue": more})
+        head = msgspec.json.encode({"resourceVersion": _VERSION, "continue": more})
         answers.append(
             b'{"kind":"%s","apiVersion":"v1","metadata":%s,"items":[%s]}\n'
             % (kind.encode(), head, b",".join(part))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +41,7 @@ GPU_MIB = 32_768
 
 def as_read(plural: str, item: dict[str, Any]) -> dict[str, Any]:
     """Return an object as the watch has it: with what is decoded of the server's answer."""
-    found: dict[str, Any] = Decoders(plural).item.decode(orjson.dumps(item))
+    found: dict[str, Any] = Decoders(plural).item.decode(msgspec.json.encode(item))
     return found
 
 
@@ -71,7 +71,7 @@ def registered(*healthy: bool) -> str:
         | ({"health": True} if well else {})
         for number, well in enumerate(healthy)
     ]
-    return orjson.dumps(gpus).decode()
+    return msgspec.json.encode(gpus).decode()
 
 
 def in_the_node(state: Any) -> NodeInterval:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import orjson
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,7 +80,7 @@ def wanted(item: dict[str, Any], devices: DeviceStore) -> dict[str, float]:
 def test_the_recorded_claims_hold_one_gpu_and_ask_for_three() -> None:
     store = DeviceStore(evaluate)
     lists = {
-        name: orjson.loads(recorded(f"lists/{name}.json"))["items"]
+        name: msgspec.json.decode(recorded(f"lists/{name}.json"))["items"]
         for name in ("resourceslices", "deviceclasses", "resourceclaims")
     }
     store.relist_classes(lists["deviceclasses"])

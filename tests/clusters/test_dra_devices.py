@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import orjson
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,8 +45,8 @@ def store(*slices: dict[str, Any], classes: list[dict[str, Any]] | None = None) 
 
 
 def test_a_recorded_slice_offers_four_whole_gpus() -> None:
-    slices = orjson.loads(recorded("lists/resourceslices.json"))["items"]
-    classes = orjson.loads(recorded("lists/deviceclasses.json"))["items"]
+    slices = msgspec.json.decode(recorded("lists/resourceslices.json"))["items"]
+    classes = msgspec.json.decode(recorded("lists/deviceclasses.json"))["items"]
     devices = store(*slices, classes=classes).of_node("gb200-dra")
     assert devices == tuple(
         OfferedDevice(GPUS, "gb200-dra", f"gpu-{n}", CARD.format(n), "", MODEL, (GPUS,))

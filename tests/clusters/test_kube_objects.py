@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
+import msgspec
 import pytest
 
 from apps.clusters.adapters.kubernetes.shapes import Decoders
@@ -37,12 +37,12 @@ from tests.clusters.kube_factories import (
 from tests.recorded_api import recorded
 
 UNKNOWN = {"terminated": {"reason": "ContainerStatusUnknown", "exitCode": 137}}
-EXPECTED = orjson.loads(recorded("expected.json"))
+EXPECTED = msgspec.json.decode(recorded("expected.json"))
 LISTED_AT = datetime(2026, 11, 21, 4, 21, 6, tzinfo=UTC).timestamp()
 
 
 def _items(name: str) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = orjson.loads(recorded(f"lists/{name}.json"))["items"]
+    items: list[dict[str, Any]] = msgspec.json.decode(recorded(f"lists/{name}.json"))["items"]
     return items
 
 
@@ -582,7 +582,7 @@ def test_the_mark_to_stay_for_latency_is_read_as_the_watch_decodes_it(
 ) -> None:
     made = pod()
     made["metadata"]["annotations"] = annotations
-    seen = Decoders("pods", annotated=annotated).item.decode(orjson.dumps(made))
+    seen = Decoders("pods", annotated=annotated).item.decode(msgspec.json.encode(made))
     record = pod_record(seen, owner=nearest_owner(seen))
     assert record is not None
     assert record.kept_for_latency is is_kept

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
+import msgspec
 import pytest
 
 from apps.clusters.adapters.kubernetes.api import KubernetesApi
@@ -34,7 +34,7 @@ def _uids(items: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _whole_list() -> dict[str, Any]:
-    whole: dict[str, Any] = orjson.loads(recorded("lists/pods.json"))
+    whole: dict[str, Any] = msgspec.json.decode(recorded("lists/pods.json"))
     return whole
 
 
@@ -59,7 +59,7 @@ def test_only_the_fields_that_are_read_are_decoded() -> None:
 
 def _pages(request: Request) -> Answer:
     """Answer the six recorded pages by the token that each of them gave."""
-    pages = [orjson.loads(recorded(f"chunked/pods-page-{n}.json")) for n in range(1, 7)]
+    pages = [msgspec.json.decode(recorded(f"chunked/pods-page-{n}.json")) for n in range(1, 7)]
     tokens = ["", *(page["metadata"].get("continue", "") for page in pages[:-1])]
     page = tokens.index(request.query.get("continue", "")) + 1
     return Answer(recorded(f"chunked/pods-page-{page}.json"))
@@ -89,16 +89,20 @@ def test_a_list_whose_version_expires_in_the_middle_starts_again() -> None:
 
 
 def test_a_list_that_keeps_expiring_is_read_on_with_the_token_the_server_offers() -> None:
-    offered = orjson.loads(recorded("errors/410-expired-continue.json"))["metadata"]["continue"]
+    offered = msgspec.json.decode(recorded("errors/410-expired-continue.json"))["metadata"][
+        "continue"
+    ]
 
     def answer(request: Request) -> Answer:
         token = request.query.get("continue")
         if token is None:
             return Answer(recorded("chunked/pods-page-1.json"))
         if token == offered:
-            rest = orjson.loads(recorded("chunked/pods-after-410-inconsistent-continue.json"))
+            rest = msgspec.json.decode(
+                recorded("chunked/pods-after-410-inconsistent-continue.json")
+            )
             rest["metadata"].pop("continue", None)
-            return Answer(orjson.dumps(rest))
+            return Answer(msgspec.json.encode(rest))
         return Answer(recorded("errors/410-expired-continue.json"), status=410)
 
     with serving(answer) as server:
@@ -273,7 +277,7 @@ def _watched(answer: Answer, path: str = PODS) -> list[tuple[str, str]]:
     ],
 )
 def test_a_watch_gives_every_line_in_order(name: str, path: str) -> None:
-    lines = [orjson.loads(line) for line in recorded(name).splitlines()]
+    lines = [msgspec.json.decode(line) for line in recorded(name).splitlines()]
     expected = [(e["type"], e["object"]["metadata"]["resourceVersion"]) for e in lines]
     assert _watched(Answer(recorded(name), stream=True), path) == expected
 
@@ -371,11 +375,11 @@ def test_an_object_that_is_not_there_is_none() -> None:
 
 
 def test_one_object_is_read() -> None:
-    one = orjson.dumps(orjson.loads(recorded("lists/jobs.json"))["items"][0])
+    one = msgspec.json.encode(msgspec.json.decode(recorded("lists/jobs.json"))["items"][0])
     with serving(_always(Answer(one))) as server:
         job = _api(server.url).get("/apis/batch/v1/namespaces/platform/jobs/nightly-report")
     assert job is not None
-    assert job["metadata"]["name"] == orjson.loads(one)["metadata"]["name"]
+    assert job["metadata"]["name"] == msgspec.json.decode(one)["metadata"]["name"]
 
 
 def test_health_names_the_version() -> None:
@@ -403,7 +407,7 @@ def test_a_kubeconfig_is_followed(tmp_path: Path) -> None:
             "users": [{"name": "u", "user": {"token": "t0ken"}}],
             "contexts": [{"name": "west", "context": {"cluster": "c", "user": "u"}}],
         }
-        path.write_bytes(orjson.dumps(config))
+        path.write_bytes(msgspec.json.encode(config))
         KubernetesApi.from_config({"kubeconfig": str(path), "context": "west"}).health()
     headers = {name.lower(): value for name, value in server.requests[0].headers.items()}
     assert headers["authorization"] == "Bearer t0ken"
@@ -442,7 +446,7 @@ def test_what_the_account_may_do_is_asked_by_a_review(name: str, *, allowed: boo
         assert _api(server.url).may("list", "", "pods") is allowed
     (request,) = server.requests
     assert request.path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    assert orjson.loads(request.body)["spec"] == {
+    assert msgspec.json.decode(request.body)["spec"] == {
         "resourceAttributes": {"verb": "list", "group": "", "resource": "pods"}
     }
 

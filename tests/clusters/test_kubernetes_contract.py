@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import orjson
+import msgspec
 import pytest
 
 from apps.clusters.adapters.kubernetes.api import KubernetesApi
@@ -24,7 +24,7 @@ class World:
 
 
 def _status(code: int, message: str) -> Answer:
-    return Answer(orjson.dumps({"kind": "Status", "code": code, "message": message}), code)
+    return Answer(msgspec.json.encode({"kind": "Status", "code": code, "message": message}), code)
 
 
 def _answer(cluster: FakeCluster, request: Request) -> Answer:
@@ -43,17 +43,17 @@ def _found(cluster: FakeCluster, request: Request) -> Answer:
     if "watch" in request.query:
         version = request.query["resourceVersion"]
         changes = list(cluster.watch(request.path, resource_version=version))
-        lines = [orjson.dumps({"type": c.type, "object": c.object}) + b"\n" for c in changes]
+        lines = [msgspec.json.encode({"type": c.type, "object": c.object}) + b"\n" for c in changes]
         return Answer(b"".join(lines), stream=True)
     if request.path == "/version":
-        return Answer(orjson.dumps({"gitVersion": cluster.health().version}))
+        return Answer(msgspec.json.encode({"gitVersion": cluster.health().version}))
     if request.path in {PODS, NODES, JOBS}:
         listing = cluster.list(request.path)
         metadata = {"resourceVersion": listing.resource_version}
         body = {"kind": "List", "metadata": metadata, "items": list(listing.items)}
-        return Answer(orjson.dumps(body))
+        return Answer(msgspec.json.encode(body))
     one = cluster.get(request.path)
-    return _status(404, "not found") if one is None else Answer(orjson.dumps(one))
+    return _status(404, "not found") if one is None else Answer(msgspec.json.encode(one))
 
 
 @pytest.fixture(params=["in memory", "by HTTP"])

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import orjson
+import msgspec
 import pytest
 
 from apps.clusters.adapters.kubernetes.api import KubernetesApi
@@ -55,7 +55,7 @@ def kubeconfig(folder: Path, server: str, user: dict[str, Any]) -> dict[str, str
         "contexts": [{"name": "west", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "west",
     }
-    new.write_bytes(orjson.dumps(content))
+    new.write_bytes(msgspec.json.encode(content))
     new.rename(path)
     return {"kubeconfig": str(path)}
 
@@ -282,7 +282,7 @@ def test_a_watch_goes_on_soon_after_its_token_was_rotated(
 
 
 def jwt(**claims: float) -> str:
-    body = base64.urlsafe_b64encode(orjson.dumps(claims)).decode().rstrip("=")
+    body = base64.urlsafe_b64encode(msgspec.json.encode(claims)).decode().rstrip("=")
     return f"head.{body}.signature"
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
-import orjson
+import msgspec
 import pytest
 
 from apps.clusters.adapters.kubernetes.api import KubernetesApi
@@ -53,7 +53,7 @@ def look(
 
 
 def expected(recording: Path) -> dict[str, list[dict[str, object]]]:
-    found: dict[str, list[dict[str, object]]] = orjson.loads(
+    found: dict[str, list[dict[str, object]]] = msgspec.json.decode(
         (recording / "expected.json").read_bytes()
     )
     return found
@@ -138,7 +138,7 @@ def test_nodes_tell_what_they_have_and_what_is_promised_of_it(
 def test_the_pods_of_a_node_are_all_counted_also_those_without_gpu(
     kube: dict[tuple[ObservedKind, str], ObservedObject],
 ) -> None:
-    listed = orjson.loads((RECORDINGS / "lists" / "pods.json").read_bytes())["items"]
+    listed = msgspec.json.decode((RECORDINGS / "lists" / "pods.json").read_bytes())["items"]
     bound = Counter(
         pod["spec"]["nodeName"]
         for pod in listed

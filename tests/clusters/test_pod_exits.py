@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
+import msgspec
 
 from apps.clusters.adapters.kubernetes.shapes import Decoders
 from apps.clusters.domain.pods.history import updated
@@ -26,7 +26,7 @@ def record(*statuses: Mapping[str, Any], saved: str = "", **fields: Any) -> PodR
     )
     if saved:
         item["metadata"]["annotations"] = {CHECKPOINT_ANNOTATION: saved, "example.com/other": "x"}
-    decoded: dict[str, Any] = Decoders("pods").item.decode(orjson.dumps(item))
+    decoded: dict[str, Any] = Decoders("pods").item.decode(msgspec.json.encode(item))
     found = pod_record(decoded, owner=nearest_owner(decoded))
     assert found is not None
     return found

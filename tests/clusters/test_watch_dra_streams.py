@@ -3,7 +3,7 @@
 import logging
 from itertools import count
 
-import orjson
+import msgspec
 import pytest
 
 from apps.clusters.adapters.kubernetes.api import KubernetesApi
@@ -149,13 +149,13 @@ def test_an_api_that_is_down_is_asked_again_what_it_serves(cluster: Cluster) -> 
 
 def test_recorded_claims_become_the_ledger(cluster: Cluster) -> None:
     lists = ("nodes", "pods", "namespaces", "resourceslices", "deviceclasses", "resourceclaims")
-    groups = orjson.loads(recorded("lists/apis.json"))["groups"]
+    groups = msgspec.json.decode(recorded("lists/apis.json"))["groups"]
     served = next(g for g in groups if g["name"] == "resource.k8s.io")
 
     def answer(request: Request) -> Answer:
         plural = request.path.rpartition("/")[2]
         if request.path == GROUP:
-            return Answer(orjson.dumps(served))
+            return Answer(msgspec.json.encode(served))
         if plural in lists and request.path.count("/") in {3, 4}:
             return Answer(recorded(f"lists/{plural}.json"))
         return Answer(b"404 page not found", 404)
@@ -179,7 +179,7 @@ def test_recorded_claims_become_the_ledger(cluster: Cluster) -> None:
     assert (waits.requests, waits.bound_at) == ({GPUS: 1.0}, None)
     # Their claims do not exist: what they would ask for is not known.
     assert not Pod.objects.filter(name__in=["dra-missing", "dra-tmpl-over"]).exists()
-    expected = orjson.loads(recorded("expected.json"))
+    expected = msgspec.json.decode(recorded("expected.json"))
     held = {node["node"]: node["heldByNonTerminalPods"] for node in expected["nodes"]}
     assert held["gb200-dra"] == {}
     assert Pod.objects.filter(node_name="gb200-dra").exclude(workload__kind="ResourceClaim").count()

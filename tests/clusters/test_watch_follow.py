@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
-import orjson
+import msgspec
 import pytest
 from django.db import OperationalError
 
@@ -343,11 +343,11 @@ def test_recorded_lists_and_watches_become_the_ledger(cluster: Cluster) -> None:
     assert set(Namespace.objects.values_list("name", flat=True)) >= {"team-vision", "kube-system"}
     stuck = Pod.objects.get(name="watch-demo-stuck")
     assert (stuck.bound_at, stuck.end_reason, stuck.lost) == (None, "Deleted", False)
-    listed = orjson.loads(recorded("lists/pods.json"))["items"]
+    listed = msgspec.json.decode(recorded("lists/pods.json"))["items"]
     asking = {
         p["metadata"]["uid"]
         for p in listed
-        if b'"nvidia.com/' in orjson.dumps(p["spec"]["containers"])
+        if b'"nvidia.com/' in msgspec.json.encode(p["spec"]["containers"])
     }
     there = Pod.objects.filter(deleted_at__isnull=True).values_list("uid", flat=True)
     assert set(there) == asking

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import orjson
+import msgspec
 import psycopg
 import psycopg.sql
 
@@ -209,5 +209,5 @@ def static_files(folder: Path) -> Path:
     static = folder / "image" / "static"
     static.mkdir(parents=True)
     known = {"paths": {name: name for name in names}, "version": "1.1", "hash": ""}
-    (static / "staticfiles.json").write_bytes(orjson.dumps(known))
+    (static / "staticfiles.json").write_bytes(msgspec.json.encode(known))
     return static.parent

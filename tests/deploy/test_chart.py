@@ -13,7 +13,7 @@ from typing import Any
 
 import jsonschema
 import kubernetes_validate
-import orjson
+import msgspec
 import pytest
 import yaml
 
@@ -47,7 +47,7 @@ def values() -> dict[str, Any]:
 
 
 def schema() -> dict[str, Any]:
-    found: dict[str, Any] = orjson.loads((CHART / "values.schema.json").read_bytes())
+    found: dict[str, Any] = msgspec.json.decode((CHART / "values.schema.json").read_bytes())
     return found
 
 
@@ -309,7 +309,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], tuple[str, str], tuple[str | int, ...],
 def test_each_option_renders_what_it_says(option: str, tmp_path: Path) -> None:
     chosen, where, way, wanted = OPTIONS[option]
     file = tmp_path / "values.yaml"
-    file.write_bytes(orjson.dumps(chosen))
+    file.write_bytes(msgspec.json.encode(chosen))
     found: Any = {key(m): m for m in helm_template("--values", str(file))}.get(where)
     for word in way:
         found = found[word]
@@ -322,7 +322,7 @@ def test_other_clusters_have_their_kubeconfigs_and_programs(tmp_path: Path) -> N
     chosen = {"secrets": {"kubeconfigs": ["west", "7"]}, "execPrograms": programs}
     jsonschema.validate({**values(), **chosen}, schema())
     file = tmp_path / "values.yaml"
-    file.write_bytes(orjson.dumps(chosen))
+    file.write_bytes(msgspec.json.encode(chosen))
     pods = [spec["spec"] for _, spec in pod_templates(helm_template("--values", str(file)))]
     assert len(pods) == 9, "each Deployment, and the Job that needs none of it"
     for pod in filter(lambda one: "initContainers" in one, pods):
@@ -340,7 +340,7 @@ def test_only_pods_that_change_quotas_get_the_writers_of_other_clusters(tmp_path
     chosen = {"quotaWriter": {"kubeconfigs": ["west-writer"]}}
     jsonschema.validate({**values(), **chosen}, schema())
     file = tmp_path / "values.yaml"
-    file.write_bytes(orjson.dumps(chosen))
+    file.write_bytes(msgspec.json.encode(chosen))
     given = {
         name
         for name, spec in pod_templates(helm_template("--values", str(file)))
@@ -355,7 +355,7 @@ _CHOSEN = {"GPUPORTAL_ALLOWED_HOSTS", "GPUPORTAL_URL"}
 
 def alike(manifest: Manifest) -> Manifest:
     """Return an object without what Helm or Kustomize put there for themselves."""
-    copy: Manifest = orjson.loads(orjson.dumps(manifest))
+    copy: Manifest = msgspec.json.decode(msgspec.json.encode(manifest))
     copy["metadata"] = {"name": key(manifest)[1]}
     if manifest["kind"] == "ConfigMap":
         copy["data"] = {k: v for k, v in manifest["data"].items() if k not in _CHOSEN}

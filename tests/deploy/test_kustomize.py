@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 import kubernetes_validate
-import orjson
+import msgspec
 import pytest
 import yaml
 from django.core.management import get_commands
@@ -60,9 +60,9 @@ def renders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Manifes
 def objects(renders: dict[str, tuple[Manifest, ...]]) -> list[Manifest]:
     """Return every object that any of them has, once."""
     return [
-        orjson.loads(text)
+        msgspec.json.decode(text)
         for text in {
-            orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)
+            msgspec.json.encode(manifest, order="sorted")
             for manifests in renders.values()
             for manifest in manifests
         }
@@ -143,7 +143,7 @@ def test_what_pods_name_is_there(renders: dict[str, tuple[Manifest, ...]]) -> No
         for _, template in pod_templates(manifests):
             spec = template["spec"]
             assert spec.get("serviceAccountName") in accounts
-            words = orjson.dumps(spec).decode()
+            words = msgspec.json.encode(spec).decode()
             assert set(_values(spec, "secretName")) <= GIVEN_SECRETS, words
             assert set(_values(spec, "claimName")) <= claims
             for volume in spec.get("volumes", ()):
@@ -360,7 +360,7 @@ def test_the_secret_that_is_made_has_what_pods_mount() -> None:
         check=True,
         capture_output=True,
     )
-    secret = orjson.loads(made.stdout)
+    secret = msgspec.json.decode(made.stdout)
     kubernetes_validate.validate(secret, VERSIONS[0], strict=True)
     assert secret["metadata"]["name"] == "gpuportal-secrets"
     trial = rendered(KUSTOMIZE / "overlays" / "trial")

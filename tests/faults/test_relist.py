@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import orjson
+import msgspec
 import pytest
 
 from apps.clusters.models import Cluster, Pod
@@ -33,9 +33,9 @@ def _forgetful(gone: set[str]) -> Callable[[Request], Answer]:
             return Answer(b"404 page not found", 404)
         body = chunks[int(request.query.get("continue", "0"))]
         if request.path == PODS and gone:
-            listed = orjson.loads(body)
+            listed = msgspec.json.decode(body)
             listed["items"] = [one for one in listed["items"] if one["metadata"]["uid"] not in gone]
-            body = orjson.dumps(listed)
+            body = msgspec.json.encode(listed)
         return Answer(body)
 
     return answer

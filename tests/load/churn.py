@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import orjson
+import msgspec
 
 from tests.bench.api_server import PODS, pages
 from tests.bench.fleet import GPUS_PER_NODE, Fleet
@@ -76,14 +76,14 @@ class Changes:
             for pod in pods:
                 version = _FIRST_VERSION + len(self._lines) + 1
                 pod["metadata"]["resourceVersion"] = str(version)
-                self._lines.append(orjson.dumps({"type": kind, "object": pod}) + b"\n")
+                self._lines.append(msgspec.json.encode({"type": kind, "object": pod}) + b"\n")
             self._changed.notify_all()
 
 
 def bookmark(version: int) -> bytes:
     """Return the line that says up to which version everything was told."""
     about = {"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": str(version)}}
-    return orjson.dumps({"type": "BOOKMARK", "object": about}) + b"\n"
+    return msgspec.json.encode({"type": "BOOKMARK", "object": about}) + b"\n"
 
 
 def serve(pods: int) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import orjson
+import msgspec
 import pytest
 
 from apps.clusters.adapters.kubernetes.shapes import Decoders
@@ -40,7 +40,7 @@ NOT_READY = "Job is not ready for scheduling. Waiting for 4 pods, currently 3 ex
 
 def read(kind: ObservedKind, plural: str, item: dict[str, Any]) -> ObservedObject:
     """Return an object as the watch observes it: decoded, and made into its part."""
-    decoded = Decoders(plural).item.decode(orjson.dumps(item))
+    decoded = Decoders(plural).item.decode(msgspec.json.encode(item))
     body = observed_object(kind, decoded)
     assert body is not None
     return seen(kind, item["metadata"]["name"], body)

@@ -2,7 +2,7 @@
 
 from math import inf
 
-import orjson
+import msgspec
 import pytest
 
 from apps.clusters.adapters.kubernetes.shapes import Decoders
@@ -142,7 +142,7 @@ def test_queues_of_kai_are_read_as_the_watch_has_them() -> None:
     }
     bodies = []
     for item in (department, project):
-        decoded = Decoders("queues").item.decode(orjson.dumps(item))
+        decoded = Decoders("queues").item.decode(msgspec.json.encode(item))
         body = observed_object(ObservedKind.KAI_QUEUE, decoded)
         assert isinstance(body, KaiQueueSnapshot)
         bodies.append(body)

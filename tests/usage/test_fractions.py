@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-import orjson
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +34,7 @@ MEMORY = {"nvidia.com/gpu.memory": "40000"}
 
 
 def as_read(plural: str, item: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = Decoders(plural).item.decode(orjson.dumps(item))
+    found: dict[str, Any] = Decoders(plural).item.decode(msgspec.json.encode(item))
     return found
 
 

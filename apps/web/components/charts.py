@@ -15,7 +15,7 @@ from math import floor, log10
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import orjson
+import msgspec
 from django.utils import timezone
 from django.utils.html import json_script
 from django.utils.safestring import SafeString
@@ -36,10 +36,10 @@ _MOST_NOTED = 14  # more notes than that would run into each other
 
 
 class _PlainJSON(JSONEncoder):
-    """Writes plain data with orjson, several times faster than Django's encoder."""
+    """Writes plain data with msgspec, several times faster than Django's encoder."""
 
     def encode(self, o: Any) -> str:
-        return orjson.dumps(o).decode()
+        return msgspec.json.encode(o).decode()
 
 
 @dataclass(frozen=True, slots=True)
