@@ -53,7 +53,7 @@ def files() -> tuple[Path, ...]:
         text=True,
     )
     paths = (ROOT / name for name in listed.stdout.split("\0") if name)
-    return tuple(path for path in paths if path.is_file())
+    return tuple(path for path in paths if path.is_file() or path.is_symlink())
 
 
 def text(name: str) -> str:
