@@ -5,12 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from apps.clusters.adapters.kubernetes.shapes import Decoders
 from apps.clusters.domain.accelerators import MEMORY_LABEL, Offer, counted_once, registered_memory
-from apps.clusters.domain.gpu_shares import held_of_gpus
 from apps.clusters.domain.observed.extract import observed_object
 from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind
 from apps.clusters.domain.observed.pods import ExtractionContext, pod_snapshot
@@ -152,7 +149,11 @@ def test_an_annotation_that_cannot_be_read_leaves_the_units(register: str) -> No
 
 
 def hami_pod(
-    given: str, units: str = "1", asked: Mapping[str, str] | None = None
+    given: str,
+    units: str = "1",
+    asked: Mapping[str, str] | None = None,
+    *,
+    bound: bool = True,
 ) -> dict[str, Any]:
     amounts = asked or {GPU: units, "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}
     annotations = {GIVEN: given} if given else {}
@@ -164,7 +165,10 @@ def hami_pod(
             "creationTimestamp": "2026-03-02T00:00:00Z",
             "annotations": annotations,
         },
-        "spec": {"containers": [{"name": "main", "resources": {"limits": amounts}}]},
+        "spec": {
+            "containers": [{"name": "main", "resources": {"limits": amounts}}],
+            **({"nodeName": "hami-1"} if bound else {}),
+        },
         "status": {},
     }
     return as_read("pods", pod)
@@ -179,14 +183,54 @@ def held(
 
 
 def test_a_pod_holds_the_memory_that_hami_gave_it() -> None:
-    assert held("GPU-1,NVIDIA,3000,30:;") == {GPU_MEMORY: 3000.0}
-    both = "GPU-1,NVIDIA,3000,30:GPU-2,NVIDIA,3000,30:;"
+    assert held("GPU-1,NVIDIA,3000,0:;") == held("GPU-1,NVIDIA,3000:;") == {GPU_MEMORY: 3000.0}
+    both = "GPU-1,NVIDIA,3000,5:GPU-2,NVIDIA,3000,5:;"
     assert held(both, "2") == {GPU_MEMORY: 6000.0}
 
 
+@pytest.mark.parametrize(
+    ("given", "units", "parts"),
+    [
+        ("GPU-1,NVIDIA,3000,30:;", "1", 0.3),
+        ("GPU-1,NVIDIA,16384,30:;", "1", 0.5),
+        ("GPU-1,NVIDIA,3000,30:GPU-2,NVIDIA,16384,30:;", "2", 0.8),
+        ("GPU-1,NVIDIA,16384,10:;GPU-1,NVIDIA,8192,60:;", "2", 0.75),
+        ("GPU-1,NVIDIA,3000,100:;", "1", 1.0),
+        ("GPU-1,NVIDIA,3000,400:;", "1", 1.0),
+        ("GPU-1,NVIDIA,16384,much:;", "1", 0.5),
+    ],
+    ids=[
+        *("cores", "memory", "each GPU by itself", "two containers on one GPU"),
+        *("all cores", "more cores than there are", "cores that cannot be read"),
+    ],
+)
+def test_of_each_gpu_the_larger_share_of_memory_and_cores_is_held(
+    given: str, units: str, parts: float
+) -> None:
+    assert held(given, units) == {GPU_MEMORY: pytest.approx(parts * GPU_MIB)}
+
+
 def test_a_pod_that_was_given_nothing_yet_counts_by_the_memory_of_its_request() -> None:
-    assert held("") == held(";") == held("strange, words") == {GPU_MEMORY: 3000.0}
-    assert held("", "2") == {GPU_MEMORY: 6000.0}
+    asked = {GPU: "1", "nvidia.com/gpumem": "3000"}
+    for given in ("", ";", "strange, words"):
+        assert held(given, asked=asked) == {GPU_MEMORY: 3000.0}
+    assert held("", asked={**asked, GPU: "2"}) == {GPU_MEMORY: 6000.0}
+
+
+def test_cores_of_a_request_count_where_the_memory_of_a_gpu_is_known() -> None:
+    # 30 % of the cores is more than 3000 MiB are of the memory.
+    assert held("") == {GPU_MEMORY: pytest.approx(0.3 * GPU_MIB)}
+    assert held("", "2") == {GPU_MEMORY: pytest.approx(0.6 * GPU_MIB)}
+    assert held("", each=0.0) == {GPU_MEMORY: 3000.0}
+    percentage = {GPU: "1", "nvidia.com/gpumem-percentage": "25", "nvidia.com/gpucores": "40"}
+    assert held("", asked=percentage) == {GPU_FRACTION: 0.4}
+
+
+def test_what_a_pod_without_a_node_says_it_was_given_is_not_believed() -> None:
+    waiting = hami_pod("GPU-1,NVIDIA,1,0:;", asked={GPU: "8"}, bound=False)
+    found = pod_record(waiting, owner=Owner("Pod", "one"), each=GPU_MIB)
+    assert found is not None
+    assert found.requests == {GPU: 8.0}
 
 
 def test_a_percentage_is_a_fraction_and_cores_alone_are_a_whole_gpu() -> None:
@@ -198,7 +242,8 @@ def test_a_percentage_is_a_fraction_and_cores_alone_are_a_whole_gpu() -> None:
 
 @pytest.mark.parametrize("memory", ["²", "٣", "9" * 400, "99999999999", "-1", "1e3", "inf"])
 def test_memory_that_no_gpu_has_is_no_part_of_one(memory: str) -> None:
-    assert held(f"GPU-1,NVIDIA,{memory},30:;") == {GPU_MEMORY: 3000.0}
+    asked = {GPU: "1", "nvidia.com/gpumem": "3000"}
+    assert held(f"GPU-1,NVIDIA,{memory},30:;", asked=asked) == {GPU_MEMORY: 3000.0}
     old = f"GPU-1,10,{memory},100,V100,0,true:GPU-2,10,32768,100,V100,0,true:"
     assert node_state(hami_node(old)).capacity == {GPU_MEMORY: 1.0 * GPU_MIB}
 
@@ -237,10 +282,10 @@ def test_a_pending_pod_is_weighed_by_the_memory_of_the_gpus_that_there_are() -> 
 
 
 def test_what_explains_pending_work_has_the_same_request() -> None:
-    context = ExtractionContext()
-    snapshot = pod_snapshot(hami_pod(""), context)
-    assert snapshot is not None
-    assert snapshot.requests == {GPU_MEMORY: 3000.0}
+    for memory in (0.0, GPU_MIB):
+        snapshot = pod_snapshot(hami_pod("", bound=False), ExtractionContext(gpu_memory=memory))
+        assert snapshot is not None
+        assert snapshot.requests == held("", each=memory)
     node = observed_object(ObservedKind.NODE, hami_node(registered(True, True)))
     assert isinstance(node, NodeSnapshot)
     assert node.labels[MEMORY_LABEL] == f"{GPU_MIB}"
@@ -250,32 +295,3 @@ def test_memory_is_of_the_tiers_of_gpus() -> None:
     rule = TierRule("shared", GpuSharing.TIME_SLICED, (GPU,))
     assert rule.asks_for(GPU_MEMORY)
     assert not rule.asks_for("nvidia.com/gpucores")
-
-
-@given(
-    parts=st.lists(st.lists(st.integers(1, GPU_MIB), max_size=6), min_size=1, max_size=4),
-    cores=st.integers(0, 100),
-)
-def test_pods_never_hold_more_than_the_gpus_that_have_their_memory(
-    parts: list[list[int]], cores: int
-) -> None:
-    # HAMi gives out no more memory of a GPU than it has; of cores it may.
-    placed = [
-        (gpu, memory)
-        for gpu, wanted in enumerate(parts)
-        for number, memory in enumerate(wanted)
-        if sum(wanted[: number + 1]) <= GPU_MIB
-    ]
-    state = node_state(hami_node(registered(*(True for _ in parts))))
-    classifier = Classifier([TierRule("shared", GpuSharing.TIME_SLICED, (GPU,))])
-    interval = in_the_node(state)
-    (offered,) = classifier.offers(interval)
-    total = 0.0
-    for gpu, memory in placed:
-        given_it = {"annotations": {GIVEN: f"GPU-{gpu},NVIDIA,{memory},{cores}:;"}}
-        requests = held_of_gpus({GPU: 1.0}, given_it, {}, each=GPU_MIB)
-        (holding,) = classifier.of(GPU_MEMORY, interval)
-        assert holding.card == offered.card
-        total += requests[GPU_MEMORY] * holding.weight
-    assert offered.units * offered.weight == pytest.approx(len(parts))
-    assert total <= len(parts) * (1 + 1e-9)

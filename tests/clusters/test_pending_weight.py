@@ -12,8 +12,8 @@ from apps.clusters.models import TierRule as TierRuleRow
 from apps.clusters.ports import ObjectChange
 from apps.clusters.services.catalog import TierHistory
 from apps.clusters.services.pods.inferred_pods import store_inferred_pods
-from apps.clusters.services.watch.collections import Item, Relisted, WatchEvent
-from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.collections import NODES, PODS, Item, Relisted, WatchEvent
+from apps.clusters.services.watch.informer import Informer
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import A100, GPU, PRODUCT, T0, at, node, pod
 

@@ -28,8 +28,8 @@ from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.models import Cluster, ObservedPerson, Pod, PodPerson
 from apps.clusters.selectors import accounts_of, people_of
 from apps.clusters.services import TierHistory, forget_people, write_people
+from apps.clusters.services.watch.collections import NAMESPACES, PODS
 from apps.clusters.services.watch.follow import snapshot
-from apps.clusters.services.watch.informer import NAMESPACES, PODS
 from apps.usage.services.sources import read_ledger
 from gpuportal.people import People
 from tests.clusters.fakes.fake_cluster import FakeCluster

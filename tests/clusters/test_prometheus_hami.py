@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -60,6 +61,12 @@ def given(of: str, mib: float, gpu: int = 0, *, old: bool = False, node: str = "
     return series(metric, labels, mib * 2.0**20, TIMES)
 
 
+def limited(of: str, percent: float, gpu: int = 0, metric: str = "") -> Series:
+    """Return how much of a GPU's cores HAMi lets a pod use."""
+    labels = given(of, 1.0, gpu, old=bool(metric)).labels
+    return series(metric or "hami_vgpu_core_allocated_ratio", labels, percent, TIMES)
+
+
 def renamed(one: Series) -> Series:
     """Return a series of the scheduler as of a target that has the labels of its own pod."""
     own = {"namespace": "kube-system", "pod": "hami-scheduler-0", "node": "control-1"}
@@ -95,12 +102,19 @@ def crowd(seed: int) -> list[tuple[TruePod, float, int]]:
         gpu = next((n for n, free in enumerate(left) if free >= wanted), None)
         if gpu is not None:
             left[gpu] -= wanted
-            one = pod(f"c{number}", gpumem=float(wanted), gpucores=float(random.randint(1, 100)))
+            # No more than the part of the memory: of cores alone the test below tells.
+            cores = 100.0 * wanted // GPU_MIB
+            one = pod(f"c{number}", gpumem=float(wanted), gpucores=cores)
             placed.append((one, float(wanted), gpu))
     return placed
 
 
 SEEDS = range(6)
+CORE_METRICS = {
+    "cores-new": "",
+    "cores-before-2.9": "vGPUCoreAllocated",
+    "cores-before-2.8": "vGPUCorePercentage",
+}
 
 
 def worlds() -> Iterator[Series]:
@@ -113,6 +127,18 @@ def worlds() -> Iterator[Series]:
     moved = [*gpus("n1"), *gpus("n1", old=True), given("part", 8192.0, 0), given("part", 8192.0, 1)]
     yield from world("moved", PODS[:1], NODES, more=moved)
     yield from world("asked", PODS, NODES, more=gpus("n1"))
+    # Cores are the larger share, of one pod on both GPUs, and are less than the memory of another.
+    of_cores = [pod("one", gpumem=4096.0), pod("both", units=2.0, gpumem=4096.0), PODS[0]]
+    parts = [("one", 4096.0, 50.0, 0), ("both", 4096.0, 25.0, 0), ("both", 4096.0, 25.0, 1)]
+    parts.append(("part", 8192.0, 10.0, 1))
+    for name, metric in CORE_METRICS.items():
+        memory = [given(p, m, g, old=bool(metric)) for p, m, _, g in parts]
+        cores = [limited(p, c, g, metric) for p, _, c, g in parts]
+        told = [*gpus("n1", old=bool(metric)), *memory, *cores]
+        yield from world(name, of_cores, NODES, more=told)
+    asking = pod("asks", gpumem=4096.0, gpucores=50.0)
+    waiting = replace(asking, name="waits", node="", bound=None, started=None)
+    yield from world("cores-asked", [asking, waiting], NODES, more=gpus("n1"))
     on_labelled = [pod("part", node="labelled", gpumem=8192.0)]
     yield from world("labelled", on_labelled, [LABELLED])
     yield from world("silent", PODS, NODES)
@@ -165,8 +191,24 @@ def test_what_hami_gave_is_held_by_memory(server: str, name: str) -> None:
 def test_a_pod_made_anew_on_another_gpu_holds_no_more(server: str) -> None:
     answer = ledger(server, "moved")
     assert requests_of(answer) == {"part": {GPU_MEMORY: 8192.0}}
+    assert answer.pods[0].gpus == (), "which of both is not told"
     (shared,) = (one for one in answer.nodes if one.node == "n1")
     assert shared.capacity == {GPU_MEMORY: 2.0 * GPU_MIB}, "GPUs under two names count once"
+
+
+@pytest.mark.parametrize("name", CORE_METRICS)
+def test_the_larger_share_of_memory_and_cores_is_held(server: str, name: str) -> None:
+    answer = ledger(server, name)
+    assert {one.name: (one.requests, one.gpus) for one in answer.pods} == {
+        "one": ({GPU_MEMORY: 0.5 * GPU_MIB}, ("GPU-n1-0",)),
+        "both": ({GPU_MEMORY: 2 * 0.25 * GPU_MIB}, ("GPU-n1-0", "GPU-n1-1")),
+        "part": ({GPU_MEMORY: 8192.0}, ("GPU-n1-1",)),
+    }
+
+
+def test_cores_of_a_request_count_too(server: str) -> None:
+    held = {GPU_MEMORY: 0.5 * GPU_MIB}
+    assert requests_of(ledger(server, "cores-asked")) == {"asks": held, "waits": held}
 
 
 def test_without_what_was_given_the_request_tells(server: str) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from apps.clusters.models import Cluster, Pod
 from apps.clusters.ports import ObjectChange
-from apps.clusters.services.watch.collections import Item, Relisted, WatchEvent
-from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.collections import NODES, PODS, Item, Relisted, WatchEvent
+from apps.clusters.services.watch.informer import Informer
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import (
     T0,

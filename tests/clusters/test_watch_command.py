@@ -13,7 +13,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from apps.clusters.models import Cluster, NodeInterval, Pod
-from apps.clusters.services.watch.informer import NAMESPACES, NODES, PODS
+from apps.clusters.services.watch.collections import NAMESPACES, NODES, PODS
 from tests.recorded_api import Answer, Request, recorded, serving
 from tests.servers import migrated_file
 

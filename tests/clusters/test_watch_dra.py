@@ -23,8 +23,8 @@ from apps.clusters.services.pods.ledger_rows import (
     recorded_pod_rows,
 )
 from apps.clusters.services.watch.claims import collections_of
+from apps.clusters.services.watch.collections import NODES, PODS
 from apps.clusters.services.watch.follow import snapshot
-from apps.clusters.services.watch.informer import NODES, PODS
 from tests.clusters.dra_factories import (
     CARD,
     GPUS,

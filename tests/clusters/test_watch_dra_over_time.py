@@ -16,13 +16,15 @@ from apps.clusters.ports import ObjectChange
 from apps.clusters.services.pods.ledger_rows import recorded_claims
 from apps.clusters.services.retention import forget_ledger
 from apps.clusters.services.watch.collections import (
+    NODES,
+    PODS,
     Item,
     Relisted,
     WatchClosed,
     WatchEvent,
     WatchForbidden,
 )
-from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.informer import Informer
 from tests.clusters.dra_factories import CARD, GPUS, claim, gpu, mig, result, slice_of
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import T0, at, offset, rfc3339, status, terminated, times

@@ -17,8 +17,8 @@ from apps.clusters.models import (
 )
 from apps.clusters.ports import SourceUnavailable
 from apps.clusters.services.watch.claims import GROUP, collections_of
+from apps.clusters.services.watch.collections import NODES, PODS
 from apps.clusters.services.watch.follow import DISCOVER_SECONDS, snapshot
-from apps.clusters.services.watch.informer import NODES, PODS
 from tests.clusters.dra_factories import CARD, GPUS, claim, class_of, gpu, group, result, slice_of
 from tests.clusters.kube_factories import T0, at, node, pod
 from tests.clusters.test_watch_follow import DEADLINE_SECONDS, Driver

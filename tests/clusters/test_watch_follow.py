@@ -14,8 +14,8 @@ from apps.clusters.adapters.kubernetes.api import KubernetesApi
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster, Namespace, NodeInterval, Pod, WatchCoverage
 from apps.clusters.ports import Listing, SourceRejected, SourceUnavailable
+from apps.clusters.services.watch.collections import NAMESPACES, NODES, PODS
 from apps.clusters.services.watch.follow import WatchRun, follow
-from apps.clusters.services.watch.informer import NAMESPACES, NODES, PODS
 from apps.clusters.services.watch.streams import REFUSED_DELAY_SECONDS
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import GPU, T0, node, pod, running, status, terminated

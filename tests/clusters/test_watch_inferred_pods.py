@@ -21,8 +21,8 @@ from apps.clusters.services.pods.ledger_rows import (
     recorded_pod_rows,
     watched_spans,
 )
-from apps.clusters.services.watch.collections import Relisted, WatchClosed, WatchEvent
-from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.collections import NODES, PODS, Relisted, WatchClosed, WatchEvent
+from apps.clusters.services.watch.informer import Informer
 from apps.usage.selectors.pending import exists_at
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import (

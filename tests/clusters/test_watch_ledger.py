@@ -21,9 +21,17 @@ from apps.clusters.models import (
 from apps.clusters.ports import ObjectChange, SourceRejected
 from apps.clusters.services.pods.ledger_rows import recorded_pod_rows
 from apps.clusters.services.watch import informer
-from apps.clusters.services.watch.collections import Item, Relisted, WatchClosed, WatchEvent
+from apps.clusters.services.watch.collections import (
+    NAMESPACES,
+    NODES,
+    PODS,
+    Item,
+    Relisted,
+    WatchClosed,
+    WatchEvent,
+)
 from apps.clusters.services.watch.follow import snapshot
-from apps.clusters.services.watch.informer import NAMESPACES, NODES, PODS, Informer
+from apps.clusters.services.watch.informer import Informer
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import (
     A100,
@@ -147,8 +155,26 @@ def test_what_hami_gave_counts_on_its_own_nodes_alone(cluster: Cluster) -> None:
         one["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,10,0:;"}
         source.put(PODS, one)
     snapshot(cluster, source, at(100))
-    held = Pod.objects.values_list("uid", "resource", "units")
-    assert set(held) == {("uid-1", "nvidia.com/gpumem", 10), ("uid-2", GPU, 8)}
+    held = Pod.objects.values_list("uid", "resource", "units", "gpus")
+    assert set(held) == {("uid-1", "nvidia.com/gpumem", 10, "GPU-1"), ("uid-2", GPU, 8, "")}
+
+
+def test_cores_that_hami_gave_count_where_they_are_more_than_the_memory(cluster: Cluster) -> None:
+    source = FakeCluster()
+    shared = node("node-a")
+    register = '[{"devmem":40000,"type":"A100","health":true}]'
+    shared["metadata"]["annotations"] = {"hami.io/node-nvidia-register": register}
+    source.put(NODES, shared)
+    asked = {GPU: "1", "nvidia.com/gpumem": "4000", "nvidia.com/gpucores": "25"}
+    given = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,4000,50:;"}
+    for uid, name, annotations in (("uid-1", "node-a", given), ("uid-2", "", {})):
+        one = run_pod(uid, node=name, containers=[{"name": "main", "resources": {"limits": asked}}])
+        one["metadata"]["annotations"] = annotations
+        source.put(PODS, one)
+    snapshot(cluster, source, at(100))
+    held = Pod.objects.values_list("uid", "units", "gpus")
+    # One waits for any of the cluster's GPUs, and counts by what it asks for.
+    assert set(held) == {("uid-1", 20_000, "GPU-1"), ("uid-2", 10_000, "")}
 
 
 def test_the_gpu_that_pods_share_by_kai_is_told_by_who_reserves_it(cluster: Cluster) -> None:

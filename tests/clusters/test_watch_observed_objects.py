@@ -24,6 +24,8 @@ from apps.clusters.services.retention import forget_objects
 from apps.clusters.services.watch.collections import (
     EVENTS,
     EVERYWHERE,
+    NODES,
+    PODS,
     Item,
     Relisted,
     Sources,
@@ -32,7 +34,7 @@ from apps.clusters.services.watch.collections import (
     WatchSilent,
 )
 from apps.clusters.services.watch.follow import DISCOVER_SECONDS, snapshot
-from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.informer import Informer
 from apps.clusters.services.watch.object_rows import observed_objects
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import (

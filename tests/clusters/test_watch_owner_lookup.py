@@ -6,8 +6,8 @@ from typing import Any
 from apps.clusters.domain.pods.ledger import Owner
 from apps.clusters.models import Pod
 from apps.clusters.ports import SourceRejected, SourceUnavailable
+from apps.clusters.services.watch.collections import PODS
 from apps.clusters.services.watch.follow import snapshot
-from apps.clusters.services.watch.informer import PODS
 from apps.clusters.services.watch.owner_lookup import LIST_FROM, OwnerLookup
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import at, controller, owner, pod

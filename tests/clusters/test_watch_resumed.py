@@ -14,6 +14,8 @@ from apps.clusters.models import Cluster, NodeInterval, Pod, Tier, TierRule, Wat
 from apps.clusters.ports import Listing, ObjectChange, SourceUnavailable
 from apps.clusters.services.watch.collections import (
     EVENTS,
+    NODES,
+    PODS,
     Item,
     Relisted,
     Versions,
@@ -21,7 +23,7 @@ from apps.clusters.services.watch.collections import (
     WatchEvent,
     WatchSilent,
 )
-from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.informer import Informer
 from apps.clusters.services.watch.streams import SILENT_SECONDS, Stream, StreamCoverage
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import (

@@ -17,9 +17,9 @@ from apps.clusters.services.pods.node_store import (
     open_intervals,
     write_intervals,
 )
-from apps.clusters.services.watch.collections import Relisted, WatchEvent
+from apps.clusters.services.watch.collections import NODES, PODS, Relisted, WatchEvent
 from apps.clusters.services.watch.follow import snapshot
-from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.informer import Informer
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import T0, at, done_pod, node, offset, pod, run_pod, times
 from tests.thinned import examples

@@ -5,8 +5,8 @@ from typing import Any
 from apps.clusters.models import ClaimInterval, Cluster, Tier, TierRule
 from apps.clusters.ports import Listing, ObjectChange, SourceRejected
 from apps.clusters.services.watch.claims import collections_of
-from apps.clusters.services.watch.collections import Item, Relisted, WatchEvent
-from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.collections import NODES, PODS, Item, Relisted, WatchEvent
+from apps.clusters.services.watch.informer import Informer
 from tests.clusters.dra_factories import GPUS, class_of, gpu, group, slice_of, using
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import T0, at, node, offset, pod, running, status

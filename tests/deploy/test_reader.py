@@ -10,8 +10,7 @@ import yaml
 
 from apps.clusters.domain.pods.ledger import PLURALS
 from apps.clusters.ports import Listing, SourceHealth
-from apps.clusters.services.watch.collections import _GROUPS, EVERYWHERE, TEMPLATES
-from apps.clusters.services.watch.informer import COLLECTIONS
+from apps.clusters.services.watch.collections import _GROUPS, COLLECTIONS, EVERYWHERE, TEMPLATES
 from apps.clusters.services.watch.owner_lookup import LIST_FROM, OwnerLookup
 from tests.servers import ROOT
 

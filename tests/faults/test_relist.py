@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from apps.clusters.models import Cluster, Pod
-from apps.clusters.services.watch.informer import PODS
+from apps.clusters.services.watch.collections import PODS
 from simulator.clock import PinnedClock
 from tests.bench.api_server import pages
 from tests.bench.fleet import LAST

@@ -13,12 +13,13 @@ from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster
 from apps.clusters.services.watch.claims import discovered_claims
 from apps.clusters.services.watch.collections import (
+    COLLECTIONS,
     EVENTS,
     Item,
     WatchClosed,
     discovered_sources,
 )
-from apps.clusters.services.watch.informer import COLLECTIONS, Informer
+from apps.clusters.services.watch.informer import Informer
 from apps.clusters.services.watch.streams import Stream
 from apps.pending.services import refresh
 from simulator.fault_scenarios.cycle import times_of

@@ -1,4 +1,4 @@
-"""Accelerators that a node offers in more than one way, and GPUs that HAMi shares by memory.
+"""Accelerators that a node offers in more than one way, and GPUs that HAMi shares.
 
 AWS' device plugin offers each Neuron device whole and, at the same time, by its cores. HAMi's
 offers each NVIDIA GPU as a number of units that say nothing of its parts: what the GPUs have
@@ -7,7 +7,7 @@ stands in an annotation of the node. What pods get of them: `gpu_shares`.
 Sources: the device plugins' own documentation.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -93,6 +93,11 @@ def _without_hami_units(offer: Offer, gpus: Collection[HamiGpu]) -> Offer:
 def hami_memory(annotations: Mapping[str, Any]) -> dict[str, str]:
     """Return the label with the MiB of one GPU of a node of HAMi; empty for any other node."""
     return _memory_label(_hami_gpus(annotations.get(_NODE_GPUS)))
+
+
+def largest_memory(labels: Iterable[Mapping[str, str]]) -> float:
+    """Return the MiB of the largest GPU that labels of nodes tell; 0 where none does."""
+    return max((mebibytes(one.get(MEMORY_LABEL, "")) for one in labels), default=0.0)
 
 
 def registered_memory(node: Mapping[str, Any]) -> float:

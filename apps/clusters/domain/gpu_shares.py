@@ -1,4 +1,6 @@
-"""What pods hold of GPUs that HAMi or KAI Scheduler shares: parts by memory, or fractions.
+"""What pods hold of GPUs that HAMi or KAI Scheduler shares.
+
+Of HAMi parts by memory and cores, of KAI fractions or parts by memory.
 
 Neither shows in a pod's resources alone. HAMi writes into an annotation what it gave, KAI reads
 from annotations what is asked; Run:ai uses those of KAI.
@@ -6,12 +8,15 @@ from annotations what is asked; Run:ai uses those of KAI.
 Sources: the documentation and the constants of both projects.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from math import fsum
+from typing import Any, NamedTuple
 
 from apps.clusters.domain.kube_json import JsonObject, items, mapping, text
 from apps.clusters.domain.resources import (
     GPU,
+    GPU_CORES,
     GPU_FRACTION,
     GPU_MEMORY,
     GPU_MEMORY_PERCENTAGE,
@@ -23,7 +28,8 @@ from apps.clusters.domain.resources import (
 )
 
 _POD_GPUS = "hami.io/vgpu-devices-allocated"
-_MEMORY_FIELD = 2
+_MEMORY_FIELD, _CORES_FIELD = 2, 3
+_ALL_CORES = 100.0
 _FRACTION = "gpu-fraction"
 _MEMORY = "gpu-memory"
 _DEVICES = "gpu-fraction-num-devices"
@@ -37,6 +43,14 @@ _RESERVATION_NAME = "gpu-reservation-"
 _DEFAULT_SCHEDULERS = ("", "default-scheduler")
 
 
+class HamiPart(NamedTuple):
+    """What HAMi gave a pod of one GPU: MiB, and per cent of its cores; 0 is no limit of cores."""
+
+    uuid: str
+    mib: float
+    cores: float = 0.0
+
+
 def held_of_gpus(
     requests: Mapping[str, float], metadata: JsonObject, spec: JsonObject, *, each: float = 0.0
 ) -> dict[str, float]:
@@ -44,15 +58,17 @@ def held_of_gpus(
 
     HAMi's are in MiB (`GPU_MEMORY`) or, where it is a percentage, in GPUs (`GPU_FRACTION`);
     KAI's in GPUs or, by memory, in MiB. What requests no part comes back as it is. `each` is
-    the MiB of one GPU that HAMi registered of the pod's node, 0 where it registered none.
+    the MiB of one GPU that HAMi registered of the pod's node, or before it has one of any node;
+    0 where it registered none.
     """
     annotations = mapping(metadata, "annotations")
     if GPU in requests:
         # Where HAMi is not installed anybody may write its annotation, to seem to hold less; and
         # where it is, no pod has more than the GPUs that it requests.
-        given = min(_given_by_hami(annotations), each * requests[GPU])
-        parts = {GPU_MEMORY: given} if given else _requested_of_hami(spec)
-        return in_parts(requests, parts)
+        parts = hami_parts_given(annotations) if text(spec.get("nodeName")) else []
+        given = min(mib_of_parts(parts, each), each * requests[GPU])
+        parts_held = {GPU_MEMORY: given} if given else _requested_of_hami(spec, each)
+        return in_parts(requests, parts_held)
     if not is_fractional(metadata, spec):
         return dict(requests)
     return {**requests, **_requested_of_kai(annotations)}
@@ -114,6 +130,13 @@ def shared_gpus(
     return tuple(sorted(reserved[group] for group in groups)) if groups <= reserved.keys() else ()
 
 
+def given_gpus(metadata: JsonObject, requests: Mapping[str, float]) -> tuple[str, ...]:
+    """Return the UUIDs of the GPUs of which HAMi gave a pod parts; `requests` are what it holds."""
+    if GPU_MEMORY not in requests:
+        return ()
+    return tuple(sorted({part.uuid for part in hami_parts_given(mapping(metadata, "annotations"))}))
+
+
 def names_reservation(namespace: str, pod: str) -> bool:
     """Say by its name alone whether a pod only reserves a GPU: series have no labels of pods.
 
@@ -154,28 +177,45 @@ def _positive(value: object) -> float | None:
     return found if found else None
 
 
-def _given_by_hami(annotations: JsonObject) -> float:
-    """Return the MiB that HAMi gave a pod; 0 before that.
-
-    Memory alone counts: HAMi never gives out more of it than a GPU has, of cores it may.
-    """
+def hami_parts_given(annotations: JsonObject) -> list[HamiPart]:
+    """Return the parts that HAMi gave the containers of a pod; none before that."""
     # Containers end with ";", their GPUs with ":", each uuid,vendor,MiB,cores.
-    total = 0.0
+    found = []
     for gpu in text(annotations.get(_POD_GPUS)).replace(";", ":").split(":"):
         fields = gpu.split(",")
-        if len(fields) > _MEMORY_FIELD:
-            total += mebibytes(fields[_MEMORY_FIELD])
-    return total
+        if len(fields) > _MEMORY_FIELD and (mib := mebibytes(fields[_MEMORY_FIELD])):
+            cores = mebibytes(fields[_CORES_FIELD]) if len(fields) > _CORES_FIELD else 0.0
+            found.append(HamiPart(fields[0], mib, cores))
+    return found
 
 
-def _requested_of_hami(spec: JsonObject) -> dict[str, float]:
+def mib_of_parts(parts: Iterable[HamiPart], each: float) -> float:
+    """Return what parts of GPUs of `each` MiB are in MiB: of each GPU the larger of two shares.
+
+    They are those of its memory and of its cores: a pod with all cores leaves nothing that others
+    could compute with, however little memory it has.
+    """
+    memory: dict[str, float] = defaultdict(float)
+    cores: dict[str, float] = defaultdict(float)
+    for part in parts:
+        memory[part.uuid] += part.mib
+        cores[part.uuid] += part.cores
+    return fsum(max(mib, _of_cores(cores[uuid], each)) for uuid, mib in memory.items())
+
+
+def _of_cores(cores: float, whole: float) -> float:
+    """Return the part of a GPU of size `whole` that so many per cent of its cores are."""
+    return whole * min(cores, _ALL_CORES) / _ALL_CORES
+
+
+def _requested_of_hami(spec: JsonObject, each: float) -> dict[str, float]:
     # Cores alone are no part: HAMi then gives the whole memory of each GPU.
     kinds = [mapping(container, "resources") for container in items(spec.get("containers"))]
     asked = [{**mapping(kind, "limits"), **mapping(kind, "requests")} for kind in kinds]
     # Most pods request whole GPUs: nothing of them has to be read.
     if not any(GPU_MEMORY in one or GPU_MEMORY_PERCENTAGE in one for one in asked):
         return {}
-    return hami_parts(map(all_amounts, asked))
+    return hami_parts(map(all_amounts, asked), each)
 
 
 def in_parts(requests: Mapping[str, float], parts: Mapping[str, float]) -> dict[str, float]:
@@ -183,28 +223,32 @@ def in_parts(requests: Mapping[str, float], parts: Mapping[str, float]) -> dict[
     return {**_others(requests), **parts} if parts else dict(requests)
 
 
-def hami_parts(containers: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def hami_parts(containers: Iterable[Mapping[str, float]], each: float) -> dict[str, float]:
     """Return what containers that request these amounts hold of GPUs that HAMi shares.
 
-    In MiB or GPUs, whole ones among them; empty where none requests a part.
+    In MiB or GPUs, whole ones among them; empty where none requests a part. `each` is the MiB of
+    one GPU: without it cores cannot be compared with MiB, and memory alone counts.
     """
     found: dict[str, float] = {}
     parted = False
     for requested in containers:
         # Both are finite, which their product need not be.
         gpus = min(requested.get(GPU, 0.0), MOST_DEVICES)
-        resource, each = GPU, 1.0
+        cores = requested.get(GPU_CORES, 0.0)
+        resource, part = GPU, 1.0
         if requested.get(GPU_MEMORY):
-            resource, each = GPU_MEMORY, min(requested[GPU_MEMORY], MOST_GPU_MIB)
+            mib = min(requested[GPU_MEMORY], MOST_GPU_MIB)
+            resource, part = GPU_MEMORY, max(mib, _of_cores(cores, each))
         elif requested.get(GPU_MEMORY_PERCENTAGE):
-            resource, each = GPU_FRACTION, min(1.0, requested[GPU_MEMORY_PERCENTAGE] / 100)
+            fraction = min(1.0, requested[GPU_MEMORY_PERCENTAGE] / 100)
+            resource, part = GPU_FRACTION, max(fraction, _of_cores(cores, 1.0))
         parted = parted or (gpus > 0 and resource != GPU)
         if gpus > 0:
-            found[resource] = found.get(resource, 0.0) + gpus * each
+            found[resource] = found.get(resource, 0.0) + gpus * part
     return found if parted else {}
 
 
 def _others(requests: Mapping[str, Any]) -> dict[str, float]:
     # What HAMi's scheduler alone counts of each GPU is no request beside these GPUs.
-    parts = {GPU, GPU_MEMORY, GPU_MEMORY_PERCENTAGE, "nvidia.com/gpucores"}
+    parts = {GPU, GPU_MEMORY, GPU_MEMORY_PERCENTAGE, GPU_CORES}
     return {resource: units for resource, units in requests.items() if resource not in parts}

@@ -10,6 +10,8 @@ GPU = "nvidia.com/gpu"
 GPU_MEMORY = "nvidia.com/gpumem"
 """MiB of a GPU that HAMi or KAI Scheduler shares."""
 GPU_MEMORY_PERCENTAGE = "nvidia.com/gpumem-percentage"
+GPU_CORES = "nvidia.com/gpucores"
+"""Per cent of the cores of each GPU that HAMi shares."""
 GPU_FRACTION = "nvidia.com/gpu-fraction"
 """Parts of a GPU that KAI Scheduler shares, in GPUs. Made here: pods ask by annotations."""
 PARTS_OF_GPU = frozenset({GPU_MEMORY, GPU_FRACTION})
@@ -29,7 +31,7 @@ PREFIXES = (
 )
 # What HAMi lets a pod ask for of each GPU, beside the number of GPUs. Its own scheduler alone
 # counts these; no node offers them.
-_OF_EACH_GPU = frozenset({GPU_MEMORY, GPU_MEMORY_PERCENTAGE, "nvidia.com/gpucores"})
+_OF_EACH_GPU = frozenset({GPU_MEMORY, GPU_MEMORY_PERCENTAGE, GPU_CORES})
 _ASCEND_PART = re.compile(r"^huawei\.com/Ascend\w+-")
 _ASCEND_310P_PART = re.compile(r"^huawei\.com/Ascend310P-([124])c(?:\.\dcpu)?$")
 _310P_CORES = 8

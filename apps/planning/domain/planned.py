@@ -4,11 +4,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from apps.clusters.domain.accelerators import largest_memory
 from apps.clusters.domain.devices.resource_claims import ClaimUnits, pod_claims
 from apps.clusters.domain.kube_json import JsonObject, mapping, placement, request, text
 from apps.clusters.domain.observed.extract import observed_object, template_classes
 from apps.clusters.domain.observed.objects import (
     ClaimSnapshot,
+    NodeSnapshot,
     ObservedKind,
     ObservedObject,
     PodSnapshot,
@@ -61,6 +63,8 @@ class SubmissionReader:
         }
         self.state = self._with_claims(state)
         self._requested = _claims_requested(self.state)
+        nodes = (one.body for one in state.of(ObservedKind.NODE))
+        self._gpu_memory = largest_memory(n.labels for n in nodes if isinstance(n, NodeSnapshot))
 
     def pods(self) -> ManifestPods:
         """Return the work of every submission."""
@@ -111,7 +115,9 @@ class SubmissionReader:
         if value is not None:
             item["spec"].setdefault("priority", value)
         found = pod_claims(item, self._claim_units)
-        context = ExtractionContext(self._named, None, found, self._is_gpu, self._templates)
+        context = ExtractionContext(
+            self._named, None, found, self._is_gpu, self._templates, self._gpu_memory
+        )
         pod = pod_snapshot(item, context)
         if pod is None:
             # The watch keeps only pods with GPUs; one without is planned all the same.

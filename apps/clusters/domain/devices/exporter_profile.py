@@ -319,8 +319,9 @@ VENDOR_LIMITS: Mapping[Family, tuple[str, ...]] = {
     Family.HAMI: (
         "Read for GPUs that no other exporter measures.",
         "Activity is GPU utilization, whole per cent: short bursts are rounded.",
-        "Pods are not named: a GPU's activity is apportioned among those that share GPUs of the "
-        "node, by what they hold. Values by container are not used, since they stay 0 where a pod "
+        "Pods are not named: a GPU's activity is apportioned among those that HAMi put on it, by "
+        "what they hold; where that is not known, among those that share GPUs of the node. "
+        "Values by container are not used, since they stay 0 where a pod "
         "has no limit of cores.",
         "Energy is not exported, power alone: it is not known.",
     ),

@@ -74,7 +74,8 @@ class ExtractionContext:
     `named` are the GPU resources that tiers name, `owner` its top controller (None: as far as
     itself tells), `claims` the pod's requests by claims, `is_gpu_class` whether a device class is
     one of GPUs, `template_classes` the requests of each ResourceClaimTemplate, by (namespace,
-    name): device class → count.
+    name): device class → count. `gpu_memory` is the MiB of one GPU that HAMi shares where the pod
+    is, or may come to; 0 where there is none.
     """
 
     named: Collection[str] = ()
@@ -82,6 +83,7 @@ class ExtractionContext:
     claims: PodClaims = NO_CLAIMS
     is_gpu_class: Callable[[str], bool] = field(default=lambda name: "gpu" in name)
     template_classes: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
+    gpu_memory: float = 0.0
 
 
 # ---------------------------------------------------------------- pods
@@ -149,7 +151,7 @@ def _gpu_request(
     context: ExtractionContext,
 ) -> dict[str, float] | None:
     """Return the whole request of a pod, its claims' classes included; None without GPU."""
-    plain = held_of_gpus(request(spec), metadata, spec)
+    plain = held_of_gpus(request(spec), metadata, spec, each=context.gpu_memory)
     claimed, unknown = dict(context.claims.requests), bool(context.claims.unknown)
     for use in uses:
         if use.claim:

@@ -170,7 +170,8 @@ class PodSeries:
     `terminal` is the phase Succeeded or Failed once it was reached, `terminal_samples` how many
     samples of each slot show that. `unschedulable` says whether any sample shows that a scheduler
     refused the pod, or that it was gated. `of_each_gpu` holds by container what is asked of each
-    GPU that HAMi shares, under the resources' real names; `given_mib` is what HAMi gave in all.
+    GPU that HAMi shares, under the resources' real names; `given_mib` is what HAMi gave in all,
+    `given_gpus` of which GPUs (UUIDs), where that is known, and `gpu_mib` what one GPU has.
     """
 
     uid: str
@@ -195,6 +196,8 @@ class PodSeries:
     unschedulable: bool = False
     of_each_gpu: dict[str, dict[str, float]] = field(default_factory=dict)
     given_mib: float = 0.0
+    given_gpus: tuple[str, ...] = ()
+    gpu_mib: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +259,7 @@ def pod_record(
         last_seen=coverage.last_seen(pod.samples, pod.created, after=pod.after),
         estimated=_estimated(pod, bound, finished),
         unschedulable=pod.unschedulable,
+        gpus=pod.given_gpus,
     )
 
 
@@ -285,7 +289,7 @@ def _held_units(pod: PodSeries, named: Collection[str]) -> dict[str, float]:
         {**pod.of_each_gpu.get(name, {}), GPU: units.get(gpu, 0.0)}
         for name, units in pod.requests.items()
     )
-    return in_parts(requests, hami_parts(containers))
+    return in_parts(requests, hami_parts(containers, pod.gpu_mib))
 
 
 def effective_units(pod: PodSeries, named: Collection[str] = ()) -> dict[str, float]:

@@ -8,6 +8,11 @@ from apps.clusters.domain.kube_json import items, mapping, text
 from apps.clusters.domain.observed.objects import ObservedKind
 from apps.clusters.ports import ClusterSource, ObjectChange, SourceRejected
 
+NODES = "/api/v1/nodes"
+NAMESPACES = "/api/v1/namespaces"
+PODS = "/api/v1/pods"
+COLLECTIONS = (NODES, NAMESPACES, PODS)
+CHANGE_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED"})
 EVENTS = "/api/v1/events"
 TEMPLATES = "resourceclaimtemplates"
 EVERYWHERE: Mapping[str, ObservedKind] = {

@@ -17,6 +17,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.ports import ClusterSource, SourceRejected, SourceUnavailable
 from apps.clusters.services.watch.claims import GROUP, discovered_claims
 from apps.clusters.services.watch.collections import (
+    COLLECTIONS,
     EVENTS,
     Item,
     Relisted,
@@ -25,7 +26,7 @@ from apps.clusters.services.watch.collections import (
     WatchSilent,
     discovered_sources,
 )
-from apps.clusters.services.watch.informer import COLLECTIONS, Informer
+from apps.clusters.services.watch.informer import Informer
 from apps.clusters.services.watch.streams import (
     FIRST_DELAY_SECONDS,
     LONGEST_DELAY_SECONDS,

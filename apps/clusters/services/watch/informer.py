@@ -8,10 +8,8 @@ from typing import Any
 
 from django.db import DataError, IntegrityError
 
-from apps.clusters.domain.accelerators import registered_memory
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.devices.resource_claims import NO_CLAIMS, PodClaims
-from apps.clusters.domain.gpu_shares import reserved_gpu, shared_gpus
 from apps.clusters.domain.kube_json import KubePod
 from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
 from apps.clusters.domain.observed.pods import ExtractionContext
@@ -49,12 +47,15 @@ from apps.clusters.services.watch.claims import (
     write_notes,
 )
 from apps.clusters.services.watch.collections import (
+    CHANGE_TYPES,
+    COLLECTIONS,
     NO_SOURCES,
+    NODES,
+    PODS,
     Item,
     Relisted,
     Sources,
     Versions,
-    WatchClosed,
     WatchEvent,
     WatchForbidden,
     WatchSilent,
@@ -64,20 +65,15 @@ from apps.clusters.services.watch.object_rows import observed_objects, write_obj
 from apps.clusters.services.watch.observed_objects import ObjectWatch, SyncContext
 from apps.clusters.services.watch.owner_lookup import OwnerLookup
 from apps.clusters.services.watch.people_watch import PeopleWatch
+from apps.clusters.services.watch.shared_gpus import SharedGpus, pods_of
 from apps.clusters.services.watch.streams import StreamCoverage
 from gpuportal.garbage import gc_paused
 
 logger = logging.getLogger(__name__)
 
-NODES = "/api/v1/nodes"
-NAMESPACES = "/api/v1/namespaces"
-PODS = "/api/v1/pods"
-COLLECTIONS = (NODES, NAMESPACES, PODS)
-
 # A catalog may be loaded while the watch runs; batches come every second.
 _RULES_SECONDS = 30.0
 _MOST_NAMED = 5
-_KINDS = frozenset({"ADDED", "MODIFIED", "DELETED"})
 
 
 class Informer:
@@ -118,8 +114,7 @@ class Informer:
         self._tops: dict[str, Owner] = {}
         self._people = PeopleWatch()
         self._unread: dict[str, str] = {}
-        self._registered: dict[str, float] = {}
-        self._reserved: dict[str, str] = {}
+        self._shared_gpus = SharedGpus()
         around = SyncContext(
             context=self._context,
             owners=self._owners.top_owners,
@@ -164,12 +159,9 @@ class Informer:
                 self._apply_item(item)
         ledger = [_decoded(item) for item in batch if item.path in COLLECTIONS]
         self._people.apply([*observed, *ledger], self._objects.kind_of)
-        # Before pods are read: what HAMi gave them is believed by what it registered of nodes.
-        self._registered.update(_registered(ledger))
-        # So is, of a GPU that KAI shares, which one it is; a list tells all that there are.
-        if any(isinstance(item, Relisted) and item.path == PODS for item in ledger):
-            self._reserved.clear()
-        self._reserved.update(_reserved(ledger))
+        # Before pods are read: what HAMi gave them is believed by what it registered of nodes, and
+        # so is, of a GPU that KAI shares, which one it is.
+        self._shared_gpus.apply(ledger)
         pods, again = self._prepared(ledger)
         for item, seen in zip(ledger, pods, strict=True):
             self._apply_item(item, seen)
@@ -242,7 +234,9 @@ class Informer:
         # Before the check for stale versions: even a stale line proves that the stream is alive.
         late = self._coverage.arrived(path, at, event.requested_at)
         deleted = event.change.type == "DELETED"
-        if event.change.type not in _KINDS or self._versions[path].is_stale(item, gone=deleted):
+        if event.change.type not in CHANGE_TYPES or self._versions[path].is_stale(
+            item, gone=deleted
+        ):
             return
         after = at if proof is None else proof
         gone = None
@@ -323,7 +317,7 @@ class Informer:
         """
         if any(isinstance(item, Relisted) and item.path == PODS for item in batch):
             self._owners.forget()
-        parsed = [list(self._parse(_pods_of(item))) for item in batch]
+        parsed = [list(self._parse(pods_of(item))) for item in batch]
         parsed.append(list(self._parse((pod, None) for pod in self._dra.pods_to_see())))
         found = [pair for pairs in parsed for pair in pairs]
         self._tops = self._owners.top_owners(pod for pod, _ in found)
@@ -356,14 +350,13 @@ class Informer:
     def _observation(self, pod: Mapping[str, Any], deleted: float | None) -> PodObservation | None:
         """Return what is observed of a pod; None of one that requests no GPU."""
         named, claims, owner = self._tiers.resources, self._claims(pod), nearest_owner(pod)
-        each = self._registered.get(KubePod.of(pod).node, 0.0)
+        each = self._shared_gpus.memory(KubePod.of(pod).node)
         record = pod_record(
             pod, owner=owner, named=named, deleted=deleted, claims=claims, each=each
         )
         if record is None:
             return None
-        gpus = shared_gpus(pod["metadata"], record.requests, self._reserved)
-        record = replace(record, gpus=gpus)
+        record = replace(record, gpus=self._shared_gpus.of_pod(pod["metadata"], record))
         vague = lacks_finish(pod, named, claims)
         return PodObservation(record, vague=vague, person=self._people.of_pod(pod))
 
@@ -444,6 +437,7 @@ class Informer:
         return ExtractionContext(
             named=self._tiers.resources,
             owner=self._tops.get(str(item["metadata"].get("uid", ""))) if is_pod else None,
+            gpu_memory=self._shared_gpus.memory(KubePod.of(item).node) if is_pod else 0.0,
             claims=self._claims(item) if is_pod else NO_CLAIMS,
             is_gpu_class=self._dra.is_gpu,
             template_classes=self._objects.templates,
@@ -568,33 +562,3 @@ def _decoded(item: Item) -> Item:
     if item.path == PODS and isinstance(item, WatchEvent):
         return replace(item, change=replace(item.change, object=KubePod(item.change.object)))
     return item
-
-
-def _registered(batch: Iterable[Item]) -> Iterator[tuple[str, float]]:
-    """Yield each node of a batch, with the MiB of one GPU that HAMi registered of it."""
-    for item in batch:
-        nodes: Sequence[Mapping[str, Any]] = ()
-        if item.path == NODES and isinstance(item, Relisted):
-            nodes = item.items
-        elif item.path == NODES and isinstance(item, WatchEvent):
-            # A node that went stays known: its pods may be told of after it.
-            nodes = [item.change.object] if item.change.type in _KINDS - {"DELETED"} else []
-        yield from ((str(node["metadata"]["name"]), registered_memory(node)) for node in nodes)
-
-
-def _reserved(batch: Iterable[Item]) -> Iterator[tuple[str, str]]:
-    """Yield each group of pods for which KAI reserves a GPU in a batch, and the GPU's UUID."""
-    for item in batch:
-        for pod, _ in _pods_of(item):
-            if found := reserved_gpu(pod["metadata"]):
-                yield found
-
-
-def _pods_of(item: Item) -> Iterator[tuple[Mapping[str, Any], float | None]]:
-    """Yield each pod of an item, and when it was seen to go if it was."""
-    if isinstance(item, WatchClosed | WatchForbidden | WatchSilent) or item.path != PODS:
-        return
-    if isinstance(item, Relisted):
-        yield from ((pod, None) for pod in item.items)
-    elif item.change.type in _KINDS:
-        yield item.change.object, item.at if item.change.type == "DELETED" else None

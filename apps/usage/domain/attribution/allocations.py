@@ -6,121 +6,29 @@ distributed once. Times are Unix seconds, amounts GPU-seconds of GPU-equivalents
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple
+from math import fsum
 
-from apps.clusters.domain.devices.mig import mig_part
-from apps.clusters.domain.devices.resource_claims import holder
 from apps.clusters.domain.pods.ledger import (
     ClaimAllocationRecord,
-    ClaimedDevice,
     NodeInterval,
     PodRecord,
     PodSource,
 )
-from apps.clusters.domain.resources import GPU_FRACTION
+from apps.clusters.domain.resources import PARTS_OF_GPU
 from apps.clusters.domain.tiers import same_model
 from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, clip, overlap, seconds, union
+from apps.usage.domain.attribution.claim_allocations import claim_allocations
 from apps.usage.domain.attribution.gpu_classes import BoundTier, Classifier, GpuClass, ResourceOffer
 
 _CardSums = tuple[dict[GpuClass, float], dict[GpuClass, float], dict[GpuClass, float]]
 """By kind of GPU: how many there are, are allocatable, and are left uncovered by MIG devices."""
 
 
-class ClaimAllocation(NamedTuple):
-    """A pod's part of the alike devices of a claim; `shared`: others held them at the time.
-
-    `units` counts devices, `weight` is what one is in GPU-equivalents, `cards` are their UUIDs.
-    """
-
-    pod: PodRecord
-    device_class: str
-    profile: str
-    model: str
-    units: float
-    weight: float
-    cards: frozenset[str]
-    held: tuple[TimeSpan, ...]
-    shared: bool
-
-
 def is_device_class(resource: str) -> bool:
     """Say whether what a request names is a device class: extended resources have a domain."""
     return "/" not in resource
-
-
-def claim_allocations(
-    claims: Sequence[ClaimAllocationRecord],
-    pods: Sequence[PodRecord],
-    exists: Sequence[TimeSpan],
-    end: float,
-) -> Iterator[ClaimAllocation]:
-    """Yield who held the devices of each claim on a node that `exists` in these spans.
-
-    At every instant the pods that name a claim share its devices evenly; while there are none
-    the claim's own row holds them. A claim counts once, however many pods use it.
-    """
-    users: dict[str, list[PodRecord]] = defaultdict(list)
-    for pod in pods:
-        for uid in pod.claims:
-            users[uid].append(pod)
-    for claim in sorted(claims, key=lambda one: (one.uid, one.allocated)):
-        until = end if claim.released is None else min(end, claim.released)
-        allocated = clip(exists, claim.allocated, until)
-        if allocated:
-            yield from _holds(claim, users.get(claim.uid, ()), allocated, end)
-
-
-def _holds(
-    claim: ClaimAllocationRecord,
-    users: Sequence[PodRecord],
-    allocated: Sequence[TimeSpan],
-    end: float,
-) -> Iterator[ClaimAllocation]:
-    spans = {pod.uid: _during(pod, allocated, end) for pod in users}
-    by_uid: Mapping[str, PodRecord] = {pod.uid: pod for pod in users}
-    held: dict[tuple[str, int], list[TimeSpan]] = defaultdict(list)
-    edges = {
-        t for span in (*allocated, *(s for some in spans.values() for s in some)) for t in span
-    }
-    for a, b in pairwise(sorted(edges)):
-        if not clip(allocated, a, b):
-            continue
-        here = [uid for uid, some in spans.items() if clip(some, a, b)]
-        # The empty uid stands for the claim itself, which holds its devices without users.
-        for uid in here or [""]:
-            held[uid, max(1, len(here))].append((a, b))
-    for (uid, sharers), some in sorted(held.items()):
-        pod = by_uid[uid] if uid else holder(claim)
-        for alike, cards in _alike(claim.devices).items():
-            device_class, profile, model = alike
-            yield ClaimAllocation(
-                pod,
-                device_class,
-                profile,
-                model,
-                sum(share for _, share in cards) / sharers,
-                mig_part(profile, model),
-                frozenset(card for card, _ in cards),
-                union(some),
-                sharers > 1 or any(share < 1.0 for _, share in cards),
-            )
-
-
-def _during(pod: PodRecord, allocated: Sequence[TimeSpan], end: float) -> tuple[TimeSpan, ...]:
-    span = pod.held(end)
-    return clip(allocated, *span) if span else ()
-
-
-def _alike(
-    devices: Sequence[ClaimedDevice],
-) -> dict[tuple[str, str, str], list[tuple[str, float]]]:
-    found: dict[tuple[str, str, str], list[tuple[str, float]]] = defaultdict(list)
-    for device in devices:
-        key = (device.device_class, device.profile, device.model)
-        found[key].append((device.card, device.share))
-    return found
 
 
 @dataclass(slots=True)
@@ -228,7 +136,8 @@ def allocate_node(
 
     A pod holds no longer than its node exists, and only within its `limits`, where it has some.
     Pods without `bound` are classified by the node's labels when they first held in the hour. Where
-    holdings exceed the GPUs they are scaled to fit (`overcommitted`). Devices of claims are held
+    holdings exceed the GPUs they are scaled to fit (`overcommitted`); parts of one GPU are before
+    that, where it is known which one. Devices of claims are held
     from when the watch shows them: a watch may list claims of yesterday before it knows the offer
     of the node.
     """
@@ -263,6 +172,7 @@ def allocate_node(
     ledger.shared = frozenset(
         o.profile for s in intervals for o in classifier.offers(s) if o.shared
     )
+    ledger.holdings = _within_gpus(ledger.holdings)
     _sweep(ledger, intervals, start, end, classifier)
     return ledger
 
@@ -273,6 +183,57 @@ def _devices_known(
     """Return when a node exists and its devices are told of, where they ever are in the hour."""
     first = next((interval.start for interval in intervals if interval.devices), None)
     return exists if first is None else clip(exists, first, end)
+
+
+def _within_gpus(holdings: Sequence[Allocation]) -> list[Allocation]:
+    """Return holdings with parts of GPUs reduced while those of one GPU come to more than it is.
+
+    So it is where one pod has most of a GPU's memory and another most of its cores. A pod's parts
+    of several GPUs count as equal.
+    """
+    on: dict[str, list[Allocation]] = defaultdict(list)
+    for holding in holdings:
+        if holding.resource in PARTS_OF_GPU:
+            for uuid in holding.devices:
+                on[uuid].append(holding)
+    crowded = {uuid: some for uuid, some in on.items() if _share(_on_each(some), 1.0) < 1.0}
+    if not crowded:
+        return list(holdings)
+    fitted: list[Allocation] = []
+    for holding in holdings:
+        beside = [one for uuid in holding.devices for one in crowded.get(uuid, ())]
+        fitted += _fitted(holding, crowded, beside) if holding in beside else [holding]
+    return fitted
+
+
+def _on_each(holdings: Iterable[Allocation]) -> float:
+    """Return what holdings have together of a GPU that is one of each one's."""
+    return fsum(holding.units * holding.weight / len(holding.devices) for holding in holdings)
+
+
+def _fitted(
+    holding: Allocation, crowded: Mapping[str, Sequence[Allocation]], beside: Sequence[Allocation]
+) -> Iterator[Allocation]:
+    """Yield a holding of crowded GPUs as several, each of the times at which it fits alike."""
+    edges = sorted({at for one in (holding, *beside) for part in one.held for at in part})
+    spans: dict[float, list[TimeSpan]] = defaultdict(list)
+    for a, b in pairwise(edges):
+        if not clip(holding.held, a, b):
+            continue
+        shares = []
+        for uuid in holding.devices:
+            there = [one for one in crowded.get(uuid, ()) if clip(one.held, a, b)]
+            shares.append(_share(_on_each(there), 1.0))
+        spans[fsum(shares) / len(shares)].append((a, b))
+    for share, some in sorted(spans.items()):
+        held = union(some)
+        yield replace(
+            holding,
+            units=holding.units * share,
+            held=held,
+            runs=tuple(run for part in held for run in clip(holding.runs, *part)),
+            _ran={},
+        )
 
 
 def _held(
@@ -343,7 +304,7 @@ def _holding(
         offer.shared,
         offer.profile,
         # Of parts of GPUs alone: what else the pod has is on other devices.
-        frozenset(pod.gpus) if offer.resource == GPU_FRACTION else frozenset(),
+        frozenset(pod.gpus) if offer.resource in PARTS_OF_GPU else frozenset(),
         guessed=guessed,
     )
 

@@ -7,7 +7,7 @@ Sources: the source of HAMi's scheduler, releases 2.3 to 2.9.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import fsum
 
 import msgspec
@@ -16,6 +16,7 @@ from apps.clusters.adapters.prometheus.http_api import END_MARGIN_SECONDS
 from apps.clusters.adapters.prometheus.kube_state.metrics import LARGEST, Plausible, over_all
 from apps.clusters.adapters.prometheus.window_reader import WindowReader
 from apps.clusters.domain.accelerators import MEMORY_LABEL, HamiGpu
+from apps.clusters.domain.gpu_shares import HamiPart, mib_of_parts
 from apps.clusters.domain.pods.kube_state import READ_AHEAD_SECONDS, PodSeries
 from apps.clusters.domain.pods.kube_state_nodes import NodeSeries
 from apps.clusters.domain.resources import GPU, GPU_MEMORY, mebibytes, sanitise
@@ -24,9 +25,13 @@ from apps.clusters.domain.window import Window
 # Bytes, under the names of today and those of releases before 2.9.
 LIMIT = "hami_gpu_memory_limit_bytes|GPUDeviceMemoryLimit"
 ALLOCATED = "hami_vgpu_memory_allocated_bytes|vGPUMemoryAllocated|vGPUPodsDeviceAllocated"
+# Per cent of a GPU's cores, under its names of today, before 2.9 and before 2.8.
+CORES = "hami_vgpu_core_allocated_ratio|vGPUCoreAllocated|vGPUCorePercentage"
 _BYTES_PER_MIB = 1024.0**2
 _EARLIER_SECONDS = 86_400.0
 _GPU = sanitise(GPU)
+_PartKey = tuple[str, str, str, str, str]
+"""(namespace, pod, node, container, UUID)."""
 
 
 class _GpuLabels(msgspec.Struct, frozen=True, gc=False):
@@ -103,12 +108,20 @@ def read_hami(
         # A pod that waits may come to any node.
         memory = _memory(node) if node else 0.0 if pod.node else anywhere
         _limit(pod, memory)
+        pod.gpu_mib = memory
         if memory and pod.node:
-            parts = given.get((pod.namespace, pod.name, pod.node), {}).values()
-            # A pod that was made anew under its name may be on another GPU: its last ones cannot
-            # be told from those before, but of how many GPUs it has parts is known.
-            most = sorted((min(one, memory) for one in parts), reverse=True)
-            pod.given_mib = fsum(most[: _gpus(pod)])
+            _give(pod, given.get((pod.namespace, pod.name, pod.node), ()), memory)
+
+
+def _give(pod: PodSeries, parts: Collection[HamiPart], memory: float) -> None:
+    """Note what HAMi gave a pod of GPUs that have so many MiB each."""
+    limited = [part._replace(mib=min(part.mib, memory)) for part in parts]
+    # A pod that was made anew under its name may be on another GPU: its last ones cannot be told
+    # from those before, but of how many GPUs it has parts is known.
+    limited.sort(key=lambda part: mib_of_parts([part], memory), reverse=True)
+    pod.given_mib = mib_of_parts(limited[: _gpus(pod)], memory)
+    if len(limited) <= _gpus(pod):
+        pod.given_gpus = tuple(sorted({part.uuid for part in limited}))
 
 
 def _gpus(pod: PodSeries) -> int:
@@ -154,22 +167,34 @@ def _model(model: str) -> str:
 
 def _allocated(
     reading: WindowReader, plausible: Plausible, window: Window
-) -> dict[tuple[str, str, str], dict[tuple[str, str], float]]:
-    """Return the MiB of each part that a pod has, by (container, UUID)."""
+) -> dict[tuple[str, str, str], list[HamiPart]]:
+    """Return the parts of GPUs that each pod has, by (namespace, pod, node)."""
+    cores: dict[_PartKey, float] = defaultdict(float)
+    for key, percent in _of_parts(reading, window, CORES):
+        share = plausible.fraction(CORES, percent / 100)
+        # Releases that write both the old and the new name tell the same twice.
+        cores[key] = max(cores[key], 100 * (share or 0.0))
+    memory: dict[_PartKey, float] = defaultdict(float)
+    for key, size in _of_parts(reading, window, ALLOCATED):
+        mib = plausible.mebibytes(ALLOCATED, size / _BYTES_PER_MIB)
+        memory[key] = max(memory[key], mib or 0.0)
+    found: dict[tuple[str, str, str], list[HamiPart]] = defaultdict(list)
+    for key, mib in memory.items():
+        if mib:
+            found[key[:3]].append(HamiPart(key[-1], mib, cores[key]))
+    return found
+
+
+def _of_parts(
+    reading: WindowReader, window: Window, metric: str
+) -> Iterator[tuple[_PartKey, float]]:
+    """Yield the largest value of a metric for each part of a GPU that a pod has."""
     seconds = window.seconds + READ_AHEAD_SECONDS
-    query, kind = over_all(_PodGpuLabels, LARGEST, ALLOCATED, reading.matchers, seconds)
-    found: dict[tuple[str, str, str], dict[tuple[str, str], float]] = defaultdict(dict)
+    query, kind = over_all(_PodGpuLabels, LARGEST, metric, reading.matchers, seconds)
     for one in reading.instant(query, _after(window.end_seconds), kind):
         labels = one.metric
-        mib = plausible.mebibytes(ALLOCATED, one.value[1] / _BYTES_PER_MIB)
-        if mib:
-            part = (
-                labels.container_index or labels.containeridx,
-                labels.deviceuuid or labels.device_uuid,
-            )
-            # Releases that write both the old and the new name tell the same twice.
-            found[labels.place][part] = max(mib, found[labels.place].get(part, 0.0))
-    return found
+        container = labels.container_index or labels.containeridx
+        yield (*labels.place, container, labels.deviceuuid or labels.device_uuid), one.value[1]
 
 
 def _after(end: float) -> float:
