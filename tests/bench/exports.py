@@ -2,8 +2,9 @@
 
 python -m tests.bench.exports WRITER FORMAT ROWS
 
-WRITER is `portal` or `bare` (the same made-up rows, so that only the writing differs), or `stored`:
-the rows of the database, read and written as a file that somebody asks for.
+WRITER is `portal` or `bare` (the same made-up rows, so that only the writing differs), `stored`:
+the rows of the database, read and written as a file that somebody asks for, or `month`: those of
+its first month alone, as FOCUS has them.
 """
 
 import csv
@@ -25,7 +26,7 @@ from apps.clusters.selectors import report
 from apps.costs.adapters.formats import write
 from apps.costs.domain.costing import Basis, Cause, Policy
 from apps.costs.domain.files import CellType, CostFile, FileColumn, FileFormat, FileRow, Notes
-from apps.costs.selectors.cost_files import cost_file
+from apps.costs.selectors.cost_files import cost_file, period_file
 from apps.costs.selectors.months import days_query
 from tests.bench.exports_data import DAYS, FIRST
 from tests.bench.measuring import peak_mib, timed
@@ -74,6 +75,8 @@ def measure(writer: str, format_: str, rows: str) -> dict[str, Any]:
 def _run(writer: str, kind: FileFormat, count: int, out: BinaryIO) -> Callable[[], object]:
     if writer == "stored":
         return lambda: write(_stored(), kind, out)
+    if writer == "month":
+        return lambda: write(period_file(FIRST, kind, visibility=EVERYTHING), kind, out)
     if writer == "portal":
         return lambda: write(CostFile("Costs", COLUMNS, made_up(count), _NOTES), kind, out)
     return lambda: _BARE[kind](_plain(made_up(count)), out)

@@ -120,6 +120,7 @@ def _without_metrics(scope: Scope, folder: Path, say: Say) -> Iterator[Figure]:
         yield from covered(scope.campus_days, folder)
     say("cost files")
     yield from exports_figures.written(scope.exports, folder)
+    yield from exports_figures.focus_month(scope.exports // 2, folder)
 
 
 # ---------------------------------------------------------------- recommendations
