@@ -2,11 +2,13 @@
 # ruff: noqa: S311 - made-up worlds
 
 from collections.abc import Callable, Hashable
+from math import inf
 from random import Random
 
 import pytest
 
-from apps.planning.domain.cluster_replay import admission, engine
+from apps.planning.domain.cluster_replay import engine
+from apps.planning.domain.cluster_replay.admission import QueueAdmission
 from apps.planning.domain.cluster_replay.engine import replay_cluster
 from apps.planning.domain.cluster_replay.inputs import (
     ClosedSpan,
@@ -23,7 +25,9 @@ from apps.planning.domain.cluster_replay.inputs import (
     ReplayPolicy,
     ReplayQueue,
 )
+from apps.planning.domain.cluster_replay.node_space import TierSpace
 from apps.planning.domain.cluster_replay.pending_line import PendingLine
+from apps.planning.domain.cluster_replay.quota_line import QuotaNeeds
 
 END = 100.0
 Played = list[tuple[object, ...]]
@@ -118,14 +122,20 @@ def test_what_is_not_tried_again_would_have_failed(monkeypatch: pytest.MonkeyPat
     tried: list[bool] = []
     unblock = PendingLine.unblock
 
-    def unblock_all(line: PendingLine, may_fit: Callable[[Hashable], bool] | None = None) -> bool:
-        tried.append(may_fit is not None)
+    def unblock_all(line: PendingLine, room: Callable[[Hashable], float] | None = None) -> bool:
+        tried.append(room is not None)
         return unblock(line)
 
+    def no_limit(*_: object) -> float:
+        return inf
+
     monkeypatch.setattr(PendingLine, "unblock", unblock_all)
-    for needs in (engine._RoomNeeds, admission._QuotaNeeds):
+    monkeypatch.setattr(QueueAdmission, "_most_room", no_limit)
+    monkeypatch.setattr(QueueAdmission, "_still_next", lambda *_: None)
+    monkeypatch.setattr(QueueAdmission, "_is_enough", lambda *_: True)
+    monkeypatch.setattr(TierSpace, "_has_room", lambda *_: True)
+    for needs in (engine._RoomNeeds, QuotaNeeds):
         monkeypatch.setattr(needs, "includes", lambda *_: False)
-    monkeypatch.setattr(admission.QueueAdmission, "_is_enough", lambda *_: True)
     for seed, shortened in zip(seeds, found, strict=True):
         assert answer(seed) == shortened, seed
     assert tried.count(True) > len(tried) / 2, "most of the time something is not tried again"

@@ -1,13 +1,13 @@
 """Kueue's admission: which work gets quota next, from which queue and flavor."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import inf
 from operator import attrgetter
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from apps.planning.domain.cluster_replay.inputs import (
-    SLACK,
     FlavorTier,
     Labels,
     Reclaim,
@@ -16,8 +16,9 @@ from apps.planning.domain.cluster_replay.inputs import (
     ReplayPolicy,
     ReplayQueue,
 )
-from apps.planning.domain.cluster_replay.pending_line import LineKey, PendingGroup, PendingLine
+from apps.planning.domain.cluster_replay.pending_line import LineKey
 from apps.planning.domain.cluster_replay.preemption import QuotaDemand, QuotaHolder, quota_victims
+from apps.planning.domain.cluster_replay.quota_line import QuotaLine, QuotaNeeds, QuotaScope
 from apps.planning.domain.cluster_replay.quota_tree import QuotaTree
 
 _DOUBT = 1e-6
@@ -32,22 +33,6 @@ class AdmittedWork(NamedTuple):
     victims: tuple[int, ...]
 
 
-class _QuotaNeeds(NamedTuple):
-    """Needs that works of one queue have in common: where one does not fit, none does."""
-
-    tier: str
-    counted: str
-    units: float
-    priority: int
-    requires: Labels
-
-    def includes(self, other: "_QuotaNeeds") -> bool:
-        """Say whether quota for this would be quota for the other, too."""
-        alike = self[:2] == other[:2] and self.requires == other.requires
-        # Who asks for more borrows sooner, and may then not reclaim what others borrow.
-        return alike and self.units >= other.units and self.priority <= other.priority
-
-
 class _Candidate(NamedTuple):
     """The first work of a queue that can have quota; of several, the smallest tuple is admitted."""
 
@@ -57,6 +42,10 @@ class _Candidate(NamedTuple):
     queue: str
     flavor: FlavorTier
     victims: tuple[int, ...]
+
+
+def _no_limit(_: QuotaScope) -> float:
+    return inf
 
 
 class QueueAdmission:
@@ -77,12 +66,17 @@ class QueueAdmission:
         self._nodes = cluster.nodes
         self._serves: dict[FlavorTier, bool] = {}
         self._fair = policy.fair_sharing
+        self._keys: dict[str, dict[str, list[FlavorTier]]] = {}
+        for queue in cluster.queues:
+            counted = self._keys[queue.name] = defaultdict(list)
+            for key in queue.quotas:
+                counted[key[1]].append(key)
         self._tree = QuotaTree(cluster.queues, cluster.cohorts, borrowing=policy.borrowing)
         self._roots = {name: self._tree.root(name) for name in self._queues}
         self._members: dict[int, list[str]] = defaultdict(list)
         for name, root in self._roots.items():
             self._members[root].append(name)
-        self._lines = {name: PendingLine() for name in self._queues}
+        self._lines = {name: QuotaLine() for name in self._queues}
         self._works: dict[int, tuple[RecordedWork, LineKey]] = {}
         self._holders: dict[str, dict[int, QuotaHolder]] = {name: {} for name in self._queues}
         self._held_in: dict[int, str] = {}
@@ -91,13 +85,21 @@ class QueueAdmission:
             lambda: defaultdict(float)
         )
         self._live: set[str] = set()
+        # Trees of which quota was given back since their pending work was looked at.
+        self._freed: set[int] = set()
+        # Of each tree all units ever given back, and by queue how many have to be before it is
+        # looked at again: a release makes no more room than it gives back.
+        self._released: dict[int, float] = defaultdict(float)
+        self._wakes_at: dict[str, float] = defaultdict(float)
         # Of each tree how often its use has changed, and by queue what failed since then.
         self._changes: Counter[int] = Counter()
-        self._failed: dict[str, tuple[int, list[_QuotaNeeds]]] = {}
+        self._failed: dict[str, tuple[int, list[QuotaNeeds]]] = {}
+        # Whom each queue would admit, until something comes, goes or gives quota back.
+        self._next: dict[str, _Candidate] = {}
 
     @property
     def is_dirty(self) -> bool:
-        return bool(self._live)
+        return bool(self._live or self._freed)
 
     def add(self, number: int, work: RecordedWork, key: LineKey) -> bool:
         """Put a work into its queue; False where it has none, and needs no quota."""
@@ -107,14 +109,10 @@ class QueueAdmission:
         self._works[number] = (work, key)
         # Work that may preempt must not be blocked by work that may not.
         levels = queue.preempts_own or queue.reclaim == Reclaim.LOWER_PRIORITY
-        needs = _QuotaNeeds(
-            work.tier,
-            work.counted,
-            work.total_units,
-            work.priority if levels else 0,
-            work.requires,
-        )
-        self._lines[queue.name].add(PendingGroup("", needs), key)
+        scope = QuotaScope(work.counted, work.priority if levels else 0)
+        needs = QuotaNeeds(scope, work.tier, work.total_units, work.requires)
+        self._lines[queue.name].add(needs, key)
+        self._next.pop(queue.name, None)
         self._live.add(queue.name)
         return True
 
@@ -122,7 +120,8 @@ class QueueAdmission:
         """A pending work was canceled; later work may have been held up by it."""
         name = self._queue_of(work)
         self._lines[name].remove(number)
-        self._lines[name].unblock()
+        self._lines[name].begin_round()
+        self._next.pop(name, None)
         self._live.add(name)
 
     def keep(self, number: int, work: RecordedWork, at: float) -> None:
@@ -142,18 +141,22 @@ class QueueAdmission:
             return
         holder = self._holders[name].pop(number)
         self._use(holder, -1)
-        self._unblock(self._roots[name])
+        self._freed.add(self._roots[name])
+        self._released[self._roots[name]] += holder.units
 
     def admit(self, at: float) -> Iterator[AdmittedWork]:
         """Yield what is admitted at `at`, one by one; the caller preempts the victims."""
-        while self._live:
-            candidates = [found for name in sorted(self._live) if (found := self._head(name))]
+        while self.is_dirty:
+            self._try_again()
+            live = sorted(self._live)
+            candidates = [c for name in live if (c := self._still_next(name) or self._head(name))]
             if not candidates:
                 return
             chosen = min(candidates)
             number = chosen.key[-1]
             work, _ = self._works.pop(number)
             self._lines[chosen.queue].remove(number)
+            self._next.pop(chosen.queue, None)
             # Before it takes quota: at no moment is more used than there is.
             for victim in chosen.victims:
                 self.release(victim)
@@ -173,65 +176,83 @@ class QueueAdmission:
         self._held[holder.queue, holder.key][holder.priority] += sign * holder.units
         self._changes[self._roots[holder.queue]] += 1
 
-    def _unblock(self, root: int) -> None:
-        for name in self._members[root]:
-            line = self._lines[name]
-            # Most releases free too little for most pending work: that is not tried again.
-            if line.is_passing and line.unblock(self._may_fit(self._queues[name])):
-                self._live.add(name)
+    def _try_again(self) -> None:
+        """Let work be tried again that may have quota now, after all that one instant freed."""
+        for root in self._freed:
+            released = self._released[root] + _DOUBT
+            for name in self._members[root]:
+                # An earlier work or flavor may have room now.
+                self._next.pop(name, None)
+                # Most releases free too little for most pending work: that is not tried again.
+                if released >= self._wakes_at[name]:
+                    self._lines[name].begin_round()
+                    self._live.add(name)
+        self._freed.clear()
+
+    def _still_next(self, name: str) -> _Candidate | None:
+        """Return whom a queue was to admit before others got quota, if it still can."""
+        known = self._next.get(name)
+        # Others have only taken since: what did not fit before does not now either.
+        if known is None or known.victims:
+            return None
+        work, _ = self._works[known.key[-1]]
+        return known if self._tree.fits(name, known.flavor, work.total_units) else None
 
     def _head(self, name: str) -> _Candidate | None:
         """Return the first work of a queue that can have quota; the others are passed over."""
         line, queue = self._lines[name], self._queues[name]
-        may_fit = self._may_fit(queue)
-        failed = self._failed_since(name)
-        while (first := line.first()) is not None:
-            number, group = first
-            needs = cast("_QuotaNeeds", group.needs)
-            # Most that is pending is larger than all that can be had: none of it is tried.
-            if not queue.strict and (not may_fit(needs) or any(map(needs.includes, failed))):
-                line.block(group)
+        # In strict order what is too large is tried as well: it lets nobody pass.
+        room = _no_limit if queue.strict else partial(self._most_room, queue)
+        while (first := line.first(room)) is not None:
+            key, needs = first
+            failed = self._failed_since(name)
+            if not queue.strict and any(map(needs.includes, failed)):
+                line.fail(needs)
                 continue
-            work, key = self._works[number]
+            work, _ = self._works[key[-1]]
             found = self._fitting(queue, work)
             if found is not None:
                 flavor, victims = found
                 borrows = self._tree.borrows(name, flavor, work.total_units)
                 share = self._tree.share(name, flavor, work.total_units) if self._fair else 0.0
-                return _Candidate(borrows, share, key, name, flavor, victims)
+                self._next[name] = _Candidate(borrows, share, key, name, flavor, victims)
+                return self._next[name]
             if queue.strict:
                 # As in Kueue, also where it can never be admitted.
                 line.close()
             else:
-                line.block(group)
+                line.fail(needs)
                 failed.append(needs)
         self._live.discard(name)
+        self._wakes_at[name] = self._released[self._roots[name]] + line.lacks
         return None
 
-    def _failed_since(self, name: str) -> list[_QuotaNeeds]:
+    def _failed_since(self, name: str) -> list[QuotaNeeds]:
         """Return the needs that failed in a queue since the use of its tree has changed last."""
         changes = self._changes[self._roots[name]]
         if self._failed.get(name, (-1,))[0] != changes:
             self._failed[name] = (changes, [])
         return self._failed[name][1]
 
-    def _may_fit(self, queue: ReplayQueue) -> Callable[[Hashable], bool]:
-        """Return a test of needs that some flavor could meet, by preemption or not."""
-        most = self._most_room(queue)
-        return lambda needs: (
-            isinstance(needs, _QuotaNeeds) and needs.units <= most.get(needs.counted, 0.0) + SLACK
-        )
+    def _most_room(self, queue: ReplayQueue, scope: QuotaScope) -> float:
+        """Return the most units that one flavor has for a scope of a queue, by preemption too.
 
-    def _most_room(self, queue: ReplayQueue) -> dict[str, float]:
-        """Return the most units that one flavor has for a queue, by what is counted."""
-        most: dict[str, float] = {}
-        for key in queue.quotas:
+        It never grows while the queues of a tree only take quota: who is told that it is too little
+        need not ask again before a release.
+        """
+        most = 0.0
+        for key in self._keys[queue.name].get(scope.counted, ()):
             room = self._tree.available(queue.name, key)
             if queue.preempts_own:
-                room = inf
-            elif queue.reclaim != Reclaim.NEVER:
+                # Sums of other orders differ by their last digits: in doubt it is tried.
+                room += _DOUBT
+                for priority, units in self._held[queue.name, key].items():
+                    if priority < scope.priority:
+                        room += units
+            if queue.reclaim != Reclaim.NEVER:
+                # Who borrows gives back at most what is left of the queue's own quota.
                 room = max(room, self._tree.unused(queue.name, key))
-            most[key[1]] = max(most.get(key[1], 0.0), room)
+            most = max(most, room)
         return most
 
     def _fitting(

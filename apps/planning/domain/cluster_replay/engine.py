@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache, partial
+from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple, cast
 
@@ -51,6 +51,10 @@ class _RoomNeeds(NamedTuple):
     pods: int
     requires: Labels
     level: int
+
+    @property
+    def scope(self) -> int:
+        return self.level
 
     def includes(self, other: "_RoomNeeds") -> bool:
         """Say whether room for this would be room for the other, too."""
@@ -213,6 +217,10 @@ class _ClusterRun:
         self._dirty: set[str] = set()
         # Who holds how many units of a tier on a node; kept where work may be preempted there.
         self._held_on: dict[tuple[str, int], dict[int, float]] = defaultdict(
+            lambda: defaultdict(float)
+        )
+        # The same by priority.
+        self._held_by: dict[tuple[str, int], dict[int, float]] = defaultdict(
             lambda: defaultdict(float)
         )
         self._events: list[tuple[float, int, int, int]] = []
@@ -409,23 +417,22 @@ class _ClusterRun:
         """Let work be tried again that may have room now: more than before is on `nodes` alone."""
         places = list(nodes)
 
-        @cache
-        def room(level: int) -> float:
+        def room(level: Hashable) -> float:
             """Return the most that a node has for a pod that may preempt all below its level."""
-            return max((self._room_by_force(tier, node, level) for node in places), default=0.0)
+            own = cast("int", level)
+            # A pod would have to be on one of these nodes: nothing else has changed.
+            return max((self._room_by_force(tier, node, own) for node in places), default=0.0)
 
-        def may_fit(needs: Hashable) -> bool:
-            # A pod of it would have to be on one of these nodes: nothing else has changed.
-            return isinstance(needs, _RoomNeeds) and needs.units <= room(needs.level) + SLACK
-
-        if self._lines[tier].unblock(may_fit if self._is_by_needs else None):
+        if self._lines[tier].unblock(room if self._is_by_needs else None):
             self._dirty.add(tier)
 
     def _room_by_force(self, tier: str, node: int, level: int) -> float:
         """Return what of a node is free, or held by work whose priority is below a level."""
-        held = self._held_on.get((tier, node), {})
-        lower = (units for other, units in held.items() if self._priority(other) < level)
-        return self._spaces[tier].free(node) + sum(lower)
+        room = self._spaces[tier].free(node)
+        if self._policy.preemption:
+            held = self._held_by[tier, node]
+            room += sum(units for priority, units in held.items() if priority < level)
+        return room
 
     def _priority(self, number: int) -> int:
         return self._states[number].played.work.priority
@@ -531,6 +538,7 @@ class _ClusterRun:
         if self._policy.preemption:
             for part in parts:
                 self._held_on[work.tier, part.node][number] += part.units
+                self._held_by[work.tier, part.node][work.priority] += part.units
         if work.ends_at is not None:
             # A time of the clock, whenever it started; durations below count from the start.
             ends_at = work.ends_at - idle_cut(work, self._policy)
@@ -546,7 +554,8 @@ class _ClusterRun:
         self._spaces[work.tier].release(freed)
         self._turns[work.tier].hold(work.team, -state.gpus, at)
         for node in {part.node for part in freed} if self._policy.preemption else ():
-            del self._held_on[work.tier, node][number]
+            units = self._held_on[work.tier, node].pop(number)
+            self._held_by[work.tier, node][work.priority] -= units
         self._admission.release(number)
         self._creation.release(number)
         state.parts = ()

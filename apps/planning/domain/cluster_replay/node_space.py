@@ -4,6 +4,8 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 
 from apps.planning.domain.cluster_replay.inputs import (
     SLACK,
@@ -12,6 +14,8 @@ from apps.planning.domain.cluster_replay.inputs import (
     Packing,
     ReplayNode,
 )
+
+_NODE = attrgetter("node")
 
 
 @dataclass(slots=True)
@@ -63,6 +67,9 @@ class TierSpace:
         taking nodes one by one finds room for all wherever there is.
         """
         taken: list[DevicePart] = []
+        # Most gangs that are pending do not fit: nothing is taken to find that out.
+        if pods > 1 and not self._has_room(units, pods, requires):
+            return None
         for _ in range(pods):
             node = self.best(units, requires)
             if node is None:
@@ -81,6 +88,19 @@ class TierSpace:
                 return None
             taken += self._take(node, units)
         return taken
+
+    def _has_room(self, units: float, pods: int, requires: Labels) -> bool:
+        """Say whether so many pods fit on open nodes."""
+        allowed = self._allowed_places(requires) if requires else None
+        left = pods
+        for line in self._open.values():
+            for free, node in line[bisect_left(line, (units - SLACK, -1)) :]:
+                if allowed is None or node in allowed:
+                    # At least one: a quotient just below 1 is rounded down.
+                    left -= max(1, int((free + SLACK) / units))
+                    if left <= 0:
+                        return True
+        return False
 
     def best(self, units: float, requires: Labels) -> int | None:
         """Return the node that the scheduler takes for a pod; None where none has room.
@@ -105,14 +125,19 @@ class TierSpace:
 
     def release(self, parts: Iterable[DevicePart]) -> None:
         """Give back what was taken."""
-        for part in parts:
-            own = self._nodes[part.node]
-            # What failed under a running pod goes as soon as the pod gives it back.
-            missing = min(own.owed, part.units)
-            own.owed -= missing
-            self._set_aside(own, part.device, missing)
-            own.free_on[part.device] += part.units - missing
-            self._move(part.node, own.free + part.units - missing)
+        # A pod has several devices of one node, which moves once in its line.
+        for node, of_node in groupby(parts, key=_NODE):
+            own = self._nodes[node]
+            free = own.free
+            for _, device, units in of_node:
+                # What failed under a running pod goes as soon as the pod gives it back.
+                missing = min(own.owed, units) if own.owed else 0.0
+                if missing:
+                    own.owed -= missing
+                    self._set_aside(own, device, missing)
+                own.free_on[device] += units - missing
+                free = free + units - missing
+            self._move(node, free)
 
     def lose(self, node: int, units: float) -> None:
         """Take units off a node: free ones at once, held ones as soon as they are released."""

@@ -1,19 +1,37 @@
 """Pending work in order, grouped by what fits or does not fit alike."""
 
+from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from heapq import heappop, heappush
-from typing import NamedTuple
+from math import inf
+from operator import attrgetter
+from typing import NamedTuple, Protocol
+
+from apps.planning.domain.cluster_replay.inputs import SLACK
 
 LineKey = tuple[float, float, int]
 """Minus the priority, when it was asked for, and its number: the least comes first."""
+
+
+class PendingNeeds(Hashable, Protocol):
+    """What pending work needs: `units`, of the room that all needs of one `scope` share."""
+
+    @property
+    def units(self) -> float: ...
+
+    @property
+    def scope(self) -> Hashable: ...
 
 
 class PendingGroup(NamedTuple):
     """Work of a team that needs the same: where one does not fit, no other does."""
 
     team: str
-    needs: Hashable
+    needs: PendingNeeds
+
+
+_UNITS: Callable[[PendingNeeds], float] = attrgetter("units")
 
 
 class PendingLine:
@@ -27,9 +45,11 @@ class PendingLine:
         self._heaps: dict[PendingGroup, list[LineKey]] = {}
         self._heads: dict[str, list[tuple[LineKey, PendingGroup]]] = defaultdict(list)
         self._listed: dict[PendingGroup, LineKey] = {}
-        self._aside: dict[Hashable, set[PendingGroup]] = {}
+        self._aside: dict[PendingNeeds, set[PendingGroup]] = {}
         self._there: dict[int, PendingGroup] = {}
-        self._blocked: set[Hashable] = set()
+        self._blocked: set[PendingNeeds] = set()
+        # Of each scope the blocked needs by units: those that have room are the first ones.
+        self._by_units: dict[Hashable, list[PendingNeeds]] = {}
         self._closed = False
 
     @property
@@ -53,19 +73,27 @@ class PendingLine:
 
     def block(self, group: PendingGroup) -> None:
         """Let pass what needs the same, until it is unblocked."""
-        self._blocked.add(group.needs)
+        if group.needs not in self._blocked:
+            self._blocked.add(group.needs)
+            insort(self._by_units.setdefault(group.needs.scope, []), group.needs, key=_UNITS)
 
     def close(self) -> None:
         """Let no later work pass, until `unblock`."""
         self._closed = True
 
-    def unblock(self, may_fit: Callable[[Hashable], bool] | None = None) -> bool:
-        """Pass over no longer those whose needs `may_fit`; without it all are looked at again.
+    def unblock(self, room: Callable[[Hashable], float] | None = None) -> bool:
+        """Pass over no longer what needs at most the `room` of its scope; without it, nothing.
 
         Say whether any were passed over, or the line was closed.
         """
         was_closed, self._closed = self._closed, False
-        over = [one for one in self._blocked if may_fit is None or may_fit(one)]
+        over: list[PendingNeeds] = []
+        for scope, blocked in self._by_units.items():
+            if blocked:
+                most = inf if room is None else room(scope) + SLACK
+                count = bisect_right(blocked, most, key=_UNITS)
+                over += blocked[:count]
+                del blocked[:count]
         self._blocked.difference_update(over)
         for needs in over:
             for group in self._aside.pop(needs, ()):

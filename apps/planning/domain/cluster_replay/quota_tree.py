@@ -30,6 +30,7 @@ class _QuotaNode:
     total: dict[FlavorTier, float] = field(default_factory=dict)
     used: defaultdict[FlavorTier, float] = field(default_factory=lambda: defaultdict(float))
     _retained: dict[FlavorTier, float] = field(default_factory=dict)
+    _passed_on: dict[FlavorTier, float] = field(default_factory=dict)
 
     def sum_up(self) -> None:
         for child in self.children:
@@ -37,32 +38,39 @@ class _QuotaNode:
         keys = {*self.quotas, *(key for child in self.children for key in child.total)}
         for key in keys:
             lent = sum(child.total.get(key, 0.0) - child.retained(key) for child in self.children)
-            self.total[key] = self.quotas.get(key, _NO_QUOTA).nominal + lent
+            quota = self.quotas.get(key, _NO_QUOTA)
+            total = self.total[key] = quota.nominal + lent
+            # Quotas do not change while work is replayed, and each question asks for it.
+            if quota.lending_limit is not None:
+                self._retained[key] = max(0.0, total - quota.lending_limit)
 
     def retained(self, key: FlavorTier) -> float:
         """Return what is never lent."""
-        # Kept: quotas do not change while work is replayed, and each question asks for it.
-        if key not in self._retained:
-            limit = self.quotas.get(key, _NO_QUOTA).lending_limit
-            kept = 0.0 if limit is None else max(0.0, self.total.get(key, 0.0) - limit)
-            self._retained[key] = kept
-        return self._retained[key]
+        return self._retained.get(key, 0.0)
 
     def available(self, key: FlavorTier, *, borrowing: bool) -> float:
-        total = self.total.get(key, 0.0)
+        total, used = self.total.get(key, 0.0), self.used[key]
         if self.parent is None:
             # May be below 0: what ran before the replay holds its quota in any case.
-            return total - self.used[key]
-        own = max(0.0, self.retained(key) - self.used[key])
-        above = self.parent.available(key, borrowing=borrowing)
+            return total - used
+        retained = self._retained.get(key, 0.0)
+        above = self.parent.passed_on(key, borrowing=borrowing)
         limit = self.quotas.get(key, _NO_QUOTA).borrowing_limit
         # Only queues borrow: cohorts still pass on what is lent to them.
         if not borrowing and not self.children:
             limit = 0.0
         if limit is not None:
-            stored = total - self.retained(key)
-            above = min(above, stored - max(0.0, self.used[key] - self.retained(key)) + limit)
-        return own + above
+            above = min(above, total - retained - max(0.0, used - retained) + limit)
+        return max(0.0, retained - used) + above
+
+    def passed_on(self, key: FlavorTier, *, borrowing: bool) -> float:
+        """Return what is available to those below, until `forget`: all of them ask for it."""
+        if key not in self._passed_on:
+            self._passed_on[key] = self.available(key, borrowing=borrowing)
+        return self._passed_on[key]
+
+    def forget(self, key: FlavorTier) -> None:
+        self._passed_on.pop(key, None)
 
     def use(self, key: FlavorTier, units: float) -> None:
         """Add use, or take it away where negative."""
@@ -97,7 +105,8 @@ class QuotaTree:
             _hang(above[cohort.name], above.get(cohort.parent))
         for queue in queues:
             _hang(self._queues[queue.name], above.get(queue.cohort))
-        for node in (*above.values(), *self._queues.values()):
+        self._cohorts = tuple(above.values())
+        for node in (*self._cohorts, *self._queues.values()):
             # From each root down; the sums of a cohort need those of its children.
             if node.parent is None:
                 node.sum_up()
@@ -116,6 +125,8 @@ class QuotaTree:
 
     def use(self, queue: str, key: FlavorTier, units: float) -> None:
         self._queues[queue].use(key, units)
+        for cohort in self._cohorts:
+            cohort.forget(key)
 
     def unused(self, queue: str, key: FlavorTier) -> float:
         """Return what is left of the queue's own quota."""

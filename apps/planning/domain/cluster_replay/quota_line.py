@@ -1,0 +1,127 @@
+"""Pending work of a queue in order, by what it needs of a quota."""
+
+from bisect import insort
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
+from operator import attrgetter
+from typing import NamedTuple
+
+from apps.planning.domain.cluster_replay.inputs import SLACK, Labels
+from apps.planning.domain.cluster_replay.pending_line import LineKey
+
+
+class QuotaScope(NamedTuple):
+    """Needs that share one room: what is counted, and the priority by which they may preempt."""
+
+    counted: str
+    priority: int
+
+
+class QuotaNeeds(NamedTuple):
+    """Needs that works of one queue have in common: where one does not fit, none does."""
+
+    scope: QuotaScope
+    tier: str
+    units: float
+    requires: Labels
+
+    def includes(self, other: "QuotaNeeds") -> bool:
+        """Say whether quota for this would be quota for the other, too."""
+        (counted, priority), (other_counted, other_priority) = self.scope, other.scope
+        alike = (counted, self.tier, self.requires) == (other_counted, other.tier, other.requires)
+        # Who asks for more borrows sooner, and may then not reclaim what others borrow.
+        return alike and self.units >= other.units and priority <= other_priority
+
+
+@dataclass(slots=True, eq=False)
+class _NeedsGroup:
+    """Work of the same needs; `failed_in` is the round in which it was tried in vain."""
+
+    needs: QuotaNeeds
+    units: float
+    heap: list[LineKey] = field(default_factory=list)
+    failed_in: int = -1
+
+
+_UNITS = attrgetter("units")
+
+
+class QuotaLine:
+    """Pending work of one queue. What failed is not tried again until the next round.
+
+    Groups are sorted by units: those that ask for more than there is room are not looked at.
+    `lacks` is how much more room there has to be before anybody can be first who is not.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[QuotaNeeds, _NeedsGroup] = {}
+        self._by_scope: dict[QuotaScope, list[_NeedsGroup]] = {}
+        self._there: dict[int, _NeedsGroup] = {}
+        self._round = 0
+        self._closed = False
+        self.lacks = 0.0
+
+    def __bool__(self) -> bool:
+        """Whether any work is pending."""
+        return bool(self._there)
+
+    def add(self, needs: QuotaNeeds, key: LineKey) -> None:
+        """Add a work. One that is removed stays in its heap until it is first there."""
+        group = self._groups.get(needs)
+        if group is None:
+            group = self._groups[needs] = _NeedsGroup(needs, needs.units)
+        if not group.heap:
+            insort(self._by_scope.setdefault(needs.scope, []), group, key=_UNITS)
+        heappush(group.heap, key)
+        self._there[key[-1]] = group
+        # It may stand before the work that closed the line.
+        self._closed = False
+
+    def remove(self, number: int) -> None:
+        group = self._there.pop(number)
+        heap = group.heap
+        # By its group: preempted work may come back with other needs.
+        while heap and self._there.get(heap[0][-1]) is not group:
+            heappop(heap)
+        if not heap:
+            self._by_scope[group.needs.scope].remove(group)
+
+    def fail(self, needs: QuotaNeeds) -> None:
+        """Let pass what needs the same, until the next round."""
+        self._groups[needs].failed_in = self._round
+
+    def close(self) -> None:
+        """Let no later work pass, until the next round."""
+        self._closed = True
+
+    def begin_round(self) -> None:
+        """Let all be tried again."""
+        self._round += 1
+        self._closed = False
+
+    def first(self, room: Callable[[QuotaScope], float]) -> tuple[LineKey, QuotaNeeds] | None:
+        """Return who comes next of those that need at most the room of their scope."""
+        self.lacks = 0.0
+        if self._closed:
+            return None
+        best: LineKey | None = None
+        found, lacks = None, inf
+        for scope, groups in self._by_scope.items():
+            if not groups:
+                continue
+            most = room(scope) + SLACK
+            for group in groups:
+                if group.units > most:
+                    lacks = min(lacks, group.units - most)
+                    break
+                key = group.heap[0]
+                if group.failed_in == self._round:
+                    lacks = 0.0
+                elif best is None or key < best:
+                    best, found = key, group
+        if best is None or found is None:
+            self.lacks = lacks
+            return None
+        return best, found.needs
