@@ -1,7 +1,7 @@
-"""`python -m tests.bench.replaying [LOAD]`: CPU seconds to replay a month of 1,000 GPUs by policy.
+"""`python -m tests.bench.replaying [LOAD]`: CPU seconds of a replayed month of 1,000 GPUs.
 
-LOAD is the GPU-hours asked for ÷ those that there are (0.9). The month is generated: 50,000 works of
-20 teams on 125 nodes, of 1 to 64 GPUs, with three priorities; a twentieth selects one zone of four.
+LOAD is the GPU-hours asked for ÷ those that there are (0.9). The month is generated: 50,000 works
+of 20 teams on 125 nodes, of 1 to 64 GPUs, with three priorities; a twentieth selects a zone.
 """
 # ruff: noqa: S311 - a generated month
 

@@ -11,6 +11,7 @@ from apps.planning.domain.cluster_replay.inputs import (
     ClosedSpan,
     ClusterReplay,
     FlavorQuota,
+    MissingUnits,
     Packing,
     PendingOrder,
     Reclaim,
@@ -174,6 +175,26 @@ def test_lower_priority_makes_room_on_the_node_where_least_is_lost(resumes: bool
     again = 60.0 if resumes else 100.0
     assert run_spans(found) == [[(0, 100)], [(0, 40), (100, 100 + again)], [(40, 140)], []]
     assert [one.preemptions for one in found.played] == [0, 1, 0, 0]
+
+
+# Two of priority 0 run on a node that lacks GPUs from 10 on; at 20 comes one of priority 1.
+LACKS = [
+    pytest.param(2, 1, [1, 1, 0], 20, id="one-more-goes-for-the-gpu-that-failed"),
+    pytest.param(2, 2, [0, 0, 0], None, id="nobody-goes-where-that-makes-no-room"),
+    pytest.param(3, 1, [1, 0, 0], 20, id="what-is-free-is-lost-first"),
+]
+
+
+@pytest.mark.parametrize(("gpus", "missing", "preemptions", "start"), LACKS)
+def test_nobody_goes_for_gpus_that_vanish_with_who_holds_them(
+    gpus: int, missing: int, preemptions: list[int], start: float | None
+) -> None:
+    lacking = (MissingUnits(10, END, TIER, missing),)
+    cluster = ReplayCluster((node("n", gpus, missing=lacking),))
+    works = [work(0, 1, None), work(0, 1, None), work(20, 1, None, priority=1)]
+    found = run(works, cluster, ReplayPolicy(preemption=True))
+    assert [one.preemptions for one in found.played] == preemptions
+    assert found.played[2].started_at == start
 
 
 def test_equal_priority_preempts_nothing() -> None:

@@ -224,10 +224,7 @@ class _ClusterRun:
             lambda: defaultdict(float)
         )
         self._events: list[tuple[float, int, int, int]] = []
-        # What is missing under running work is no room when that work is preempted.
-        self._is_by_needs = not (policy.preemption and self._missing) and (
-            not policy.recorded_nodes or _ran_where_it_may(works, cluster)
-        )
+        self._is_by_needs = not policy.recorded_nodes or _ran_where_it_may(works, cluster)
         self._prepare(start)
 
     def until(self, end: float, until_started: int | None = None) -> None:
@@ -427,12 +424,13 @@ class _ClusterRun:
             self._dirty.add(tier)
 
     def _room_by_force(self, tier: str, node: int, level: int) -> float:
-        """Return what of a node is free, or held by work whose priority is below a level."""
-        room = self._spaces[tier].free(node)
-        if self._policy.preemption:
-            held = self._held_by[tier, node]
-            room += sum(units for priority, units in held.items() if priority < level)
-        return room
+        """Return what of a node is free, or would be without work of a priority below a level."""
+        space = self._spaces[tier]
+        if not self._policy.preemption:
+            return space.free(node)
+        held = self._held_by[tier, node]
+        # Devices that failed under running pods make no room when these go.
+        return space.room(node) + sum(units for own, units in held.items() if own < level)
 
     def _priority(self, number: int) -> int:
         return self._states[number].played.work.priority
@@ -501,7 +499,7 @@ class _ClusterRun:
             if self._room_by_force(work.tier, node, work.priority) >= work.units - 2 * SLACK
         ]
         holders = partial(self._holders_below, work.tier, work.priority)
-        victims = node_victims(work.units, nodes, space.free, holders)
+        victims = node_victims(work.units, nodes, space.room, holders)
         for victim in victims:
             self._preempt(victim, at)
         return space.place(work.units, 1, state.requires) if victims else None

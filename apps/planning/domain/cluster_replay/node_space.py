@@ -188,6 +188,11 @@ class TierSpace:
     def free(self, node: int) -> float:
         return self._nodes[node].free
 
+    def room(self, node: int) -> float:
+        """Return what is free on a node, less what it will lack as soon as that is released."""
+        own = self._nodes[node]
+        return own.free - own.owed
+
     def open_nodes(self, requires: Labels) -> list[int]:
         """Return the places of nodes that take pods with such labels, in order."""
         allowed = self._allowed_places(requires)

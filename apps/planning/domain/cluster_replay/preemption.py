@@ -82,10 +82,12 @@ class NodeHolder(NamedTuple):
 def node_victims(
     units: float,
     nodes: Sequence[int],
-    free: Callable[[int], float],
+    room_on: Callable[[int], float],
     holders: Callable[[int], Sequence[NodeHolder]],
 ) -> list[int]:
     """Return the works to preempt so that a pod has room on one of the nodes; empty: no help.
+
+    `room_on` is negative where a node lacks what its pods still hold.
 
     The chosen node has the lowest highest priority among its victims, then the fewest victims,
     then the first place. On a node the lowest priority goes first, then the latest start.
@@ -93,7 +95,7 @@ def node_victims(
     best: tuple[int, int, int] | None = None
     chosen: list[int] = []
     for node in nodes:
-        room, gone = free(node), []
+        room, gone = room_on(node), []
         for holder in sorted(holders(node), key=lambda one: (one.priority, -one.since, one.number)):
             if room >= units - SLACK:
                 break
