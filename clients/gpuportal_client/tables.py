@@ -185,7 +185,8 @@ def explanation_story(explained: Explanation) -> str:
 
 
 def _gpus(row: Row) -> str:
-    return f"{equivalents(row['gpu_equivalents'])} GPU-equivalents"
+    count = equivalents(row["gpu_equivalents"])
+    return f"{count} GPU" if count == "1" else f"{count} GPUs"
 
 
 def _text(lines: Iterable[str]) -> str:

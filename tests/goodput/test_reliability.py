@@ -257,6 +257,14 @@ def test_a_gang_is_interrupted_once_and_counts_by_its_size() -> None:
     assert large.mean_hours == pytest.approx(20.0, rel=1e-3)
 
 
+def test_a_pod_that_never_ran_interrupts_nothing() -> None:
+    ran = PodRun(NODES[0], 1, 0.0, 10 * HOUR, 2.0)
+    refused = [PodRun(NODES[0], 1, k * HOUR, k * HOUR, 2.0, "Failed", k) for k in range(1, 9)]
+    (found,) = interruptions_by_size([ran, *refused])
+    assert (found.least, found.hours, found.interruptions) == (2, 10.0, 0)
+    assert node_failures([ran, *refused])[0].incidents > 0, "the node refused them all the same"
+
+
 def test_more_failures_than_expected_that_are_not_accused_are_too_few_to_tell() -> None:
     (node,) = node_failures([PodRun("a", 1, 0.0, HOUR, 1.0)])
 

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from html import unescape
@@ -17,7 +18,12 @@ from apps.accounts.permissions import EVERYTHING
 from apps.costs.domain.costing import FREE_WASTE, WASTE, Cause, cents, money
 from apps.costs.models import PricedHour
 from apps.costs.services import price_hours, prune
+from apps.usage.domain.usage_query import Grouping
 from apps.usage.models import Day
+from apps.web.components.figure_row import figure_row
+from apps.web.costs import explorer
+from apps.web.costs.comparison import Before
+from apps.web.costs.explorer import Costs
 from apps.web.costs.query import CAUSES
 from tests.costs.portal import NOW, PRICES, Priced, make_price, make_priced, rows, waterfall
 from tests.factories import A100, make_portal
@@ -186,6 +192,20 @@ def test_a_lead_sees_the_waste_of_their_teams_alone(priced: Priced, signed_in: S
     assert column(page, "unused", "Team") == ["vision"]
     text = file_of(ada.get(f"/costs/waste/file?{DAYS}&format=csv"))
     assert {row["team"] for row in csv.DictReader(io.StringIO(text, newline=""))} == {"vision"}
+
+
+@pytest.mark.parametrize("platform", [True, False])
+def test_a_window_that_has_everything_rare_has_room_for_its_figures(
+    priced: Priced, platform: bool
+) -> None:
+    some = rows(priced.window, group_by=(Grouping.TEAM,))
+    one = next(row for row in some if row.cost)
+    every = [*(replace(one, cause=cause) for cause in Cause), replace(one, correction=True)]
+    costs = Costs(every, Before(), "USD", {"USD": every}, platform)
+    labels = [figure.label for figure in figure_row(*explorer.figures_of(costs, "USD", [])).figures]
+    # What the waterfall does not have comes first.
+    assert {"Corrections", "Energy"} <= set(labels)
+    assert ("Planned outage" in labels) is not platform
 
 
 def test_waste_is_not_compared_with_a_period_of_few_hours(priced: Priced, finance: Client) -> None:

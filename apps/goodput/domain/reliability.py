@@ -283,8 +283,10 @@ def interruptions_by_size(runs: Iterable[PodRun]) -> list[SizeInterruptions]:
     for own in by_workload.values():
         size = max(least for least in SIZES if least <= round(_most_at_once(own), 6))
         count, hours, interruptions = rows[size]
-        # Wherever its pods were: a gang that fails on eight nodes is interrupted once.
-        interrupted = round(sum(incident_weights([run._replace(node="") for run in own]).values()))
+        # Wherever its pods were: a gang that fails on eight nodes is interrupted once. A pod that
+        # its node refused never ran, and interrupts nothing.
+        ran = [run._replace(node="") for run in own if run.end > run.start]
+        interrupted = round(sum(incident_weights(ran).values()))
         rows[size] = (count + 1, hours + _covered(own) / 3600, interruptions + interrupted)
     return [SizeInterruptions(size, *row) for size, row in rows.items() if row[0]]
 

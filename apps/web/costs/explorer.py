@@ -19,7 +19,7 @@ from apps.costs.selectors import (
 )
 from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.web.components import formats
-from apps.web.components.figure_row import Change, KeyFigure
+from apps.web.components.figure_row import MOST, Change, KeyFigure
 from apps.web.components.formats import Format, Value
 from apps.web.components.listings import GROUP_LABELS
 from apps.web.components.page_query import Query, during, figure_href, without
@@ -207,7 +207,7 @@ def figures_of(
         *_of_causes(*FREE_WASTE),
         note="unallocated or unavailable",
     )
-    return [
+    common = [
         figure("Charged, at least" if at_least else "Charged", _is_charged, note="to teams"),
         *([platform] if costs.platform else []),
         figure(
@@ -217,32 +217,33 @@ def figures_of(
             of=formats.percent(unused / known) if known > 0 else "",
             note="underutilized, idle, not running",
         ),
-        *_rare_figures(rows, figure),
-        figure(costs.total_label, _every, note="teams and platform" if costs.platform else ""),
     ]
+    total = figure(costs.total_label, _every, note="teams and platform" if costs.platform else "")
+    return [*common, *_rare_figures(rows, figure)[: MOST - len(common) - 1], total]
 
 
 def _rare_figures(rows: Sequence[CostRow], figure: Callable[..., KeyFigure]) -> list[KeyFigure]:
-    """Return the figures that few windows have: no metrics, energy, corrections."""
-    is_corrected = any(row.correction for row in rows)
+    """Return the figures that few windows have, first those that nothing else on the page tells.
+
+    A row has no room for all of them; the waterfall has the causes.
+    """
     found = []
-    for cause, label, note in _FEW:
-        is_it = partial(_is_of, cause)
-        # Seven figures at most; the waterfall has what has no metrics.
-        if _sum(rows, is_it) and not (is_corrected and cause is Cause.UNMEASURED):
-            found.append(figure(label, is_it, *_of_causes(cause), note=note))
-    if is_corrected:
+    if any(row.correction for row in rows):
         of_closed = ("corrections", "yes")
         found.append(
             figure("Corrections", lambda row: row.correction, of_closed, note="of closed months")
         )
+    for cause, label, note in _FEW:
+        is_it = partial(_is_of, cause)
+        if _sum(rows, is_it):
+            found.append(figure(label, is_it, *_of_causes(cause), note=note))
     return found
 
 
 _FEW = (
+    (Cause.ENERGY, "Energy", "measured, on top"),
     (Cause.PLANNED_OUTAGE, "Planned outage", "away as announced"),
     (Cause.UNMEASURED, "No metrics", "neither active nor unused"),
-    (Cause.ENERGY, "Energy", "measured, on top"),
 )
 
 
