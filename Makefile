@@ -23,7 +23,7 @@ ifndef TOGETHER
 .NOTPARALLEL:
 endif
 .PHONY: help python runtime setup programs validator demo run test test-all test-sqlite lint types contracts dead \
-	migrations templates static check check-full fix truths pictures bench load lock image secrets bundle release clean
+	migrations templates static prepared check check-full fix truths pictures bench load lock image secrets bundle release clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -101,8 +101,16 @@ templates: setup
 STATIC := lint types contracts dead migrations templates
 
 static: setup ## Read the code without running it, two tools at a time
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync TOGETHER=yes $(STATIC)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync TOGETHER=yes $(STATIC) $(WITH)
 
+# What tests begin with: migrated databases to copy, and every module of tests compiled with its
+# asserts, which each process would do for itself. Types keep one core busy meanwhile.
+prepared: programs
+	$(POSTGRESQL) true
+	$(SQLITE) $(BIN)/python -m pytest --collect-only -qq --numprocesses 0 >var/collected.txt \
+		|| { cat var/collected.txt; exit 1; }
+
+check check-full: WITH := prepared
 check: static test-all test-sqlite ## All that CI runs
 
 check-full: static programs truths image ## check, with the long variants

@@ -1,13 +1,15 @@
-"""What the settings make of the environment, and what they refuse. Each case is a process."""
+"""What the settings make of the environment, and what they refuse."""
 
-import json
+import io
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import redirect_stderr
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from django.conf import settings
@@ -35,34 +37,39 @@ PRODUCTION = {
     "GPUPORTAL_SECRET_KEY": KEY,
     "GPUPORTAL_ALLOWED_HOSTS": "gpu.example.org",
 }
-PROGRAM = """
-import json, sys
-from gpuportal import settings
-print(json.dumps([getattr(settings, name) for name in sys.argv[1:]], default=str))
-"""
 
 
-def start(
-    tmp_path: Path, given: Mapping[str, str], *names: str
-) -> subprocess.CompletedProcess[str]:
-    """Read the settings in an environment that holds nothing else of ours."""
+class Read(NamedTuple):
+    """What reading the settings came to: exit code, values by name, and what a person is told."""
+
+    returncode: int
+    values: dict[str, Any]
+    stderr: str
+
+
+def start(tmp_path: Path, given: Mapping[str, str]) -> Read:
+    """Read the settings in an environment that holds nothing else of ours.
+
+    Here, and not in a process each, which would import the same libraries again.
+    """
     ours = ("GPUPORTAL_", "DATABASE_", "CACHE_", "CELERY_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "-c", PROGRAM, *names],
-        cwd=ROOT,
-        env={**kept, "GPUPORTAL_VAR_DIR": str(tmp_path), **given},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stderr(said):
+        patch.setattr(os, "environ", {**kept, "GPUPORTAL_VAR_DIR": str(tmp_path), **given})
+        patch.setattr(sys, "excepthook", sys.excepthook)  # the settings bring their own
+        try:
+            values = runpy.run_path(str(ROOT / "gpuportal" / "settings.py"))
+        except Exception as error:
+            sys.excepthook(type(error), error, error.__traceback__)
+            return Read(1, {}, said.getvalue())
+    return Read(0, values, said.getvalue())
 
 
 def read(tmp_path: Path, given: Mapping[str, str], *names: str) -> list[Any]:
-    told = start(tmp_path, given, *names)
+    told = start(tmp_path, given)
     assert told.returncode == 0, told.stderr
-    values: list[Any] = json.loads(told.stdout)
-    return values
+    return [told.values[name] for name in names]
 
 
 @pytest.mark.parametrize(
@@ -435,10 +442,10 @@ def test_a_variable_under_its_old_name_is_refused_with_the_new_one(
 def test_persons_that_cannot_be_read_are_refused(
     given: dict[str, str], told: str, tmp_path: Path
 ) -> None:
-    found = start(tmp_path, given, "PEOPLE")
+    found = start(tmp_path, given)
     assert found.returncode != 0
     assert told in found.stderr
 
 
 def test_persons_are_off_by_default(tmp_path: Path) -> None:
-    assert json.loads(start(tmp_path, {}, "PEOPLE").stdout) == [None]
+    assert read(tmp_path, {}, "PEOPLE") == [None]
