@@ -1,6 +1,5 @@
 """All rows of the database as they are, kept to be put back: a world is computed once."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,20 +8,21 @@ from django.db import connection
 
 @dataclass(frozen=True)
 class SavedRows:
-    """Table → its rows as the database gives them: bytes of COPY, or tuples where there is none."""
+    """Table that has rows → these as the database gives them: bytes of COPY, or tuples."""
 
     tables: dict[str, Any]
 
     @staticmethod
     def now() -> "SavedRows":
         """Return what all tables hold in this transaction."""
-        return SavedRows({table: _read(table) for table in _tables()})
+        return SavedRows({table: _read(table) for table in _filled()})
 
     def put_back(self) -> None:
         """Make all tables hold what they held; the sequences of PostgreSQL went on and stay."""
         there = SavedRows.now().tables
-        for table, rows in self.tables.items():
-            if there[table] != rows:
+        for table in sorted({*there, *self.tables}):
+            rows = self.tables.get(table)
+            if there.get(table) != rows:
                 _write(table, rows)
 
 
@@ -48,11 +48,18 @@ def give_no_number_again(numbers: dict[str, int]) -> None:
             cursor.execute(_GO_ON, [[*numbers], [*numbers.values()]])
 
 
-def _tables() -> Iterator[str]:
+def _filled() -> list[str]:
+    """Return the tables that have rows, by one query: most of a hundred and more have none."""
     with connection.cursor() as cursor:
-        yield from sorted(connection.introspection.table_names(cursor))
-    if connection.vendor == "sqlite":
-        yield "sqlite_sequence"
+        tables = sorted(connection.introspection.table_names(cursor))
+        if connection.vendor == "sqlite":
+            tables.append("sqlite_sequence")
+        asked = (
+            f'SELECT {number} WHERE EXISTS (SELECT 1 FROM "{table}")'  # noqa: S608 - our own names
+            for number, table in enumerate(tables)
+        )
+        cursor.execute(" UNION ALL ".join(asked))
+        return [tables[number] for (number,) in sorted(cursor.fetchall())]
 
 
 def _read(table: str) -> Any:
