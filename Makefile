@@ -11,7 +11,7 @@ UPGRADE ?=
 # How many days of a trace `make truths` takes through the portal; all of them where it is empty.
 DAYS ?=
 CODE := manage.py gpuportal apps simulator clients tests scripts
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --require-servers
+PYTEST = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --require-servers
 POSTGRESQL := $(BIN)/python -m tests.servers --
 SQLITE := $(BIN)/python -m tests.servers --sqlite --
 
@@ -70,9 +70,13 @@ ON_SQLITE ?= tests/accounts tests/quota_requests tests/clusters tests/costs test
 # Whole traces through the chain hold numbers; the SQL behind them is asked by the other tests.
 CHAINS := tests/costs/test_campus_slice.py tests/fairness/test_helios_chain.py \
 	tests/pending/test_on_the_lab.py tests/planning/test_drain_on_campus.py \
-	tests/planning/test_layouts_on_campus.py tests/quotas/test_campus.py \
-	tests/usage/test_matrix_trace.py
+	tests/planning/test_layouts_on_campus.py tests/planning/test_nodes_from_series.py \
+	tests/quotas/test_campus.py tests/usage/test_matrix_trace.py
+# Nor has this one a statement of its own: it kills workers between those of the others.
+CHAINS += tests/quota_requests/test_crashes.py
 
+# No browser is waited for: two processes fill two cores.
+test-sqlite: JOBS := 2
 test-sqlite: programs ## Run the tests of what asks the database on SQLite
 	$(SQLITE) $(PYTEST) --database-only -m "not exhaustive and not redis and not prometheus" $(ON_SQLITE) \
 		$(addprefix --ignore=,$(CHAINS)) $(ARGS)
