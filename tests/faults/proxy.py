@@ -43,12 +43,7 @@ BODY_FAULTS = (
     *(Fault.STATUS_500, Fault.STATUS_429, Fault.OTHER_JSON),
 )
 HARMLESS = (Fault.DOUBLED, Fault.REORDERED)
-"""Answers that say the same as before.
-
-No Prometheus gives the same series twice in one answer. Where one did in every answer, the activity
-of pods that held a GPU for a part of a slot would count up to a fifth too high: such a series is
-taken for a pod that holds several replicas of a GPU. Copies by other labels count once.
-"""
+"""Answers that say the same. No Prometheus sends a series twice; what merges several may."""
 
 _PAGES: Mapping[Fault, tuple[int, str, bytes]] = {
     Fault.EMPTY: (200, "application/json", b""),

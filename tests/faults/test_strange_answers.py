@@ -96,3 +96,23 @@ def test_values_that_nothing_has_are_no_fact(
     found, errors = found_after(door, with_points(spoiled))
     assert all("which counts samples" in error for error in errors)
     assert differences(quiet_series, found) == []
+
+
+def test_series_that_come_twice_in_every_answer_count_once(
+    door: Proxy, quiet_series: Facts
+) -> None:
+    def rewrite(path: str, _: bytes, body: bytes) -> bytes:
+        answer = json.loads(body) if "/api/v1/query" in path else {}
+        series = (answer.get("data") or {}).get("result")
+        if not isinstance(series, list):
+            return body
+        series += series[::-1]
+        return json.dumps(answer).encode()
+
+    with collecting(door) as portal:
+        door.rewrite = rewrite
+        portal.move_to(HOURS[-1].end + timedelta(minutes=10))
+        for hour in HOURS:
+            portal.collect(hour)
+        found = portal.finish(HOURS[-1].end)
+    assert differences(quiet_series, found) == []

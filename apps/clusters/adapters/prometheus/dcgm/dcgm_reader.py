@@ -179,6 +179,7 @@ class PartReader:
     def _add_sums(self, into: BySlot, points: Points) -> None:
         """Begin a row for every device and holder, its sum not scaled yet."""
         kind = self.part.scheme.holder
+        added: dict[tuple[int, HolderLabels], list[DeviceLabels]] = {}
         for number, device, value in points:
             rows = into[number]
             holder = kind(
@@ -187,8 +188,12 @@ class PartReader:
             row = rows.get(holder)
             if row is None:
                 rows[holder] = self._new_row(number, holder, device, value)
-            else:
-                # The same device under two names of its node, or of its model.
+                continue
+            # The same device under two names of its node, or of its model. Stores that merge
+            # others may send one series twice: it counts once.
+            names = added.setdefault((number, holder), [row.device])
+            if device not in names:
+                names.append(device)
                 row.activity = (row.activity or 0.0) + value
                 row.device = max(row.device, device, key=_order)
 
