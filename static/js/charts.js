@@ -165,7 +165,7 @@
     maximumFractionDigits: 1,
   });
   const short = (value) => (value > 0 && value < 0.05 ? "<0.1" : tenths.format(value));
-  const PATTERNS = { "/": "hatched", x: "crossed" };
+  const PATTERNS = { "/": "hatched", x: "crossed", "|": "striped" };
 
   function element(name, className, text = "") {
     const made = document.createElement(name);

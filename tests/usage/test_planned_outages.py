@@ -131,6 +131,8 @@ def test_the_waste_page_tells_it_apart(lab: Small, admin: User, client: Client) 
     day = START.date().isoformat()
     page = client.get(f"/costs/waste/?first={day}&last={day}").content.decode()
     assert "Planned outage" in page
+    # A pattern of its own: its hue is that of what is unavailable, and a line is of no bar.
+    assert 'class="swatch of-planned-outage striped' in page
     rows = client.get("/api/v1/planned-outages?cluster=lab").json()["results"]
     assert [(row["node"], row["purpose"], row["gpu_hours"]) for row in rows] == [
         ("one", "Layout change", 3.0)

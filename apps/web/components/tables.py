@@ -46,7 +46,9 @@ class LedgerClass:
     @property
     def css(self) -> str:
         """The style classes that draw colour and pattern in legends and bars."""
-        pattern = {"/": " hatched", "x": " crossed", "-": " lined"}.get(self.pattern, "")
+        pattern = {"/": " hatched", "x": " crossed", "|": " striped", "-": " lined"}.get(
+            self.pattern, ""
+        )
         return f"{hue_class(self.key)}{pattern}"
 
 
@@ -65,7 +67,7 @@ NOT_RUNNING = _class("not_running")
 UNMEASURED = _class("unmeasured", "/")
 UNALLOCATED = _class("unallocated")
 UNHEALTHY = _class("unhealthy", "x")
-PLANNED_OUTAGE = _class("planned_outage", "-")
+PLANNED_OUTAGE = _class("planned_outage", "|")
 
 ALLOCATED_CLASSES = (BUSY, UNDERUSED, IDLE, NOT_RUNNING, UNMEASURED)
 CAPACITY_CLASSES = (*ALLOCATED_CLASSES, UNALLOCATED, UNHEALTHY)
