@@ -182,7 +182,12 @@ READS = re.compile(r"\b(?:env\.|os\.(?:environ|getenv)\b)")
 @cache
 def variables_read() -> frozenset[str]:
     """Return the environment variables that the code names, by reading its syntax."""
-    paths = (path for path in files() if path.suffix == ".py" and "tests" not in path.parts)
+    # Of its place in the repository: a checkout may be in a folder called tests.
+    paths = (
+        path
+        for path in files()
+        if path.suffix == ".py" and "tests" not in path.relative_to(ROOT).parts
+    )
     texts = (path.read_text(encoding="utf-8") for path in paths)
     # Few files read any, and to read the syntax of all takes seconds.
     return frozenset(
