@@ -312,7 +312,8 @@ def kept(name: str, make: Callable[[Path], None], *depends: bytes) -> Path:
 def _digest(*depends: bytes) -> str:
     """Return a digest of the migrations, of what they import, and of the libraries' versions."""
     digest = hashlib.sha256(repr((depends, _INITDB_OPTIONS)).encode())
-    digest.update((ROOT / "requirements.txt").read_bytes())
+    for name in ("requirements.txt", "apps/operations/management/empty_database.py"):
+        digest.update((ROOT / name).read_bytes())
     for path in sorted(ROOT.glob("apps/*/migrations/*.py")):
         text = path.read_text(encoding="utf-8")
         imported = re.findall(r"^from (apps[\w.]+) import", text, re.MULTILINE)

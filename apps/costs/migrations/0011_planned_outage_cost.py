@@ -44,7 +44,9 @@ class Migration(migrations.Migration):
             for name in ("planned_outage", "cost_planned_outage")
         ),
         migrations.SeparateDatabaseAndState(
-            database_operations=[migrations.RunPython(widen, migrations.RunPython.noop)],
+            database_operations=[
+                migrations.RunPython(widen, migrations.RunPython.noop, elidable=True)
+            ],
             state_operations=[
                 migrations.AlterField(
                     model,
@@ -54,5 +56,5 @@ class Migration(migrations.Migration):
                 for model in _BOOKED
             ],
         ),
-        migrations.RunPython(reprice, migrations.RunPython.noop),
+        migrations.RunPython(reprice, migrations.RunPython.noop, elidable=True),
     ]

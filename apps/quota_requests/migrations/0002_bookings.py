@@ -63,7 +63,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField("changerequest", "confirmed", models.JSONField(blank=True, null=True)),
         migrations.SeparateDatabaseAndState(
-            database_operations=[migrations.RunPython(widen, narrow)],
+            database_operations=[migrations.RunPython(widen, narrow, elidable=True)],
             state_operations=[
                 migrations.RemoveConstraint("changerequest", "change_open_once"),
                 migrations.AddConstraint("changerequest", _ONCE),

@@ -44,5 +44,5 @@ class Migration(migrations.Migration):
             )
             for name in ("nodehour", "tierday", "tierhour")
         ),
-        migrations.RunPython(divide, migrations.RunPython.noop),
+        migrations.RunPython(divide, migrations.RunPython.noop, elidable=True),
     ]

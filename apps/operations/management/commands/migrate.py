@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from django.apps import apps
 from django.conf import settings
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
@@ -15,9 +14,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
+from apps.operations.management.empty_database import make_tables, room_labels
+
 logger = logging.getLogger(__name__)
 
-ROOMS = "apps."
 # Any number that no other program takes for an advisory lock in this database.
 _LOCK = 7_310_594_868
 _AGAIN_SECONDS = 1.0
@@ -31,7 +31,7 @@ _KEEPALIVES = {
 
 def check_database_version(connection: BaseDatabaseWrapper) -> None:
     """Raise CommandError when the database knows a migration of a room that this version lacks."""
-    rooms = {config.label for config in apps.get_app_configs() if config.name.startswith(ROOMS)}
+    rooms = room_labels()
     applied = MigrationRecorder(connection).applied_migrations()
     known = MigrationLoader(None).disk_migrations
     if not any(room in rooms and (room, name) not in known for room, name in applied):
@@ -111,4 +111,7 @@ class Command(migrate.Command):
         with migration_lock(connection):
             check_database_version(connection)
             with _without_time_outs(connection):
+                partly = options["app_label"] or options["plan"] or options["fake"]
+                if not partly and make_tables(connection) and options["verbosity"] >= 1:
+                    self.stdout.write("The database was empty: all its tables are made.")
                 super().handle(*args, **options)
