@@ -5,7 +5,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from django.utils import timezone
-from redis.exceptions import RedisError
 from rest_framework.authentication import TokenAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
@@ -15,6 +14,7 @@ from rest_framework.throttling import UserRateThrottle
 from apps.accounts.domain.identity import TokenScope
 from apps.accounts.selectors import Bearer, bearer_of
 from apps.accounts.services import note_use
+from gpuportal.redis_errors import redis_errors
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView
@@ -101,7 +101,7 @@ class ForgivingUserRateThrottle(UserRateThrottle):
             return True
         try:
             allowed = bool(super().allow_request(request, view))
-        except (RedisError, OSError) as error:
+        except (*redis_errors(), OSError) as error:
             if not shared.away:
                 logger.error(  # noqa: TRY400 - its trace says nothing more
                     "The cache is away (%s): requests to the API are not limited meanwhile",

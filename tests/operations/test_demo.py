@@ -29,9 +29,10 @@ from apps.operations.management.commands.demo import (
     place_of,
     ports,
     refuse_accounts,
-    refuse_foreign,
 )
-from apps.operations.management.demo_setup import PASSWORD, PEOPLE, PlaceTaken, ensure_people
+from apps.operations.management.commands.demo_story import refuse_foreign
+from apps.operations.management.demo_directory import PASSWORD, PEOPLE, PlaceTaken
+from apps.operations.management.demo_setup import ensure_people
 from tests.servers import accepts, free_port, migrated_file
 
 pytestmark = pytest.mark.long
@@ -272,7 +273,7 @@ def test_a_port_that_is_none_is_refused() -> None:
 
 
 def test_the_database_of_a_real_portal_is_left_alone() -> None:
-    with pytest.raises(PlaceTaken, match=r"not the demo's \(west\)"):
+    with pytest.raises(CommandError, match=r"not the demo's \(west\)"):
         refuse_foreign(["lab", "west"])
     refuse_foreign(["lab"])
     refuse_foreign([])

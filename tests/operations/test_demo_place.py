@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.operations.management.demo_setup import DemoDirectory, PlaceTaken
+from apps.operations.management.demo_directory import DemoDirectory, PlaceTaken
 
 ORIGIN = "2026-10-28T00:00:00+00:00"
 

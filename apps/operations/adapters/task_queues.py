@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from celery import current_app
 from kombu.exceptions import KombuError
-from redis.exceptions import RedisError
+
+from gpuportal.redis_errors import redis_errors
 
 _SECONDS = 2
 
@@ -27,7 +28,7 @@ def queue_depths() -> dict[str, QueueDepth]:
     """Return the queues of this installation by name. Raises BrokerUnavailable."""
     try:
         return _depths()
-    except (OSError, KombuError, RedisError) as error:
+    except (OSError, KombuError, *redis_errors()) as error:
         raise BrokerUnavailable(str(error)) from error
 
 

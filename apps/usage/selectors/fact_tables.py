@@ -3,7 +3,6 @@
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 from django.core.cache import cache
 from django.db.models import Aggregate, F, Max, Model, Q, QuerySet
 from django.db.models.lookups import In
-from redis.exceptions import RedisError
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
@@ -52,6 +50,7 @@ from apps.usage.models import (
     WorkloadDay,
 )
 from gpuportal.queries import BatchQuery, read_once
+from gpuportal.redis_errors import redis_errors
 
 HourTable = type[PodHour] | type[TeamHour] | type[NodeHour] | type[TierHour]
 DayTable = type[WorkloadDay] | type[TeamDay] | type[TierDay]
@@ -423,11 +422,15 @@ def cached(name: str, asked: object, read: Callable[[], Found]) -> Found:
 
 
 def _retained(key: str) -> Any:
-    with suppress(RedisError):
+    try:
         return cache.get(key)
-    return None
+    except redis_errors():
+        return None
 
 
 def _keep(key: str, found: object) -> None:
-    with suppress(RedisError):
+    # Not `suppress`: what a cache raises is known once it was asked.
+    try:
         cache.set(key, found, _SECONDS)
+    except redis_errors():
+        pass

@@ -1,37 +1,34 @@
 """`demo`: the whole portal on a simulated cluster, one command to start and to stop it."""
 
 import http.client
+import json
 import logging
 import os
 import socket
 import subprocess
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, connections
 
-from apps.accounts.permissions import EVERYTHING
-from apps.clusters.selectors import cluster_rows
 from apps.operations.management.commands.migrate import check_database_version
-from apps.operations.management.demo_setup import (
+from apps.operations.management.demo_directory import (
+    APART,
     PASSWORD,
+    PEOPLE,
     DemoDirectory,
-    DemoPerson,
     PlaceTaken,
     RealAccounts,
     check_accounts,
-    ensure_people,
 )
 from apps.operations.management.supervisor import (
     LOG_LEVEL,
@@ -45,8 +42,6 @@ from apps.operations.management.supervisor import (
 )
 from gpuportal import env
 
-CLUSTERS = ("lab", "metro")
-"""Those that scenarios have."""
 DEFAULT_SCENARIO = "campus"
 DEFAULT_LAB_PORT = 9095
 # How many days each scenario's trace has: it is laid to end at the midnight before the first start.
@@ -58,7 +53,6 @@ _TRIES = 3
 _ORIGIN = "GPUPORTAL_LAB_ORIGIN"
 _LAB_SECONDS = 120.0
 _WEB_SECONDS = 60.0
-_APART = "leave DATABASE_URL out, and the demo keeps a file of its own"
 _MANAGE = (sys.executable, str(settings.BASE_DIR / "manage.py"))
 
 
@@ -119,7 +113,8 @@ class Demo:
         self._command = command
         self._place = place
         self._scenario = place.scenario
-        self._people: list[DemoPerson] = []
+        self._people: list[str] = []
+        self._clusters: list[str] = []
         self._port = port
         self._lab_port = lab_port
         self._commands = portal_commands()
@@ -145,7 +140,7 @@ class Demo:
         self, supervisor: Supervisor, origin: str, environment: Mapping[str, str], days: int
     ) -> None:
         try:
-            self._lab(supervisor, origin, self._write_catalog(environment))
+            self._lab(supervisor, origin, environment, self._write_catalog(environment))
             self._web(supervisor)
             # A whole day first, with the machine's cores for itself.
             self._backfill(supervisor, min(days, _FIRST_DAYS))
@@ -167,6 +162,7 @@ class Demo:
         laid = self._place.origin()
         check_database_version(connection)
         refuse_accounts()
+        connections.close_all()
         asked = env.text(_ORIGIN, "")
         if laid is None:
             return asked or origin_of(self._scenario, datetime.now(UTC))
@@ -180,6 +176,12 @@ class Demo:
     def _write_catalog(self, environment: Mapping[str, str]) -> Path:
         """Ask the lab for the scenario's catalog; raises CommandError when it has none."""
         words = ["lab", "catalog", "--scenario", self._scenario, "--port", str(self._lab_port)]
+        path = self._place.folder / "catalog.yaml"
+        path.write_text(self._answer(words, environment), encoding="utf-8")
+        return path
+
+    def _answer(self, words: Sequence[str], environment: Mapping[str, str]) -> str:
+        """Return what a command prints. Raises CommandError with what it says when it fails."""
         answer = subprocess.run(  # noqa: S603 - our own command
             [*_MANAGE, *words],
             check=False,
@@ -189,21 +191,19 @@ class Demo:
             start_new_session=True,  # a Ctrl-C is for the demo, which stops at its next wait
         )
         if answer.returncode != 0:
-            raise CommandError(f"SCENARIO={self._scenario}: {answer.stderr.strip()}")
-        path = self._place.folder / "catalog.yaml"
-        path.write_text(answer.stdout, encoding="utf-8")
-        return path
+            raise CommandError(answer.stderr.strip().removeprefix("CommandError: "))
+        return answer.stdout
 
-    def _lab(self, supervisor: Supervisor, origin: str, catalog: Path) -> None:
+    def _lab(
+        self, supervisor: Supervisor, origin: str, environment: Mapping[str, str], catalog: Path
+    ) -> None:
         """Start the simulated cluster, and lay the database while it comes up."""
         self._say(f"Starting the simulated cluster {self._scenario!r} …")
         words = ["lab", "serve", "--scenario", self._scenario, "--port", str(self._lab_port)]
         supervisor.start("lab", [*_MANAGE, *words])
-        call_command("migrate", interactive=False, verbosity=0)
-        refuse_foreign([row.name for row in cluster_rows(visibility=EVERYTHING)])
-        call_command("load_catalog", str(catalog), stdout=StringIO())
-        self._people = ensure_people()
-        connections.close_all()
+        # A process of its own: what it loads is gone while the demo runs on.
+        laid = json.loads(self._answer(["demo_story", "begin", str(catalog)], environment))
+        self._people, self._clusters = laid["people"], laid["clusters"]
         self._place.note(origin)
         supervisor.wait_until(
             lambda: answers(self._lab_port, "/-/ready"),
@@ -219,9 +219,10 @@ class Demo:
             what="the portal did not answer",
             seconds=_WEB_SECONDS,
         )
-        width = max((len(person.name) for person in self._people), default=0)
+        people = [person for person in PEOPLE if person.name in self._people]
+        width = max((len(person.name) for person in people), default=0)
         self._say(f"\nThe portal: http://127.0.0.1:{self._port}/")
-        for person in self._people:
+        for person in people:
             self._say(f"  sign in as {person.name:<{width}}  {PASSWORD}  ({person.what})")
         if self._place.own_url is None:
             self._say(f"  for commands: DATABASE_URL={own_database(self._place)}")
@@ -252,9 +253,8 @@ class Demo:
     def _backfill(self, supervisor: Supervisor, days: int) -> bool:
         """Collect so many days of history; say whether all of them are there."""
         words = ["backfill", "--days", str(days), "--jobs", "2", "--verbosity", self._verbosity]
-        for row in cluster_rows(visibility=EVERYTHING):
-            words += ["--cluster", row.name]
-        connections.close_all()
+        for name in self._clusters:
+            words += ["--cluster", name]
         return supervisor.run("backfill", [*_MANAGE, *words]) == 0
 
     def _say(self, text: str) -> None:
@@ -337,15 +337,6 @@ def start_again(place: DemoDirectory) -> NoReturn:
     os.execve(sys.executable, words, environment)  # noqa: S606 - our own words
 
 
-def refuse_foreign(clusters: list[str]) -> None:
-    """Raise PlaceTaken when a real portal's clusters are in the database."""
-    foreign = [name for name in clusters if name not in CLUSTERS]
-    if foreign:
-        raise PlaceTaken(
-            f"the database holds clusters that are not the demo's ({', '.join(foreign)}): {_APART}"
-        )
-
-
 def refuse_accounts() -> None:
     """Raise PlaceTaken when a real portal's accounts are in the database, which may be empty.
 
@@ -358,7 +349,7 @@ def refuse_accounts() -> None:
         check_accounts()
     except RealAccounts as error:
         raise PlaceTaken(
-            f"the database holds accounts that the demo did not make: {_APART}"
+            f"the database holds accounts that the demo did not make: {APART}"
         ) from error
 
 

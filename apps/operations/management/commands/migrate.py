@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.conf import settings
+from django.core.checks import Tags
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import connections
@@ -101,6 +102,10 @@ def _without_time_outs(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 class Command(migrate.Command):
+    def check(self, **options: Any) -> None:
+        """Check what becomes tables; the addresses of pages take longer to load than tables do."""
+        super().check(**{"tags": [Tags.models, Tags.database], **options})
+
     def handle(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
         if options["check_unapplied"]:
