@@ -3,10 +3,10 @@
 import sys
 
 
-def redis_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of Redis's client; none where nothing was asked of a Redis yet.
+def redis_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return others and the errors of Redis's client, if something was asked of a Redis yet.
 
     The client is 60 modules and 7 MB, which installations without a Redis do not load.
     """
     client = sys.modules.get("redis.exceptions")
-    return (client.RedisError,) if client else ()
+    return (*others, client.RedisError) if client else others

@@ -101,7 +101,7 @@ class ForgivingUserRateThrottle(UserRateThrottle):
             return True
         try:
             allowed = bool(super().allow_request(request, view))
-        except (*redis_errors(), OSError) as error:
+        except redis_errors(OSError) as error:
             if not shared.away:
                 logger.error(  # noqa: TRY400 - its trace says nothing more
                     "The cache is away (%s): requests to the API are not limited meanwhile",

@@ -28,7 +28,7 @@ def queue_depths() -> dict[str, QueueDepth]:
     """Return the queues of this installation by name. Raises BrokerUnavailable."""
     try:
         return _depths()
-    except (OSError, KombuError, *redis_errors()) as error:
+    except redis_errors(OSError, KombuError) as error:
         raise BrokerUnavailable(str(error)) from error
 
 

@@ -102,9 +102,9 @@ def _without_time_outs(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 class Command(migrate.Command):
-    def check(self, **options: Any) -> None:
+    def check(self, *args: Any, **options: Any) -> None:
         """Check what becomes tables; the addresses of pages take longer to load than tables do."""
-        super().check(**{"tags": [Tags.models, Tags.database], **options})
+        super().check(*args, **{"tags": [Tags.models, Tags.database], **options})
 
     def handle(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
