@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 from django.apps import apps
+from django.db import connection
 from django.db.migrations import (
     AddConstraint,
     AddField,
@@ -21,6 +22,8 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.migration import Migration
 from django.db.migrations.operations.base import Operation
 from django.db.models import NOT_PROVIDED
+
+from apps.clusters.models import Pod
 
 FIRST = "0001_tables"
 ADDING = (CreateModel, AddField, AddIndex, AddConstraint, AlterField, RunPython, RunSQL)
@@ -74,3 +77,20 @@ def test_a_migration_only_adds_what_the_version_before_can_work_with(
     assert list(locking(operations)) == []
     if CONTRACTING not in name:
         assert [one.describe() for one in operations if not isinstance(one, ADDING)] == []
+
+
+@pytest.mark.django_db
+def test_pods_have_no_index_that_a_wider_one_begins_with() -> None:
+    with connection.cursor() as cursor:
+        found = connection.introspection.get_constraints(cursor, Pod._meta.db_table)
+    # A foreign key without an index is listed, too.
+    indexes = [one["columns"] for one in found.values() if one["index"] or one["unique"]]
+    assert ["cluster_id", "uid"] in indexes
+    assert ["workload_id", "created_at"] in indexes
+    covered = [
+        one
+        for one in indexes
+        for other in indexes
+        if len(other) > len(one) and other[: len(one)] == one
+    ]
+    assert covered == []

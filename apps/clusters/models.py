@@ -341,9 +341,10 @@ class Pod(models.Model):
     the UUIDs of those of which its scheduler gave it parts, parted by spaces.
     """
 
-    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    # Without indexes of their own: `pod_lifetime` and `pod_of_workload` begin with them.
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE, db_index=False)
     uid = models.CharField(max_length=64)
-    workload = models.ForeignKey("clusters.Workload", on_delete=models.CASCADE)
+    workload = models.ForeignKey("clusters.Workload", on_delete=models.CASCADE, db_index=False)
     name = models.CharField(max_length=253)
     node_name = models.CharField(max_length=253, blank=True)
     # `resource` and `units` repeat the main one of `requests`: lists filter and sort by them.
