@@ -155,8 +155,12 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
 @pytest.fixture(autouse=True)
 def _fresh_cache() -> None:
-    """Forget throttling counts and the like of the test before."""
+    """Forget throttling counts, sums and the like of the test before."""
     cache.clear()
+    # A database that is rolled back gives out the same keys again.
+    from apps.fairness.selectors.window_sums import KEPT_SUMS  # needs the apps to be ready
+
+    KEPT_SUMS.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,8 +9,8 @@ from apps.costs.domain.workload_verdict import (
     IdleSpan,
     VerdictAction,
     VerdictKind,
-    longest_idle,
     unused_ratio,
+    use_of,
     verdict,
 )
 from apps.usage.domain.amounts import NANO, Amounts
@@ -50,6 +50,13 @@ def whole(hours: list[HourOfWorkload]) -> Amounts:
     return found
 
 
+def longest_idle(hours: list[HourOfWorkload]) -> IdleSpan | None:
+    found = use_of(hours)
+    assert found is not None
+    assert found.whole == whole(hours)
+    return found.idle
+
+
 @pytest.mark.parametrize(
     ("amounts", "kind"),
     [
@@ -83,7 +90,11 @@ def test_the_longest_idle_stretch_is_told_with_its_gpus() -> None:
     idle, busy = held(idle=8), held(busy=8)
     hours = hourly(idle, busy, idle, idle, idle, busy)
     assert longest_idle(hours) == IdleSpan(START + 2 * HOUR, START + 5 * HOUR, 8.0)
+    assert longest_idle(hourly(idle, idle, busy, idle, idle)) == IdleSpan(
+        START, START + 2 * HOUR, 8.0
+    )
     assert longest_idle(hourly(idle, busy, idle)) is None
+    assert use_of([]) is None
 
 
 def test_a_gap_ends_an_idle_stretch() -> None:
@@ -93,28 +104,29 @@ def test_a_gap_ends_an_idle_stretch() -> None:
 
 
 def test_what_is_idle_until_now_and_runs_is_to_be_stopped() -> None:
-    hours = hourly(held(busy=1), held(idle=1), held(idle=1))
-    assert verdict(whole(hours), hours, is_running=True).action is VerdictAction.STOP
-    assert verdict(whole(hours), hours, is_running=False).action is VerdictAction.NONE
+    # An hour of which nothing was held comes last: it is over, and not the workload's.
+    hours = hourly(held(busy=1), held(idle=1), held(idle=1), held())
+    assert verdict(whole(hours), use_of(hours), is_running=True).action is VerdictAction.STOP
+    assert verdict(whole(hours), use_of(hours), is_running=False).action is VerdictAction.NONE
 
 
 def test_fewer_gpus_are_advised_where_the_busiest_hour_needs_fewer() -> None:
     hours = hourly(held(busy=2, underused=6), held(busy=1, underused=7))
-    assert verdict(whole(hours), hours).action is VerdictAction.FEWER
+    assert verdict(whole(hours), use_of(hours)).action is VerdictAction.FEWER
     full = hourly(held(busy=7.5, underused=0.5), held(idle=8), held(idle=8), held(busy=1, idle=7))
-    assert verdict(whole(full), full).action is VerdictAction.NONE
+    assert verdict(whole(full), use_of(full)).action is VerdictAction.NONE
     unknown = hourly(held(busy=2, underused=6), held(unmeasured=1, underused=7))
-    assert verdict(whole(unknown), unknown).action is VerdictAction.NONE
+    assert verdict(whole(unknown), use_of(unknown)).action is VerdictAction.NONE
 
 
 def test_pods_that_hold_gpus_without_running_are_to_be_started() -> None:
     hours = hourly(held(not_running=6, idle=2), held(not_running=8))
-    assert verdict(whole(hours), hours).action is VerdictAction.START
+    assert verdict(whole(hours), use_of(hours)).action is VerdictAction.START
     assert verdict(held(not_running=8)).action is VerdictAction.START
     assert verdict(held(not_running=2, busy=8)).action is VerdictAction.NONE, "it is well used"
 
 
 def test_what_is_well_used_is_told_to_do_nothing() -> None:
     hours = hourly(held(busy=3, underused=1), held(busy=7, underused=1))
-    found = verdict(whole(hours), hours, is_running=True)
+    found = verdict(whole(hours), use_of(hours), is_running=True)
     assert (found.kind, found.action) == (VerdictKind.USED, VerdictAction.NONE)

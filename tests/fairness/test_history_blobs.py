@@ -5,6 +5,8 @@ from copy import deepcopy
 from datetime import datetime
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
@@ -18,6 +20,12 @@ from apps.fairness.domain.team_table import (
 )
 from apps.fairness.models import FairnessDay, TeamFairnessDay, TeamFairnessHour, TierTeamBlob
 from apps.fairness.selectors import fairness_overview
+from apps.fairness.selectors.window_sums import (
+    KEPT_SUMS,
+    BlobVersion,
+    kept_sums,
+    tier_names,
+)
 from apps.fairness.services import compute_hour, compute_hours, prune, roll_days
 from tests.fairness.ledger import DAY, START, World, make_world
 from tests.shared_rows import shared
@@ -92,6 +100,28 @@ def test_making_packs_once_more_changes_nothing(world: World) -> None:
         compute_hour(START + number * DAY, now=NOW)
     assert roll_days(now=NOW) == 2
     assert everything() == before
+
+
+def test_sums_of_whole_days_are_kept_until_one_of_them_changes(world: World) -> None:
+    kept = borrowed()
+    with CaptureQueriesContext(connection) as again:
+        assert borrowed() == kept == 14.0
+    assert not [query for query in again if '"teams"' in query["sql"]]
+    world.hour(START + 2 * DAY, held={"vision": 8.0}, collected_at=NOW)
+    compute_hours(now=NOW)
+    assert roll_days(now=NOW) == 1
+    assert borrowed() == 16.0
+
+
+def test_sums_of_other_blobs_than_were_asked_for_are_not_kept(world: World) -> None:
+    (week,) = TierTeamBlob.objects.filter(span=TierTeamBlob.WEEK)
+    # As told by a database that is ahead of the one that is read.
+    newer = frozenset({BlobVersion(week.span, week.start, week.pk + 1, 1)})
+    tiers = tuple(tier_names())
+    assert week.tier_id in kept_sums(newer, tiers)
+    assert KEPT_SUMS == {}
+    kept_sums(frozenset({BlobVersion(week.span, week.start, week.pk, 1)}), tiers)
+    assert len(KEPT_SUMS) == 1
 
 
 def test_a_day_that_changes_changes_its_week(world: World) -> None:

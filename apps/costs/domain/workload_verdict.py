@@ -1,14 +1,14 @@
 """What is to be said of a workload first: how much of its allocation is unused, and what to do."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from apps.usage.domain.amounts import Amounts, hours
+from apps.usage.domain.amounts import NANO, SECONDS_PER_HOUR, Amounts, hours
 
-_HOUR = timedelta(hours=1)
+_HOUR_SECONDS = int(SECONDS_PER_HOUR)
 _IDLE_SHARE = 0.95  # of an hour's allocation: as for workloads that are idle now
 # With less the verdict would be one on the smaller part of the time.
 _LEAST_COVERAGE = 0.5
@@ -44,6 +44,11 @@ class HourOfWorkload(NamedTuple):
     amounts: Amounts
 
 
+HourAmounts = tuple[int, ...]
+"""Start of an hour (Unix seconds), then nano-GPU-hours of it: allocated, not running, no metrics,
+idle, underutilized and active."""
+
+
 @dataclass(frozen=True, slots=True)
 class IdleSpan:
     """A stretch of hours without activity: `gpus` are the mean of what was held."""
@@ -51,6 +56,23 @@ class IdleSpan:
     start: datetime
     end: datetime
     gpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class HourlyUse:
+    """What a verdict goes by of single hours: the sum of all, and the longest idle stretch.
+
+    `last_held` is the end of the last hour with an allocation, in Unix seconds. `most` and
+    `busiest` are the largest allocation and activity of an hour, in GPUs. `is_measured`: no hour
+    lacks metrics.
+    """
+
+    whole: Amounts
+    idle: IdleSpan | None = None
+    last_held: int = 0
+    most: float = 0.0
+    busiest: float = 0.0
+    is_measured: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +96,9 @@ def unused_ratio(amounts: Amounts) -> float | None:
 
 
 def verdict(
-    amounts: Amounts, hourly: Sequence[HourOfWorkload] = (), *, is_running: bool = False
+    amounts: Amounts, use: HourlyUse | None = None, *, is_running: bool = False
 ) -> WorkloadVerdict:
-    """Return the verdict of what was held in a window; `hourly` are its hours, oldest first.
+    """Return the verdict of what was held in a window; `use` is that of its hours, where known.
 
     It says nothing of hours without metrics. `is_running`: pods of it hold GPUs now.
     """
@@ -88,58 +110,85 @@ def verdict(
         return WorkloadVerdict(VerdictKind.UNKNOWN, no_metrics=no_metrics)
     if hours(amounts.allocated) < _LEAST_GPU_HOURS:
         return WorkloadVerdict(VerdictKind.SHORT, share, no_metrics=no_metrics)
-    idle = longest_idle(hourly)
-    kind = VerdictKind.USED
-    if share >= _SOME:
-        kind = VerdictKind.UNUSED if share >= _MUCH else VerdictKind.PARTLY
+    if share < _SOME:
+        return WorkloadVerdict(VerdictKind.USED, share, no_metrics=no_metrics)
     return WorkloadVerdict(
-        kind=kind,
+        kind=VerdictKind.UNUSED if share >= _MUCH else VerdictKind.PARTLY,
         unused=share,
         no_metrics=no_metrics,
-        idle=idle if kind is not VerdictKind.USED else None,
-        action=VerdictAction.NONE
-        if kind is VerdictKind.USED
-        else _action(amounts, hourly, idle, is_running=is_running),
+        idle=use.idle if use else None,
+        action=_action(amounts, use, is_running=is_running),
     )
 
 
-def _action(
-    amounts: Amounts, hourly: Sequence[HourOfWorkload], idle: IdleSpan | None, *, is_running: bool
-) -> VerdictAction:
+def _action(amounts: Amounts, use: HourlyUse | None, *, is_running: bool) -> VerdictAction:
     # Pods that hold GPUs without running need no fewer GPUs: they need to start.
     if amounts.not_running * 2 > amounts.not_used:
         return VerdictAction.START
-    if not hourly:
+    if use is None:
         return VerdictAction.NONE
-    held = [one for one in hourly if one.amounts.allocated]
-    if is_running and idle is not None and held and idle.end >= held[-1].start + _HOUR:
+    if is_running and use.idle is not None and use.idle.end.timestamp() >= use.last_held:
         return VerdictAction.STOP
-    most = max((hours(one.amounts.allocated) for one in held), default=0.0)
     # Whole GPUs can be given back only where the busiest hour would have done with fewer.
-    busiest = max((hours(one.amounts.busy) for one in held), default=0.0)
-    known = all(not one.amounts.unmeasured for one in held)
-    return (
-        VerdictAction.FEWER if known and most >= 2 and busiest <= most - 1 else VerdictAction.NONE
+    spare = use.most >= 2 and use.busiest <= use.most - 1
+    return VerdictAction.FEWER if use.is_measured and spare else VerdictAction.NONE
+
+
+def hourly_use(rows: Iterable[HourAmounts]) -> HourlyUse | None:
+    """Return what a verdict goes by of the hours of a workload, oldest first; None without any."""
+    held = not_running = unmeasured = idle = underused = busy = 0
+    last = most = busiest = 0
+    # A stretch of idle hours: its start, its end, and the GPUs of its hours added up.
+    start, end, gpus = 0, 0, 0.0
+    longest = (0, 0, 0.0)
+    none = True
+    # Added here, and not as Amounts: a page judges the hours of several workloads of a month.
+    for at, own_held, own_waiting, own_unknown, own_idle, own_under, own_busy in rows:
+        none = False
+        held += own_held
+        not_running += own_waiting
+        unmeasured += own_unknown
+        idle += own_idle
+        underused += own_under
+        busy += own_busy
+        if own_held <= 0:
+            continue
+        last = at + _HOUR_SECONDS
+        most, busiest = max(most, own_held), max(busiest, own_busy)
+        if own_idle < own_held * _IDLE_SHARE:
+            continue
+        # An hour without a row held nothing, and ends the stretch as an active one does.
+        if at != end:
+            start, gpus = at, 0.0
+        end, gpus = last, gpus + own_held / NANO
+        if end - start > longest[1] - longest[0]:
+            longest = (start, end, gpus)
+    if none:
+        return None
+    return HourlyUse(
+        Amounts(held, not_running, unmeasured, idle, underused, busy),
+        _idle_span(*longest),
+        last,
+        hours(most),
+        hours(busiest),
+        not unmeasured,
     )
 
 
-def longest_idle(hourly: Sequence[HourOfWorkload]) -> IdleSpan | None:
-    """Return the longest run of idle hours; None where none lasted two hours."""
-    runs: list[list[HourOfWorkload]] = []
-    for one in hourly:
-        if not _is_idle(one.amounts):
-            continue
-        # An hour without a row held nothing, and ends the stretch as an active one does.
-        if runs and runs[-1][-1].start + _HOUR == one.start:
-            runs[-1].append(one)
-        else:
-            runs.append([one])
-    longest = max(runs, key=len, default=[])
-    if len(longest) < _LEAST_IDLE_HOURS:
+def use_of(hourly: Iterable[HourOfWorkload]) -> HourlyUse | None:
+    """Return the same of hours whose amounts are known as such."""
+    return hourly_use(
+        (
+            *(int(start.timestamp()), own.allocated, own.not_running, own.unmeasured),
+            *(own.idle, own.underused, own.busy),
+        )
+        for start, own in hourly
+    )
+
+
+def _idle_span(start: int, end: int, gpus: float) -> IdleSpan | None:
+    count = (end - start) // _HOUR_SECONDS
+    if count < _LEAST_IDLE_HOURS:
         return None
-    gpus = sum(hours(one.amounts.allocated) for one in longest) / len(longest)
-    return IdleSpan(longest[0].start, longest[-1].start + _HOUR, gpus)
-
-
-def _is_idle(amounts: Amounts) -> bool:
-    return amounts.allocated > 0 and amounts.idle >= amounts.allocated * _IDLE_SHARE
+    first, last = (datetime.fromtimestamp(at, UTC) for at in (start, end))
+    return IdleSpan(first, last, gpus / count)

@@ -17,7 +17,13 @@ from apps.costs.selectors.bills.reconciliation import (
     reconcile,
 )
 from apps.costs.selectors.budgets import MoneyBudgetRow, money_budget_rows
-from apps.costs.selectors.carbon import SiteFactorRow, carbon_of, carbon_sums, site_factor_rows
+from apps.costs.selectors.carbon import (
+    ANY_FACTOR,
+    SiteFactorRow,
+    carbon_of,
+    carbon_sums,
+    site_factor_rows,
+)
 from apps.costs.selectors.cost_files import cost_file, period_file
 from apps.costs.selectors.cost_reader import covers_platform
 from apps.costs.selectors.costs import (
@@ -74,6 +80,7 @@ from apps.costs.selectors.exported_files import (
     export_rows,
 )
 from apps.costs.selectors.months import (
+    CLOSED,
     AdjustmentRow,
     ExchangeRateRow,
     Gaps,
@@ -129,7 +136,14 @@ from apps.costs.selectors.recommendations import (
     savings,
     waste_covered,
 )
-from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow, charging, unpriced
+from apps.costs.selectors.rows import (
+    CORRECTED_DAYS,
+    PLATFORM_NAME,
+    CostQuery,
+    CostRow,
+    charging,
+    unpriced,
+)
 from apps.costs.selectors.serving import (
     FORGOTTEN_DAYS,
     SERVING_GROUPS,

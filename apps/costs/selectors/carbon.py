@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from django.db.models import F, Q, Value
+from django.db.models import F, Q, QuerySet, Value
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
@@ -42,7 +42,7 @@ from apps.usage.selectors import (
     source_of,
     with_days,
 )
-from gpuportal.queries import read_once
+from gpuportal.queries import BatchQuery
 
 _MWH_PER_KWH = 10**6
 _UG_PER_G = 10**6
@@ -191,9 +191,15 @@ def _factor_row(row: EnergyFactor, window: Window) -> SiteFactorRow:
     )
 
 
-@read_once
 def _has_factors() -> bool:
-    return EnergyFactor.objects.exists()
+    return bool(ANY_FACTOR.rows())
+
+
+def _any_factor() -> QuerySet[EnergyFactor, tuple[int]]:
+    return EnergyFactor.objects.order_by().values_list("pk")[:1]
+
+
+ANY_FACTOR = BatchQuery(_any_factor)
 
 
 def _facts(

@@ -25,7 +25,7 @@ from apps.costs.models import (
     WorkloadCostDay,
     WorkloadCostHour,
 )
-from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow
+from apps.costs.selectors.rows import CORRECTED_DAYS, PLATFORM_NAME, CostQuery, CostRow
 from apps.usage.domain.usage_query import (
     BEGINNING,
     Filters,
@@ -527,7 +527,9 @@ class CostReader:
 def _adjustments(
     columns: tuple[str, ...], first: date, last: date, of: Filters, clusters: tuple[int, ...]
 ) -> Sequence[tuple[Any, ...]]:
-    """Return what closed months were corrected by, as booked on these days. One query."""
+    """Return what closed months were corrected by, as booked on these days. One query, or two."""
+    if not any(first <= day <= last for (day,) in CORRECTED_DAYS.rows()):
+        return ()
     rows = Adjustment.objects.filter(
         condition(_OF_HOLDERS, of, _EVERYTHING),
         cluster_id__in=clusters,

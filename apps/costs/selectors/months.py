@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.db.models import Case, Count, F, Max, Min, Q, Sum, When
+from django.db.models import Case, Count, F, Max, Min, Q, QuerySet, Sum, When
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import EVERYTHING, Visibility
@@ -28,7 +28,7 @@ from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, charging, covera
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, day_start
 from apps.usage.models import HAS_FACTS, CollectionWindow
 from apps.usage.selectors import collected_hours
-from gpuportal.queries import read_once
+from gpuportal.queries import BatchQuery
 
 _HOUR = timedelta(hours=1)
 
@@ -111,10 +111,22 @@ def month_window(month: date, zone: ZoneInfo) -> Window:
     return Window(day_start(month.replace(day=1), zone), day_start(following, zone))
 
 
-@read_once
 def closed_period(month: date) -> ClosedPeriod | None:
     """Return the closing of a month that is in force, None where it is open. One query."""
-    return ClosedPeriod.objects.filter(month=month, reopened_at__isnull=True).first()
+    alias = ClosedPeriod.objects.db
+    found = [ClosedPeriod.from_db(alias, _CLOSED_COLUMNS, row) for row in CLOSED.rows(month)]
+    return found[0] if found else None
+
+
+_CLOSED_COLUMNS = tuple(field.attname for field in ClosedPeriod._meta.concrete_fields)
+
+
+def _closed_of(month: date) -> QuerySet[ClosedPeriod, Any]:
+    rows = ClosedPeriod.objects.filter(month=month, reopened_at__isnull=True)
+    return rows.order_by().values_list(*_CLOSED_COLUMNS)
+
+
+CLOSED = BatchQuery(_closed_of)
 
 
 def exchange_rates_of(month: date, closed: ClosedPeriod | None) -> dict[str, Decimal]:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated
 
 from django.conf import settings
+from django.db.models import QuerySet
 
 from apps.clusters.domain.columns import Column
 from apps.costs.domain.costing import (
@@ -18,8 +19,10 @@ from apps.costs.domain.costing import (
     money,
     rounded_ratio,
 )
+from apps.costs.models import Adjustment
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import TimeStep, UsageQuery
+from gpuportal.queries import BatchQuery
 
 PLATFORM_NAME = ""
 """The team of a row that the platform pays for; pages and API find their own word for it."""
@@ -198,3 +201,11 @@ class CostQuery(UsageQuery):
             causes=tuple(Cause),
             by_rate=False,
         )
+
+
+def _corrected_days() -> QuerySet[Adjustment, tuple[date]]:
+    """Return the days on which corrections of closed months are booked: most months have none."""
+    return Adjustment.objects.order_by().values_list("booked_on").distinct()
+
+
+CORRECTED_DAYS = BatchQuery(_corrected_days)

@@ -74,21 +74,45 @@ def team_queue_times(
     """
     # Windows are half-open: their last second still belongs to them.
     teams = _teams_at(window.end - _INSTANT)
-    found: dict[tuple[int, int], QueueTimes] = defaultdict(QueueTimes)
-    over = Episode.objects.filter(
-        tier__in=tiers, until__gte=window.start, until__lt=window.end
-    ).order_by()
-    for tier, space, wait, count in ended_queue_times(over, window, ("tier_id", _SPACE)):
-        found[tier, teams[space]].ended[float(wait)] += count
+    (found,) = _queue_times((window,), tiers, (teams,))
     if now is not None:
         # Nothing is known of what will be pending at the end of a window that lasts.
         lasting = pending_at(min(window.end, now)).filter(episode__tier__in=tiers)
         keys = ("episode__tier_id", f"episode__{_SPACE}")
         for tier, space, count in lasting.values_list(*keys).annotate(Count("pk")):
             found[tier, teams[space]].waiting_now += count
+    return found
+
+
+def queue_times_of(
+    windows: Sequence[Window], tiers: Collection[int]
+) -> list[dict[tuple[int, int], QueueTimes]]:
+    """Return the same for each of some windows, which follow one another, without what is pending.
+
+    At most seven queries.
+    """
+    return _queue_times(windows, tiers, [_teams_at(window.end - _INSTANT) for window in windows])
+
+
+def _queue_times(
+    windows: Sequence[Window], tiers: Collection[int], teams: Sequence[Mapping[int, int]]
+) -> list[dict[tuple[int, int], QueueTimes]]:
+    found: list[dict[tuple[int, int], QueueTimes]] = [defaultdict(QueueTimes) for _ in windows]
+    whole = Window(windows[0].start, windows[-1].end)
+    over = Episode.objects.filter(
+        tier__in=tiers, until__gte=whole.start, until__lt=whole.end
+    ).order_by()
+    starts = [
+        When(until__gte=window.start, then=Value(place))
+        for place, window in reversed(list(enumerate(windows)))
+    ]
+    over = over.annotate(place=Case(*starts) if len(starts) > 1 else Value(0))
+    keys = ("place", "tier_id", _SPACE)
+    for place, tier, space, wait, count in ended_queue_times(over, whole, keys):
+        found[place][tier, teams[place][space]].ended[float(wait)] += count
     gone = over.filter(outcome=Outcome.GAVE_UP.value).exclude(counts=Counts.NOTHING.value)
-    for tier, space, count in gone.values_list("tier_id", _SPACE).annotate(Count("pk")):
-        found[tier, teams[space]].gave_up += count
+    for place, tier, space, count in gone.values_list(*keys).annotate(Count("pk")):
+        found[place][tier, teams[place][space]].gave_up += count
     return found
 
 
@@ -108,9 +132,9 @@ def dark_tiers(window: Window, tiers: Collection[int], *, now: datetime) -> froz
 
 
 def ended_queue_times(
-    over: QuerySet[Episode], window: Window, keys: tuple[str, str]
-) -> Iterator[tuple[Any, Any, int, int]]:
-    """Yield both keys, the seconds of queue times that ended by a start, and how many there are.
+    over: QuerySet[Episode], window: Window, keys: Sequence[str]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the keys, the seconds of queue times that ended by a start, and how many there are.
 
     `over` are the episodes that ended within the window, `keys` columns or annotations of them.
     At most five queries.
@@ -155,8 +179,8 @@ def _let_in() -> QuerySet[Episode]:
 def _made_for_none(
     pods: QuerySet[Episode],
     spans: Mapping[int, Iterable[tuple[float, float]]],
-    keys: tuple[str, str],
-) -> Iterator[tuple[Any, Any, int, int]]:
+    keys: Sequence[str],
+) -> Iterator[tuple[Any, ...]]:
     """Yield pods created outside the spans of their workload, as `ended_queue_times` does."""
     merged = {workload: union(of_one) for workload, of_one in spans.items()}
     starts = {workload: [start for start, _ in of_one] for workload, of_one in merged.items()}
@@ -164,11 +188,11 @@ def _made_for_none(
         begin=WholeSeconds("since"), wait=WholeSeconds("until") - WholeSeconds("since")
     )
     columns = ("workload_id", *keys, "begin", "wait")
-    for workload, one, other, begin, wait in rows.values_list(*columns).iterator():
+    for workload, *own, begin, wait in rows.values_list(*columns).iterator():
         place = bisect_right(starts[workload], begin)
         # Spans of a workload are merged, so only the last that begins before can hold the pod.
         if not place or begin >= merged[workload][place - 1][1]:
-            yield one, other, wait, 1
+            yield *own, wait, 1
 
 
 def pending_at(at: datetime) -> QuerySet[CauseInterval]:

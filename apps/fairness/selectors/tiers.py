@@ -1,7 +1,7 @@
 """Fairness of tiers over a window: overview, teams, indices by day, and loans."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from operator import attrgetter
@@ -29,7 +29,7 @@ from apps.fairness.models import (
     TierFairnessDay,
     TierFairnessHour,
 )
-from apps.fairness.selectors.objectives import dark_tiers, team_queue_times
+from apps.fairness.selectors.objectives import dark_tiers, queue_times_of, team_queue_times
 from apps.fairness.selectors.rows import (
     BorrowMatrix,
     DominantShare,
@@ -89,14 +89,19 @@ def fairness_rows(
 
 
 def fairness_history(
-    window: Window, *, now: datetime, visibility: Visibility
-) -> list[TierFairness]:
-    """Return the same rows without what holds at the end of the window alone.
+    windows: Sequence[Window], *, now: datetime, visibility: Visibility
+) -> list[list[TierFairness]]:
+    """Return the same rows of each of some windows, which follow one another.
 
-    `waiting_now`, `usage_factor` and `usage_known` are None: reports of past months do not show
-    them. At most seventeen queries.
+    They are without what holds at the end of the window alone: `waiting_now`, `usage_factor` and
+    `usage_known` are None, for reports of past months do not show them. At most seven queries, and
+    eight more for each window.
     """
-    return tier_rows(window_sums(window, ()), now=now, at_end=False)
+    waits = queue_times_of(windows, tier_names())
+    return [
+        tier_rows(window_sums(window, ()), now=now, waits=own)
+        for window, own in zip(windows, waits, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +126,16 @@ def tier_rows(
     *,
     now: datetime,
     filters: FairnessFilters = ALL_FAIRNESS,
-    at_end: bool = True,
+    waits: Mapping[tuple[int, int], QueueTimes] | None = None,
 ) -> list[TierFairness]:
     """Return the rows of tiers whose teams' sums were read already.
 
-    Without `at_end`, what holds at the end of the window alone is None.
+    Where the queue times `waits` were read, too, what holds at the end of the window alone is None.
     """
     window, tiers = read.window, read.tiers
-    of_tiers = tier_sums(read.parts, tiers)
-    waits = team_queue_times(window, tiers, now=now if at_end else None)
+    of_tiers, at_end = tier_sums(read.parts, tiers), waits is None
+    if waits is None:
+        waits = team_queue_times(window, tiers, now=now)
     dark = dark_tiers(window, tiers, now=now)
     factors = usage_factor_of_teams(min(window.end, now), now=now) if at_end else None
     found = []
@@ -395,14 +401,18 @@ def tier_detail(
 
 
 def fairness_overview(
-    window: Window, *, visibility: Visibility, filters: FairnessFilters = ALL_FAIRNESS
+    window: Window,
+    *,
+    visibility: Visibility,
+    filters: FairnessFilters = ALL_FAIRNESS,
+    with_shares: bool = True,
 ) -> FairnessOverview:
     """Return the tiers with any computed hour in the window, and dominant shares of teams.
 
     The same figures as in `fairness_rows`, without single teams and queue times, and much faster.
     A dominant share is the largest allocated ÷ capacity that a team has on any tier. Filters narrow
-    tiers and sums over teams; indices and shares are always of all teams. Open to every user:
-    `visibility` narrows nothing. At most ten queries.
+    tiers and sums over teams; indices and shares are always of all teams. Without `with_shares`
+    there are none. Open to every user: `visibility` narrows nothing. At most ten queries.
     """
     names, tiers = team_names(), tier_names()
     of_tiers, tables = _read_tables(window, tiers)
@@ -419,9 +429,8 @@ def fairness_overview(
             glances.append(_glance(name, of_tiers[tier], table, shown))
             underserved += _underserved(name, shown, names)
     underserved.sort(key=lambda row: (-row.unmet_gpu_hours, row.tier, row.team))
-    return FairnessOverview(
-        tuple(glances), tuple(_shares(of_tiers, tables, tiers, names)), tuple(underserved)
-    )
+    shares = _shares(of_tiers, tables, tiers, names) if with_shares else []
+    return FairnessOverview(tuple(glances), tuple(shares), tuple(underserved))
 
 
 def _underserved(tier: str, table: TeamTable, names: Mapping[int, str]) -> list[UnderservedTeam]:

@@ -1,15 +1,15 @@
 """Sums over a window by tier and team: whole days, the rest of hours, and stored blobs."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import date, datetime, timedelta
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import Count, Max, Q, QuerySet, Sum
 
 from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.selectors import report, tier_catalog
@@ -245,11 +245,20 @@ def tier_sums(parts: WindowPlan, tiers: Collection[int]) -> dict[int, TierSums]:
     return dict(found)
 
 
+class BlobVersion(NamedTuple):
+    """The blobs of all tiers of a span: the newest key, and how many there are."""
+
+    span: str
+    start: datetime
+    newest: int
+    count: int
+
+
 @dataclass(slots=True)
 class _ChosenBlobs:
-    """Where blobs of each span begin that together are as much of a window as they can be."""
+    """The blobs that together are as much of a window as they can be, and what they leave of it."""
 
-    starts: dict[str, list[datetime]] = field(default_factory=lambda: defaultdict(list))
+    versions: set[BlobVersion] = field(default_factory=set)
     days: list[_Day] = field(default_factory=list)
     gaps: list[_Span] = field(default_factory=list)
 
@@ -260,12 +269,15 @@ def blob_sums(
     """Return the sums of the teams of each tier that has any, and how else the window is read.
 
     What is in no blob is read by rows: days that were summed before there were blobs, and hours
-    of some days ago where a window begins or ends within one. Six queries, at most.
+    of some days ago where a window begins or ends within one. Seven queries, at most.
     """
     chosen = _choose_blobs(window, cover)
     tables: dict[int, list[TeamTable]] = defaultdict(list)
-    for tier, stored in _blob_rows(chosen, tiers):
-        tables[tier].append(decode_table(stored))
+    hours = frozenset(one for one in chosen.versions if one.span == TierTeamBlob.HOUR)
+    # Apart: windows of other lengths end with the same hours, and there is one more each hour.
+    for versions in (chosen.versions - hours, hours):
+        for tier, table in kept_sums(frozenset(versions), tuple(tiers)).items():
+            tables[tier].append(table)
     rest = plan_of_cover(WindowCover(chosen.days, chosen.gaps))
     for tier, teams in team_sums(rest, tiers, columns=TABLE_COLUMNS).items():
         rows = [
@@ -276,46 +288,89 @@ def blob_sums(
     return {tier: sum_tables(found) for tier, found in tables.items()}, plan_of_cover(cover)
 
 
-def _blob_rows(
-    chosen: _ChosenBlobs, tiers: Collection[int]
-) -> Iterator[tuple[int, bytes | memoryview]]:
+_SumsOfTiers = dict[int, TeamTable]
+KEPT_SUMS: dict[tuple[str, frozenset[BlobVersion], tuple[int, ...]], _SumsOfTiers] = {}
+"""Sums by the blobs that they are of. A database that begins anew gives out the same keys again."""
+_MOST_KEPT = 12
+"""So many sums are kept: each is a megabyte with a thousand teams on twenty tiers."""
+
+
+def kept_sums(versions: frozenset[BlobVersion], tiers: tuple[int, ...]) -> _SumsOfTiers:
+    """Return the sums of blobs, kept by what they are of: the same blobs always have the same.
+
+    A blob is never changed: another one takes its place, with a key that there was not before.
+    """
+    if not versions:
+        return {}
+    if len(tiers) == 1:
+        # A small part, read alone: of it nobody knows how many blobs there should be.
+        return _sums_of_blobs(versions, Q(tier__in=tiers))[0]
+    key = (TierTeamBlob.objects.db, versions, tiers)
+    kept = KEPT_SUMS.get(key)
+    if kept is not None:
+        return kept
+    found, read = _sums_of_blobs(versions)
+    found = {tier: found[tier] for tier in tiers if tier in found}
+    # A replica that is behind, or a blob that was replaced meanwhile: right now, but not for good.
+    if read == versions:
+        if len(KEPT_SUMS) >= _MOST_KEPT:
+            KEPT_SUMS.clear()
+        KEPT_SUMS[key] = found
+    return found
+
+
+def _sums_of_blobs(
+    versions: Collection[BlobVersion], of_tiers: Q | None = None
+) -> tuple[_SumsOfTiers, set[BlobVersion]]:
+    """Return the sums of blobs by tier, and the versions of what was read. One query, or none."""
+    starts: dict[str, list[datetime]] = defaultdict(list)
+    for one in versions:
+        starts[one.span].append(one.start)
     where = Q()
-    for span, starts in chosen.starts.items():
-        where |= Q(span=span, start__in=starts)
+    for span, own in starts.items():
+        where |= Q(span=span, start__in=own)
+    tables: dict[int, list[TeamTable]] = defaultdict(list)
+    keys: dict[tuple[str, datetime], list[int]] = defaultdict(list)
     # An empty condition would read every blob there is.
-    if not where:
-        return
-    rows = TierTeamBlob.objects.filter(where, tier__in=tiers).order_by()
-    # A year of blobs is many megabytes: they are added up as they come.
-    yield from rows.values_list("tier_id", "teams").iterator(chunk_size=200)
+    if where:
+        rows = TierTeamBlob.objects.filter(where, of_tiers or Q()).order_by()
+        # A year of blobs is many megabytes: they are added up as they come.
+        columns = rows.values_list("pk", "span", "start", "tier_id", "teams")
+        for pk, span, start, tier, stored in columns.iterator(chunk_size=200):
+            keys[span, start].append(pk)
+            tables[tier].append(decode_table(stored))
+    sums = {tier: sum_tables(found) for tier, found in tables.items()}
+    return sums, {BlobVersion(*at, max(own), len(own)) for at, own in keys.items()}
 
 
-def _blobs_of(window: Window) -> QuerySet[TierTeamBlob, tuple[str, datetime]]:
+def _blobs_of(window: Window) -> QuerySet[TierTeamBlob, tuple[str, datetime, int, int]]:
     blobs = TierTeamBlob.objects.filter(start__gte=window.start, start__lt=window.end).order_by()
-    return blobs.values_list("span", "start").distinct()
+    return blobs.values_list("span", "start").annotate(newest=Max("pk"), count=Count("pk"))
 
 
 FAIRNESS_BLOBS = BatchQuery(_blobs_of, is_pure=True)
 
 
 def _choose_blobs(window: Window, cover: WindowCover) -> _ChosenBlobs:
-    there: dict[str, set[datetime]] = defaultdict(set)
-    for span, start in FAIRNESS_BLOBS.rows(window):
-        there[span].add(start)
+    there: dict[str, dict[datetime, BlobVersion]] = defaultdict(dict)
+    for row in FAIRNESS_BLOBS.rows(window):
+        one = BlobVersion(*row)
+        there[one.span][one.start] = one
     chosen = _ChosenBlobs()
+    weeks, single = there[TierTeamBlob.WEEK], there[TierTeamBlob.DAY]
     for days in _weeks(cover.days):
         start = days[0][1]
         # A week at the window's edge is not whole in it, though its blob exists.
-        if len(days) == _WEEK_DAYS and start in there[TierTeamBlob.WEEK]:
-            chosen.starts[TierTeamBlob.WEEK].append(start)
+        if len(days) == _WEEK_DAYS and start in weeks:
+            chosen.versions.add(weeks[start])
             continue
         for day in days:
-            if day[1] in there[TierTeamBlob.DAY]:
-                chosen.starts[TierTeamBlob.DAY].append(day[1])
+            if day[1] in single:
+                chosen.versions.add(single[day[1]])
             else:
                 chosen.days.append(day)
     for gap in cover.gaps:
-        _add_blob_hours(chosen, gap, sorted(there[TierTeamBlob.HOUR]))
+        _add_blob_hours(chosen, gap, there[TierTeamBlob.HOUR])
     return chosen
 
 
@@ -327,7 +382,9 @@ def _weeks(days: Sequence[_Day]) -> Iterator[list[_Day]]:
     yield from by_week.values()
 
 
-def _add_blob_hours(chosen: _ChosenBlobs, gap: _Span, hours: Sequence[datetime]) -> None:
-    own = [(hour, hour + _HOUR) for hour in hours if gap[0] <= hour < gap[1]]
-    chosen.starts[TierTeamBlob.HOUR] += [start for start, _ in own]
+def _add_blob_hours(
+    chosen: _ChosenBlobs, gap: _Span, hours: Mapping[datetime, BlobVersion]
+) -> None:
+    own = [(hour, hour + _HOUR) for hour in sorted(hours) if gap[0] <= hour < gap[1]]
+    chosen.versions |= {hours[start] for start, _ in own}
     chosen.gaps += rest_of(Window(*gap), own)

@@ -4,6 +4,7 @@ from apps.quotas.selectors.budgets import (
     CLUSTER_HOURS_DUE,
     ENTITLED_OVER,
     ENTITLED_TEAMS,
+    ENTITLED_TIERS,
     LAST_COLLECTED,
     EntitledTeam,
     budget_alerts,

@@ -109,7 +109,15 @@ def _entitled_teams(at: datetime) -> QuerySet[Entitlement, Any]:
     return rows.values_list("tier__name", "team__name", "gpus")
 
 
+def _entitled_tiers(at: datetime) -> QuerySet[Entitlement, Any]:
+    """Return what all teams together are entitled to of each tier, by its name."""
+    rows = Entitlement.objects.filter(holds_at(at), gpus__gt=0, team__active=True)
+    of_tiers = rows.order_by().values("tier__name").annotate(gpus_of_all=Sum("gpus"))
+    return of_tiers.order_by("tier__name").values_list("tier__name", "gpus_of_all")
+
+
 ENTITLED_TEAMS = BatchQuery(_entitled_teams, is_pure=True)
+ENTITLED_TIERS = BatchQuery(_entitled_tiers, is_pure=True)
 
 
 _Ids = tuple[int, ...]

@@ -12,7 +12,7 @@ from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.models import NodeInterval
 from apps.clusters.selectors import report
 from apps.clusters.services import TierHistory
-from apps.quotas.selectors.budgets import entitled_teams
+from apps.quotas.selectors.budgets import ENTITLED_TIERS
 from apps.quotas.selectors.team_quotas import limits_of_tier
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
@@ -58,9 +58,7 @@ def tier_capacities(now: datetime) -> Mapping[str, float]:
 
 def tier_commitments(now: datetime) -> Mapping[str, TierCommitment]:
     """Return what each tier with a capacity or an entitlement is committed to, by its name."""
-    entitled: dict[str, float] = defaultdict(float)
-    for row in entitled_teams(now, visibility=EVERYTHING):
-        entitled[row.tier] += row.gpus
+    entitled = dict(ENTITLED_TIERS.rows(now))
     capacities = tier_capacities(now)
     return {
         tier: TierCommitment(entitled.get(tier, 0.0), capacities.get(tier))

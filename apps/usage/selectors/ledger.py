@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from django.db.models import Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.window import Window, from_seconds
+from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, LargestOf, Pod, WholeSeconds, WholeSum
 from apps.clusters.selectors import report
 from apps.usage.domain.amounts import HELD_FIELDS, Amounts
@@ -175,32 +175,30 @@ def pods_retained(window: Window) -> bool:
 
 def workload_hours(
     window: Window, *, filters: Filters, visibility: Visibility
-) -> dict[tuple[str, str, str], list[tuple[datetime, Amounts]]]:
-    """Return what workloads held in each collected hour, oldest first: by state, and no levels.
+) -> dict[tuple[str, str, str], list[tuple[int, ...]]]:
+    """Return what workloads held in each collected hour, oldest first, in nano-GPU-hours.
 
-    By cluster, namespace and `Kind/name`. One query, and those for names.
+    An hour is its start in Unix seconds, then the amounts by state in the order of HELD_FIELDS. By
+    cluster, namespace and `Kind/name`. One query, and those for names.
     """
     sums = {f"sum_{name}": WholeSum(name) for name in HELD_FIELDS[:_STATES]}
     by = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD)
     # Cluster and namespace are those of the workload: to group by them, too, would take a sort.
     of_it = {f"its_{one}": LargestOf(one.column) for one in by[:2]}
-    # As seconds: workloads have the same hours, of which each is made once.
+    # As seconds, and no Amounts: a page goes through the hours of a month of several workloads.
     facts = _facts(window, filters, visibility).order_by().annotate(at=WholeSeconds("hour"))
-    hours: dict[_Ids, list[tuple[int, Amounts]]] = defaultdict(list)
+    hours: dict[_Ids, list[tuple[int, ...]]] = defaultdict(list)
     rows = facts.values_list(by[2].column, "at").annotate(**of_it, **sums)
-    for work, at, cluster, space, *amounts in rows:
-        hours[cluster, space, work].append((at, Amounts(*amounts)))
+    for row in rows.values_list(*of_it, by[2].column, "at", *sums):
+        hours[row[: len(by)]].append(row[len(by) :])
     lookup = NameLookup({Grouping.CLUSTER})
     names = [
         lookup.of(one, {ids[place] for ids in hours})
         # Workloads tell their namespaces.
         for place, one in reversed(list(enumerate(by)))
     ]
-    times = {at: from_seconds(at) for of_one in hours.values() for at, _ in of_one}
     return {
-        (names[2][cluster], names[1][space], names[0][work]): [
-            (times[at], amounts) for at, amounts in sorted(own, key=itemgetter(0))
-        ]
+        (names[2][cluster], names[1][space], names[0][work]): sorted(own)
         for (cluster, space, work), own in hours.items()
     }
 

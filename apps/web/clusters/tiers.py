@@ -29,6 +29,7 @@ from apps.quota_requests.permissions import actor_of
 from apps.quotas.domain.keys import QuotaSource
 from apps.quotas.selectors import (
     ENTITLED_TEAMS,
+    ENTITLED_TIERS,
     LAST_QUOTA_HOURS,
     WATCH_ISSUES,
     TierCommitment,
@@ -94,6 +95,7 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
         FAIRNESS_BLOBS.query(reading.window),
         LAST_QUOTA_HOURS.query(reading.now),
         ENTITLED_TEAMS.query(reading.now),
+        ENTITLED_TIERS.query(reading.now),
         objectives_query(reading),
     )
     freshness = freshness_compared(reading)

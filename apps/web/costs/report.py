@@ -7,6 +7,7 @@ from django.http import Http404, HttpResponse, HttpResponseBase
 from django.urls import reverse
 
 from apps.accounts.selectors import TEAMS
+from apps.clusters.domain.window import Window
 from apps.clusters.selectors import NAMESPACE_TEAMS, TIERS
 from apps.costs import selectors as costs
 from apps.fairness.selectors import FAIRNESS_DAYS, OBJECTIVES, closed_hour
@@ -40,7 +41,10 @@ from apps.web.query_session import (
 )
 from gpuportal.queries import read_batch
 
-_READS = (TEAMS, WHOLE_NAMES, TIERS, NAMESPACE_TEAMS, NAMESPACES, KNOWN_CLUSTERS)
+_READS = (
+    *(TEAMS, WHOLE_NAMES, TIERS, NAMESPACE_TEAMS, NAMESPACES, KNOWN_CLUSTERS),
+    *(costs.ANY_FACTOR, costs.CORRECTED_DAYS),
+)
 
 
 @page
@@ -108,11 +112,14 @@ def _of_month(request: PageRequest, first: date) -> QuerySession:
         given.pop(name, None)
     given["first"], given["last"], given["interval"] = str(first), str(last), "day"
     reading = query_session(request, given=given, reads=_READS)
-    window, earlier = reading.window, costs.month_window(previous_month(first), reading.choice.zone)
+    window, before = reading.window, previous_month(first)
+    earlier = costs.month_window(before, reading.choice.zone)
     everywhere = NameLookup({Grouping.CLUSTER}).clusters(Filters())
     # For the month and the one before, which the report is compared with, in one query.
     read_batch(
         *(DAYS.query(one, everywhere) for one in (window, earlier)),
+        DAYS.query(Window(earlier.start, window.end), everywhere),
+        *(costs.CLOSED.query(one) for one in (first, before)),
         *(FAIRNESS_DAYS.query(one) for one in (window, earlier)),
         *(
             OBJECTIVES.query(min(one.end, closed_hour(reading.now)), one.start)

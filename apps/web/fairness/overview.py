@@ -19,6 +19,7 @@ from apps.fairness.selectors import (
 from apps.quotas.selectors import TierCommitment, tier_commitments
 from apps.web.components import formats
 from apps.web.components.drawings import Drawing, RankedRow, RankPart, ranking
+from apps.web.components.drawings.base import MOST
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
 from apps.web.components.formats import Format, gpus_text
 from apps.web.components.page_query import figure_href, figure_hrefs, href
@@ -178,6 +179,19 @@ def _tier_row(
     )
 
 
+def _links(
+    figure: str, tier: str, team: str, reading: QuerySession, *, place: int
+) -> dict[str, str]:
+    """Return the links of a team's row; a row so far down that it is not drawn has none."""
+    # A thousand teams on twenty tiers have more rows than are drawn, and a file has no links.
+    if place >= MOST:
+        return {}
+    return {
+        "href": href("tier-fairness", reading.query, name=tier) or "",
+        "explain_href": figure_href(figure, reading.query, tier=tier, team=team),
+    }
+
+
 def _underserved(found: FairnessOverview, reading: QuerySession) -> Drawing:
     return ranking(
         "underserved",
@@ -186,13 +200,10 @@ def _underserved(found: FairnessOverview, reading: QuerySession) -> Drawing:
             RankedRow(
                 f"{one.team} · {one.tier}",
                 (one.unmet_gpu_hours,),
-                href=href("tier-fairness", reading.query, name=one.tier) or "",
                 note="GPU-h",
-                explain_href=figure_href(
-                    "unmet_fair_share", reading.query, tier=one.tier, team=one.team
-                ),
+                **_links("unmet_fair_share", one.tier, one.team, reading, place=place),
             )
-            for one in found.underserved
+            for place, one in enumerate(found.underserved)
         ],
         parts=[UNMET_PART],
         empty="No team had unmet fair share."
@@ -229,13 +240,10 @@ def _idle(found: FairnessOverview, reading: QuerySession) -> Drawing:
             RankedRow(
                 f"{team.team} · {tier}",
                 (team.unallocated, team.idle),
-                href=href("tier-fairness", reading.query, name=tier) or "",
                 note="GPU-h",
-                explain_href=figure_href(
-                    "idle_entitlement_meanwhile", reading.query, tier=tier, team=team.team
-                ),
+                **_links("idle_entitlement_meanwhile", tier, team.team, reading, place=place),
             )
-            for tier, team in pairs
+            for place, (tier, team) in enumerate(pairs)
         ],
         parts=IDLE_PARTS,
         empty=TOO_MANY
@@ -344,13 +352,15 @@ _TAB_OF_FILE = {"tiers": "figures", "dominant": "dominant"}
 def fairness_list(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request, takes=("tier", "team"), reads=(TEAMS,))
     own = reading.filters
+    tabs = tab_bar(request, _TABS, name="Fairness")
+    chosen = _TAB_OF_FILE.get(request.GET.get("table", ""), tabs.chosen)
     found = fairness_overview(
         reading.window,
         visibility=reading.visibility,
         filters=FairnessFilters(tier=own.tier, team=own.team),
+        with_shares=chosen == "dominant",
     )
     commitments = tier_commitments(reading.now)
-    tabs = tab_bar(request, _TABS, name="Fairness")
     return respond(
         request,
         reading,
@@ -359,9 +369,7 @@ def fairness_list(request: PageRequest) -> HttpResponseBase:
         tabs=tabs,
         caveats=caveats_of({row.tier: row.hours for row in found.tiers}),
         quality=quality_of(reading, freshness_of(reading), None),
-        **_tab(
-            _TAB_OF_FILE.get(request.GET.get("table", ""), tabs.chosen), found, commitments, reading
-        ),
+        **_tab(chosen, found, commitments, reading),
     )
 
 

@@ -26,6 +26,7 @@ from apps.web.components.drawings import (
     borrowing_matrix,
     ranking,
 )
+from apps.web.components.drawings.base import MOST
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
 from apps.web.components.formats import Format, clock_text, gpus_text
 from apps.web.components.page_query import figure_href, href, with_query
@@ -355,6 +356,18 @@ def _shares(name: str, reading: QuerySession) -> dict[str, Any]:
     }
 
 
+def _links(
+    figure: str, tier: str, team: str, reading: QuerySession, *, place: int
+) -> dict[str, str]:
+    """Return the links of a team's row; a row so far down that it is not drawn has none."""
+    if place >= MOST:
+        return {}
+    return {
+        "href": href("statement", reading.query, name=team) or "",
+        "explain_href": figure_href(figure, reading.query, tier=tier, team=team),
+    }
+
+
 def _short(name: str, found: TierShares, reading: QuerySession) -> Drawing:
     """Return the teams with unmet fair share, the largest first."""
     short = sorted(
@@ -367,13 +380,10 @@ def _short(name: str, found: TierShares, reading: QuerySession) -> Drawing:
             RankedRow(
                 team.team,
                 (team.unmet,),
-                href=href("statement", reading.query, name=team.team) or "",
                 note="GPU-h",
-                explain_href=figure_href(
-                    "unmet_fair_share", reading.query, tier=name, team=team.team
-                ),
+                **_links("unmet_fair_share", name, team.team, reading, place=place),
             )
-            for team in short
+            for place, team in enumerate(short)
         ],
         parts=[UNMET_PART],
         empty="No team had unmet fair share." if found.hours.known else UNKNOWN,
@@ -400,13 +410,10 @@ def _idle(
             RankedRow(
                 team.team,
                 (team.unallocated, team.idle),
-                href=href("statement", reading.query, name=team.team) or "",
                 note="GPU-h",
-                explain_href=figure_href(
-                    "idle_entitlement_meanwhile", reading.query, tier=name, team=team.team
-                ),
+                **_links("idle_entitlement_meanwhile", name, team.team, reading, place=place),
             )
-            for team in idle.teams
+            for place, team in enumerate(idle.teams)
         ],
         parts=IDLE_PARTS,
         empty=(f"{empty}{kept}") if found.hours.known else UNKNOWN,

@@ -6,9 +6,10 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from apps.costs.domain.workload_verdict import (
-    HourOfWorkload,
+    HourlyUse,
     VerdictAction,
     WorkloadVerdict,
+    hourly_use,
     verdict,
 )
 from apps.usage import selectors as usage
@@ -57,25 +58,24 @@ def verdicts_of(
         gpu_model=reading.filters.gpu_model,
     )
     wholes: dict[WorkloadName, Amounts] = defaultdict(Amounts)
-    hourly: dict[WorkloadName, list[HourOfWorkload]] = defaultdict(list)
+    uses: dict[WorkloadName, HourlyUse | None] = {}
     if has_hours(reading):
         found_hours = usage.workload_hours(
             reading.window, filters=own, visibility=reading.visibility
         )
         for name in names:
-            hourly[name] = list(map(HourOfWorkload._make, found_hours.get(name, ())))
-            for one in hourly[name]:
-                wholes[name].add(one.amounts)
+            use = uses[name] = hourly_use(found_hours.get(name, ()))
+            wholes[name] = use.whole if use else Amounts()
     else:
         for row in usage_of(reading, by=_GROUPS, interval=TimeStep.TOTAL, narrowed=own):
             name = WorkloadName(*(row.groups[group] for group in _GROUPS))
             wholes[name].add(row.amounts)
     # At first all count as running; which do is only asked where it changes the advice.
-    found = {name: verdict(wholes[name], hourly[name], is_running=True) for name in names}
+    found = {name: verdict(wholes[name], uses.get(name), is_running=True) for name in names}
     if any(one.action is VerdictAction.STOP for one in found.values()):
         running = usage.running_pods(reading.window, filters=own, visibility=reading.visibility)
         ended = [name for name in names if name not in running]
-        found.update((name, verdict(wholes[name], hourly[name])) for name in ended)
+        found.update((name, verdict(wholes[name], uses.get(name))) for name in ended)
     return found
 
 

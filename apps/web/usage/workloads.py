@@ -16,6 +16,7 @@ from apps.costs.domain.workload_verdict import (
     HourOfWorkload,
     VerdictKind,
     WorkloadVerdict,
+    use_of,
     verdict,
 )
 from apps.costs.selectors import (
@@ -150,7 +151,7 @@ def _overview(
     whole = tables.summed(rows)
     counts = usage.running_pods(reading.window, filters=scope.own, visibility=reading.visibility)
     running = counts.get((scope.cluster, scope.namespace, scope.workload), 0)
-    found = verdict(whole, hourly, is_running=running > 0)
+    found = verdict(whole, use_of(hourly), is_running=running > 0)
     costs = workload_costs(
         reading.window,
         filters=scope.own,

@@ -161,6 +161,8 @@ class _MonthReader:
         self.sums = _day_sums(self._whole, zone, visibility)
         waits = usage.tier_queue_times_of(windows, filters=Filters(), visibility=visibility)
         self._waits = dict(zip(months, waits, strict=True))
+        rows = fairness.fairness_history(windows, now=now, visibility=visibility)
+        self._fairness = dict(zip(months, rows, strict=True))
 
     def read(self, month: date) -> _MonthRead:
         """Return what a report tells of one of the months."""
@@ -173,14 +175,13 @@ class _MonthReader:
             CostQuery(window, group_by=by_team, waste=True), visibility=visibility
         )
         bill = costs.monthly_report(month, visibility=visibility)
-        rows = fairness.fairness_history(window, now=self._now, visibility=visibility)
         future = window.start >= self._now
         return _MonthRead(
             usage=ledger,
             carbon=carbon,
             # Without any factor there is no Carbon that they could be missing from.
             without_factor_kwh=without if carbon.get(ALL) is not None else 0.0,
-            fairness={row.tier: row for row in rows},
+            fairness={row.tier: row for row in self._fairness[month]},
             tier_queue_times=self._waits[month],
             held=_by_team(held_rows, currency),
             charged=dict(bill.teams.get(currency, ())),

@@ -17,15 +17,17 @@ from apps.usage.domain.amounts import nano
 from apps.web.components.drawings.base import (
     MOST,
     OPEN_ROWS,
+    TABLE_ROWS,
     Drawing,
     LegendKey,
     more_text,
+    part_of,
     percent_of,
     table_of,
     top_of,
 )
 from apps.web.components.formats import Format, Value, gpus_text
-from apps.web.components.tables import Column, TableRow
+from apps.web.components.tables import Column, Table, TableRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +113,7 @@ def ranking(
         legend=[LegendKey(part.label, part.css, part.shape) for part in parts]
         if len(parts) > 1
         else (),
-        table=table_of(
-            drawing_id,
-            title,
-            [
-                Column(label.lower(), label),
-                *(Column(part.key, part.label, part.kind, part.unit) for part in parts),
-            ],
-            [_table_row(row, parts, label) for row in rows],
-        ),
+        table=_table(drawing_id, title, rows, parts, label),
         empty="" if rows else empty or "Nothing to rank.",
     )
 
@@ -144,6 +138,21 @@ def _ranked(row: RankedRow, parts: Sequence[RankPart], top: float) -> Ranked:
 def _total(row: RankedRow) -> float | None:
     known = [amount for amount in row.amounts if amount is not None]
     return sum(known) if known else None
+
+
+def _table(
+    drawing_id: str, title: str, rows: Sequence[RankedRow], parts: Sequence[RankPart], label: str
+) -> Table:
+    """Return the table of the rows; those that only a file has are made for it alone."""
+    columns = [
+        Column(label.lower(), label),
+        *(Column(part.key, part.label, part.kind, part.unit) for part in parts),
+    ]
+    some = [_table_row(row, parts, label) for row in rows[:TABLE_ROWS]]
+    table = table_of(drawing_id, title, columns, some)
+    if len(rows) <= TABLE_ROWS:
+        return table
+    return part_of(table, len(rows), lambda: (_table_row(row, parts, label) for row in rows))
 
 
 def _table_row(row: RankedRow, parts: Sequence[RankPart], label: str) -> TableRow:
