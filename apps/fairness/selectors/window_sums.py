@@ -246,12 +246,12 @@ def tier_sums(parts: WindowPlan, tiers: Collection[int]) -> dict[int, TierSums]:
 
 
 class BlobVersion(NamedTuple):
-    """The blobs of all tiers of a span: the newest key, and how many there are."""
+    """The blobs of all tiers of a span: the newest key, and how many tiers have one."""
 
     span: str
     start: datetime
     newest: int
-    count: int
+    tiers: int
 
 
 @dataclass(slots=True)
@@ -345,7 +345,7 @@ def _sums_of_blobs(
 
 def _blobs_of(window: Window) -> QuerySet[TierTeamBlob, tuple[str, datetime, int, int]]:
     blobs = TierTeamBlob.objects.filter(start__gte=window.start, start__lt=window.end).order_by()
-    return blobs.values_list("span", "start").annotate(newest=Max("pk"), count=Count("pk"))
+    return blobs.values_list("span", "start").annotate(newest=Max("pk"), tiers=Count("pk"))
 
 
 FAIRNESS_BLOBS = BatchQuery(_blobs_of, is_pure=True)
