@@ -80,6 +80,21 @@ class DayNumber(_OfTime):
     sqlite = f"CAST(julianday(%(expressions)s) - {_EPOCH_DAY} AS INTEGER)"
 
 
+class Unindexed(Func):
+    """A whole number that SQLite looks up in no index: it has no statistics to choose one by.
+
+    PostgreSQL gets the column as it is, for of an expression it would expect a two hundredth of
+    the rows, and then look up what they refer to one by one.
+    """
+
+    arity = 1
+    output_field = IntegerField()
+    template = "(%(expressions)s + 0)"
+
+    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(compiler, connection, template="%(expressions)s", **extra)
+
+
 class _AsGiven(Aggregate):
     """An aggregate as the driver gives it: Django would call a converter for each value.
 

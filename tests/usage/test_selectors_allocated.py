@@ -3,10 +3,12 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import Visibility
-from apps.usage.selectors.pending import AllocatedGpus, allocated_now
+from apps.clusters.models import Pod
+from apps.usage.selectors.pending import AllocatedGpus, allocated_now, exists_at
 from tests.factories import make_cards, make_cluster, make_pod, make_team, make_tier, make_workload
 
 pytestmark = pytest.mark.django_db
@@ -42,3 +44,9 @@ def test_held_and_pending_are_summed_by_team_and_tier_over_all_clusters(
         ("vision", "gold"): AllocatedGpus(held=8.0, waiting=1.0),
         ("speech", "silver"): AllocatedGpus(held=0.0, waiting=2.0),
     }
+
+
+def test_only_sqlite_is_kept_from_finding_pods_by_their_cluster() -> None:
+    # PostgreSQL would expect few pods, and look up the workload of each of them by itself.
+    written = str(Pod.objects.filter(exists_at(AT)).query)
+    assert ('"cluster_id" + 0' in written) is (connection.vendor == "sqlite")

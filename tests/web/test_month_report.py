@@ -188,12 +188,12 @@ def test_who_sees_some_teams_gets_their_pages_and_no_other(priced: Priced) -> No
 def test_the_number_of_queries_does_not_grow_with_teams(
     priced: Priced, django_assert_max_num_queries: Callable[[int], object]
 ) -> None:
-    with reading_once(), django_assert_max_num_queries(46):  # type: ignore[attr-defined]
+    with reading_once(), django_assert_max_num_queries(41):  # type: ignore[attr-defined]
         month_report(OCTOBER, visibility=EVERYTHING, now=NOW)
     for number in range(5):
         make_tier(f"another-{number}")
         make_team(f"another-{number}")
-    with reading_once(), django_assert_max_num_queries(46):  # type: ignore[attr-defined]
+    with reading_once(), django_assert_max_num_queries(41):  # type: ignore[attr-defined]
         month_report(OCTOBER, visibility=EVERYTHING, now=NOW)
 
 

@@ -21,13 +21,13 @@ from apps.costs.domain.files import CellType, CostFile, FileColumn, FileRow
 
 # Rows become Arrow columns soon, where they take a tenth of the memory; readers like large groups.
 _ROWS_AT_A_TIME = 10_000
-_BATCHES_IN_GROUP = 10
+_BATCHES_IN_GROUP = 5
 # An int64 has 19 digits; times a decimal of d digits Arrow makes them 19 + d + 1 + 1.
 _INT64_DIGITS = 19
 
 
 def write_parquet(file: CostFile, out: BinaryIO, *, floats: bool = False) -> None:
-    """Write a file in groups of 100,000 rows; one group is in memory at a time.
+    """Write a file in groups of 50,000 rows; one group is in memory at a time.
 
     Amounts are decimals of their column's digits. With `floats` they are doubles, as readers of
     FOCUS expect (its validator refuses decimals); what a double cannot hold is beyond 1e-15 of it.

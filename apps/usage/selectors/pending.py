@@ -15,7 +15,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, Pod, WholeSeconds, Workload
+from apps.clusters.models import Cluster, Pod, Unindexed, WholeSeconds, Workload
 from apps.clusters.selectors import team_spans
 from apps.usage.domain.explained import Explained, FigureUnit, RowColumn
 from apps.usage.domain.usage_query import Filters, Grouping
@@ -114,12 +114,12 @@ def _pending(at: datetime) -> QuerySet[Pod]:
 def exists_at(at: datetime) -> Q:
     """Return the condition on pods of active clusters that they are there at `at`.
 
-    Of thirteen months of pods a hundredth is there: the index on their end finds them, and a
-    sum, for which there is no index, keeps databases from beginning with the clusters.
+    Of thirteen months of pods a hundredth is there: the index on their end finds them, and SQLite
+    is kept from beginning with the clusters.
     """
     active = Cluster.objects.filter(active=True).order_by().values("pk")
     lasts = Q(ended_at__isnull=True) | Q(ended_at__gt=at)
-    return lasts & Q(created_at__lte=at) & Q(In(F("cluster_id") + 0, active))
+    return lasts & Q(created_at__lte=at) & Q(In(Unindexed("cluster_id"), active))
 
 
 def _of_tiers(filters: Filters) -> Q:
