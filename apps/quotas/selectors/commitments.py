@@ -58,7 +58,7 @@ def tier_capacities(now: datetime) -> Mapping[str, float]:
 
 def tier_commitments(now: datetime) -> Mapping[str, TierCommitment]:
     """Return what each tier with a capacity or an entitlement is committed to, by its name."""
-    entitled = dict(ENTITLED_TIERS.rows(now))
+    entitled: dict[str, float] = dict(ENTITLED_TIERS.rows(now))
     capacities = tier_capacities(now)
     return {
         tier: TierCommitment(entitled.get(tier, 0.0), capacities.get(tier))
