@@ -70,7 +70,7 @@ GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
             NavPage("Fairness", "fairness", "f", ("fairness", "tier_fairness", "what_if")),
             NavPage("GPUs", "gpus", "g", ("gpus", "gpu")),
             NavPage("Topology", "topology", "z", ("topology",)),
-            NavPage("Plan", "plan", "v", ("plan", "tier_plan", *_POLICIES)),
+            NavPage("Plan", "plan", "v", ("plan", "tier_plan", "tier_case", *_POLICIES)),
             NavPage("Goodput", "goodput", "3", ("goodput",)),
             NavPage("Serving", "serving", "5", ("serving",)),
             NavPage("Reliability", "reliability", "1", ("reliability",), admin=True),

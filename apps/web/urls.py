@@ -15,6 +15,7 @@ from apps.web.home import home
 from apps.web.pending import pending_pages
 from apps.web.planning import (
     backtest,
+    capacity_case,
     capacity_plan,
     layouts,
     outages,
@@ -84,6 +85,7 @@ urlpatterns: list[URLPattern] = [
     path("capacity/policies/<int:pk>/", policies.simulation, name="policy-simulation"),
     path("capacity/policies/<int:pk>/request", policies.request_changes, name="request-policies"),
     path("capacity/plan/<str:name>/", capacity_plan.tier_plan, name="tier-plan"),
+    path("capacity/plan/<str:name>/case/", capacity_case.tier_case, name="tier-case"),
     path("costs/", cost_pages.cost_explorer, name="costs"),
     path("costs/file", cost_pages.costs_file, name="costs-file"),
     path("costs/waste/", cost_pages.waste, name="waste"),

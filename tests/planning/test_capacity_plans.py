@@ -184,8 +184,39 @@ def test_pages_and_api_show_the_same_plan(days_of_gold: World, admin_client: Cli
     assert rows[0]["replayed_days"] == DAYS
 
 
+def test_the_printable_case_has_the_action_its_basis_and_the_backtest(
+    days_of_gold: World, admin_client: Client
+) -> None:
+    plan_capacity(now=NOW)
+    assert "/capacity/plan/gold/case/" in admin_client.get("/capacity/plan/gold/").content.decode()
+    response: Any = admin_client.get("/capacity/plan/gold/case/")
+    page = response.content.decode()
+    assert "Buy 4 GPUs" in page
+    # The replay is held against what pending work itself tells: four GPUs for twelve hours a day.
+    assert "gives 144 GPU-h pending" in page
+    assert "Recorded as pending in these days: 144 GPU-h." in page
+    assert "Costs are not shown" in page, "no hour has a price"
+    basis = {
+        row.values["gpus"]: row.values["basis"]
+        for row in response.context["tables"]["options"].rows
+    }
+    assert {gpus: why for gpus, why in basis.items() if why} == {8.0: "today", 12.0: "action"}
+
+
+def test_a_plan_of_before_has_no_recorded_pending_and_not_zero(
+    days_of_gold: World, admin_client: Client
+) -> None:
+    plan_capacity(now=NOW)
+    plan = CapacityPlan.objects.get()
+    del plan.outlook["recorded_unmet_gpu_hours"]
+    plan.save()
+    page = admin_client.get("/capacity/plan/gold/case/").content.decode()
+    assert "Recorded as pending in these days: no data." in page
+
+
 def test_before_the_first_plan_pages_say_so(db: None, admin_client: Client) -> None:
     make_world()
-    for address in ("/capacity/plan/", "/capacity/plan/gold/"):
+    for address in ("/capacity/plan/", "/capacity/plan/gold/", "/capacity/plan/gold/case/"):
         assert "Not computed yet" in admin_client.get(address).content.decode()
     assert admin_client.get("/capacity/plan/none/").status_code == 404
+    assert admin_client.get("/capacity/plan/none/case/").status_code == 404

@@ -47,6 +47,7 @@ STANDING = {
     "/capacity/layouts/": 12,
     "/capacity/plan/": 10,
     "/capacity/plan/gold/": 11,
+    "/capacity/plan/gold/case/": 11,
     "/capacity/policies/": 20,
     "/costs/": 18,
     "/costs/recommendations/": 12,

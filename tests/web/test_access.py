@@ -85,6 +85,7 @@ ADDRESSES = {
     "policy-simulation": "/capacity/policies/0/",
     "request-policies": "/capacity/policies/0/request",
     "tier-plan": "/capacity/plan/gold/",
+    "tier-case": "/capacity/plan/gold/case/",
     "statement": "/capacity/teams/vision/statement/",
     "costs": "/costs/",
     "costs-file": "/costs/file",

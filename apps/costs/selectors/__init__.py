@@ -111,6 +111,7 @@ from apps.costs.selectors.people import (
     person_workloads,
 )
 from apps.costs.selectors.prices import (
+    VALUE_DAYS,
     CapacityValue,
     LossCostRow,
     capacity_values,

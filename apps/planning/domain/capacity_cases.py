@@ -76,7 +76,8 @@ class TierOutlook:
     `allocation_by_hour` is the mean allocation ratio of each hour of the week from Monday 0:00 on,
     empty without data. `not_replayed` says why there are no `sizes`. `first_day` is an ISO date.
     `booked` are the mean GPUs of bookings on each day of the forecast, empty where there are none:
-    they come and go, so they are no part of it.
+    they come and go, so they are no part of it. `recorded_unmet_gpu_hours` were pending for want of
+    capacity, quota or a queue in the days that are replayed: what their replay is held against.
     """
 
     tier: str
@@ -90,6 +91,7 @@ class TierOutlook:
     forecast: Forecast | None = None
     sizes: tuple[SizePoint, ...] = ()
     replayed_days: int = 0
+    recorded_unmet_gpu_hours: float | None = None
     not_replayed: str = ""
     spot_ratio: float | None = None
     allocation_by_hour: tuple[float | None, ...] = ()

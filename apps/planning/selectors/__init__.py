@@ -5,6 +5,7 @@ What is replayed is GPUs of teams, which everybody may see; money and namespaces
 
 from apps.planning.selectors.backtests import BacktestReport, backtest_reports
 from apps.planning.selectors.capacity_plans import (
+    MONTH_HOURS,
     CapacityPlanRow,
     TierCapacityPlan,
     capacity_plans,

@@ -149,7 +149,16 @@ class _OutlookReader:
             spot_ratio=self.spot.get(tier),
             allocation_by_hour=tuple(self.by_hour.get(tier, ())),
         )
-        return _with_sizes(found, self.window.end, self._replayable(tier))
+        found = _with_sizes(found, self.window.end, self._replayable(tier))
+        return replace(found, recorded_unmet_gpu_hours=self._pending_of_last(tier, found))
+
+    def _pending_of_last(self, tier: str, outlook: TierOutlook) -> float | None:
+        """Return the GPU-hours that were pending in the days that are replayed."""
+        if not outlook.replayed_days:
+            return None
+        last = day_of(self.window.end, report().zone)
+        days = (last - timedelta(days=n) for n in range(1, outlook.replayed_days + 1))
+        return hours(sum(self.pending.get((tier, day), 0) for day in days))
 
     def _replayable(self, tier: str) -> int:
         """Return how many of the last days of a tier are known well enough to be replayed."""

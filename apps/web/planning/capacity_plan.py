@@ -1,23 +1,19 @@
 """The capacity plan: demand so far and to come, other sizes replayed, and what to do."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
-from math import floor
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.http import HttpResponseBase
 
 from apps.clusters.domain.window import Window, day_start
 from apps.planning import selectors as planning
-from apps.planning.domain.capacity_cases import CapacityCase, CaseAction, SizePoint, room_of
+from apps.planning.domain.capacity_cases import CaseAction, SizePoint
 from apps.planning.selectors import CapacityPlanRow, TierCapacityPlan
 from apps.quota_requests.selectors import bookings_ahead
-from apps.quotas.domain.keys import QuotaSource
-from apps.quotas.selectors import tier_quotas
 from apps.web.components.drawings import GridHead, GridRow, HeatCell, heat_map
 from apps.web.components.drawings.heat_map import HeatMap
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
@@ -26,9 +22,7 @@ from apps.web.components.formats import (
     Value,
     days_text,
     days_words,
-    duration,
     gpus_text,
-    gpus_words,
     money,
     percent,
 )
@@ -43,11 +37,20 @@ from apps.web.components.tables import (
 )
 from apps.web.fairness.overview import known_tiers
 from apps.web.pages import page, respond
+from apps.web.planning.capacity_wording import (
+    FEW_DAYS,
+    NOT_COMPUTED,
+    bookings_text,
+    case_text,
+    ceilings_text,
+    duration_text,
+    moves_here,
+    replayed_text,
+    skill_text,
+)
 from apps.web.planning.policies import plan_tabs
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
-NOT_COMPUTED = "Not computed yet. A plan needs one whole day of data."
-_FEW_DAYS = "A forecast needs 21 days of data."
 _DAY = timedelta(days=1)
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -59,7 +62,7 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 def plan_list(request: PageRequest) -> HttpResponseBase:
     """Show what the outlook of each tier speaks for."""
     reading = query_session(request)
-    plans = _plans(reading)
+    plans = plans_of(reading)
     rows = [row for plan in plans for row in plan.rows()]
     return respond(
         request,
@@ -73,7 +76,8 @@ def plan_list(request: PageRequest) -> HttpResponseBase:
     )
 
 
-def _plans(reading: QuerySession) -> list[TierCapacityPlan]:
+def plans_of(reading: QuerySession) -> list[TierCapacityPlan]:
+    """Return the plans of all tiers, with bookings to come."""
     booked = bookings_ahead(now=reading.now)
     return planning.capacity_plans(reading.now, booked=booked, visibility=reading.visibility)
 
@@ -96,7 +100,7 @@ def _sum_of(
 ) -> KeyFigure:
     # Without a single outlook each sum would be 0, as if nothing had to be bought.
     if not any(row.action for row in rows):
-        return no_data(label, NOT_COMPUTED if not rows else _FEW_DAYS)
+        return no_data(label, NOT_COMPUTED if not rows else FEW_DAYS)
     own = [row for row in rows if row.action is action]
     gpus = sum(row.action_gpus or 0 for row in own)
     known = [_tiers(len(own))] if own else []
@@ -170,7 +174,7 @@ def _number(cost: Decimal | None) -> float | None:
 def tier_plan(request: PageRequest, name: str) -> HttpResponseBase:
     """Show demand and forecast of a tier, its sizes replayed, and its cases."""
     reading = query_session(request)
-    plans = _plans(reading)
+    plans = plans_of(reading)
     own = next((plan for plan in plans if plan.outlook.tier == name), None)
     # A tier without a plan has a page; an unknown name has none.
     if own is None:
@@ -183,6 +187,7 @@ def tier_plan(request: PageRequest, name: str) -> HttpResponseBase:
         not_computed=NOT_COMPUTED,
         tier_href=href("tier", reading.query, name=name),
         what_if_href=href("what-if", reading.query, name=name),
+        case_href=href("tier-case", name=name) if own else None,
         **({} if own is None else _shown(own, plans, reading)),
     )
 
@@ -190,111 +195,32 @@ def tier_plan(request: PageRequest, name: str) -> HttpResponseBase:
 def _shown(
     own: TierCapacityPlan, plans: Sequence[TierCapacityPlan], reading: QuerySession
 ) -> dict[str, Any]:
-    plot = _demand_plot(own, reading)
+    plot = demand_plot(own, reading)
     return {
         "plan": own,
-        "figures": _figures(own),
-        "cases": [*(case_text(case, own) for case in own.cases), *_moved_here(own, plans)],
+        "figures": plan_figures(own),
+        "cases": [*(case_text(case, own) for case in own.cases), *moves_here(own, plans)],
         "plot": plot,
         "tables": [
             plot.table,
-            _size_table(own, reading),
+            size_table(own, reading),
             *([_pool_table(own, reading)] if own.pools else ()),
         ],
-        "ceilings": _ceilings(own, reading),
+        "ceilings": ceilings_text(own, reading.now),
         "drawings": [_week(own)],
-        "skill": _skill_text(own),
-        "bookings": _bookings_text(own),
-        "replayed": _replayed_text(own, reading.choice.zone),
+        "skill": skill_text(own),
+        "bookings": bookings_text(own),
+        "replayed": replayed_text(own, reading.choice.zone),
         "through": days_text(own.first_day, own.through, reading.choice.zone),
     }
 
 
-@dataclass(frozen=True, slots=True)
-class CaseText:
-    """An action as the page words it: what, why, and what it costs or saves in a month."""
-
-    title: str
-    text: str
-    money: str = ""
-
-
-def case_text(case: CapacityCase, plan: TierCapacityPlan) -> CaseText:
-    """Return an action in words."""
-    gpus, cost = gpus_words(case.gpus), plan.cost_of(case)
-    costs = ""
-    if cost is not None and plan.price is not None:
-        word = "Costs" if cost >= 0 else "Saves"
-        costs = f"{word} about {money(abs(cost), plan.price.currency)} a month."
-    if case.action is CaseAction.BUY:
-        return CaseText(f"Buy {gpus}", _reason_to_buy(case, plan), costs)
-    if case.action is CaseAction.RETURN:
-        return CaseText(f"Return {gpus}", _reason_to_return(plan), costs)
-    if case.action is CaseAction.MOVE:
-        return CaseText(
-            f"Move {gpus} to {case.to_tier}",
-            f"This tier can spare them, and {case.to_tier} has the same GPU model.",
-        )
-    if case.action is CaseAction.SHARE:
-        unused = gpus_text(plan.outlook.unused)
-        return CaseText(
-            f"Share {gpus}",
-            f"{unused} allocated GPUs are not active. Smaller requests or a shared tier can free "
-            f"{gpus} in place of a purchase. {_reason_to_buy(case, plan)}",
-        )
-    return CaseText("Keep", "Capacity meets the forecast and the replayed demand.")
-
-
-def _reason_to_buy(case: CapacityCase, plan: TierCapacityPlan) -> str:
-    texts = []
-    if case.before is not None and case.after is not None:
-        more = gpus_words(round(case.after.gpus - case.before.gpus))
-        texts.append(
-            f"With {more} more, pending of {days_words(plan.outlook.replayed_days)} falls from "
-            f"{gpus_text(case.before.unmet_gpu_hours)} to "
-            f"{gpus_text(case.after.unmet_gpu_hours)} GPU-h, and p95 queue time from "
-            f"{_duration(case.before.p95_seconds)} to {_duration(case.after.p95_seconds)}."
-        )
-    ahead = plan.outlook.ahead
-    # Replayed demand may speak for more where the forecast does not: then it is not named.
-    if ahead is not None and ahead[1] > plan.outlook.capacity_now:
-        texts.append(
-            f"The forecast is {gpus_words(ahead[1])}, the capacity "
-            f"{gpus_text(plan.outlook.capacity_now)}."
-        )
-    return " ".join(texts)
-
-
-def _reason_to_return(plan: TierCapacityPlan) -> str:
-    ahead = plan.outlook.ahead
-    high = gpus_words(ahead[2]) if ahead else "GPUs"
-    return (
-        f"The high end of the forecast is {high}, and the last "
-        f"{days_words(plan.outlook.replayed_days)} had room without them."
-    )
-
-
-def _duration(seconds: float | None) -> str:
-    return "no data" if seconds is None else duration(seconds)
-
-
-def _moved_here(own: TierCapacityPlan, plans: Iterable[TierCapacityPlan]) -> list[CaseText]:
-    return [
-        CaseText(
-            f"Move {gpus_words(case.gpus)} here from {case.tier}",
-            f"{case.tier} can spare them, and has the same GPU model.",
-        )
-        for plan in plans
-        for case in plan.cases
-        if case.to_tier == own.outlook.tier
-    ]
-
-
-def _figures(plan: TierCapacityPlan) -> FigureRow:
+def plan_figures(plan: TierCapacityPlan) -> FigureRow:
+    """Return capacity, demand and forecast of a tier, and what was pending in the replay."""
     one = plan.outlook
     ahead, now = one.ahead, one.as_it_is
     forecast = (
-        no_data("Forecast", _FEW_DAYS)
+        no_data("Forecast", FEW_DAYS)
         if ahead is None
         else KeyFigure(
             "Forecast",
@@ -316,7 +242,7 @@ def _figures(plan: TierCapacityPlan) -> FigureRow:
             "Pending, replayed",
             gpus_text(now.unmet_gpu_hours),
             "GPU-h",
-            note=f"p95 queue time {_duration(now.p95_seconds)}",
+            note=f"p95 queue time {duration_text(now.p95_seconds)}",
             basis=days_words(one.replayed_days),
         ),
         no_data("Spot", "The capacity of these days is not known.")
@@ -342,7 +268,7 @@ _DEMAND_COLUMNS = (
 _BOOKED_COLUMN = Column("booked_gpus", "Booked", Format.NUMBER, "GPUs", "bookings to come")
 
 
-def _demand_plot(plan: TierCapacityPlan, reading: QuerySession) -> Plot:
+def demand_plot(plan: TierCapacityPlan, reading: QuerySession) -> Plot:
     """Return demand and capacity by day, then the forecast with its range."""
     one, zone = plan.outlook, reading.choice.zone
     ahead = one.forecast
@@ -443,7 +369,7 @@ _SIZE_COLUMNS = (
 _MONEY_COLUMN = Column("cost_per_month", "Cost per month", Format.DECIMAL)
 
 
-def _size_table(plan: TierCapacityPlan, reading: QuerySession) -> Table:
+def size_table(plan: TierCapacityPlan, reading: QuerySession) -> Table:
     """Return the replayed sizes: GPUs against pending, queue time and money."""
     one, price = plan.outlook, plan.price
     of_money = (_MONEY_COLUMN, Column("currency", "Currency", in_files=True)) if price else ()
@@ -502,28 +428,6 @@ def _pool_table(plan: TierCapacityPlan, reading: QuerySession) -> Table:
     )
 
 
-def _ceilings(plan: TierCapacityPlan, reading: QuerySession) -> list[str]:
-    """Return what node pools and Kueue's quotas allow, and what a purchase would run into."""
-    wanted = sum(case.gpus for case in plan.cases if case.action is CaseAction.BUY)
-    texts = []
-    room = room_of(plan.pools)
-    if room is not None:
-        text = f"Node pools of Karpenter may add {gpus_words(floor(room))} within their limits."
-        if wanted > room:
-            names = ", ".join(pool.name for pool in plan.pools)
-            text += f" For {gpus_words(wanted)} more, raise the limit of {names} first."
-        texts.append(text)
-    elif plan.pools:
-        texts.append("A node pool of Karpenter has no limit of GPUs.")
-    quota = tier_quotas(reading.now, plan.outlook.tier).get(QuotaSource.CLUSTER_QUEUE)
-    if quota is not None:
-        text = f"ClusterQueues that reach this tier have a nominal quota of {gpus_words(quota)}."
-        if wanted and plan.outlook.capacity_now + wanted > quota:
-            text += " Queued work gets no more until it is raised."
-        texts.append(text)
-    return texts
-
-
 def _week(plan: TierCapacityPlan) -> HeatMap:
     """Return the mean allocation of each hour of the week: nights and weekends that are empty."""
     ratios = plan.outlook.allocation_by_hour
@@ -545,41 +449,3 @@ def _week(plan: TierCapacityPlan) -> HeatMap:
         names=("Day", "Hour"),
         empty="" if ratios else "No hour of the last 28 days has facts.",
     )
-
-
-def _skill_text(plan: TierCapacityPlan) -> str:
-    found = plan.outlook.forecast
-    if found is None:
-        return _FEW_DAYS
-    skill = found.skill
-    if skill is None:
-        return "Too few days are known to hold a forecast against what came."
-    return (
-        f"Forecasts of past days, up to {days_words(skill.ahead)} ahead, erred by "
-        f"{gpus_words(skill.error)} on average. The weekday of the week before erred by "
-        f"{gpus_text(skill.naive_error)}. {percent(skill.coverage)} of days were within the range."
-    )
-
-
-def _bookings_text(plan: TierCapacityPlan) -> str:
-    one = plan.outlook
-    if one.forecast is None:
-        return "Shown with a forecast."
-    if not one.booked_peak:
-        return f"None begins until {plan.forecast_until}."
-    over = one.booked_peak > one.capacity_now
-    return (
-        f"With bookings to come, the highest daily average is {gpus_words(one.booked_peak)}, "
-        f"{'above' if over else 'within'} the capacity of {gpus_text(one.capacity_now)}. Bookings "
-        "count as fully used. They end, so no GPUs are bought for them, and none that they need "
-        "are returned."
-    )
-
-
-def _replayed_text(plan: TierCapacityPlan, zone: ZoneInfo) -> str:
-    one = plan.outlook
-    if not one.replayed_days:
-        return one.not_replayed or NOT_COMPUTED
-    first = plan.through - timedelta(days=one.replayed_days - 1)
-    days = days_text(first, plan.through, zone)
-    return f"{days_words(one.replayed_days)} replayed for each capacity: {days}."
