@@ -284,6 +284,7 @@ CELERY_BEAT_SCHEDULE = {
     "compute-fairness": _every("fairness.compute_hours", minutes=1),
     "roll-fairness-days": _every("fairness.roll_days", minutes=5),
     "prune-fairness": _every("fairness.prune", hours=24),
+    "store-slots": _every("planning.store_slots", minutes=5),
     "plan-capacity": _every("planning.plan_capacity", minutes=5),
     "price-hours": _every("costs.price_hours", minutes=1),
     "note-cost-alerts": _every("costs.note_money_alerts", minutes=10),

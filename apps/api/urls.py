@@ -32,6 +32,7 @@ LISTS: dict[str, type[APIView]] = {
     "fairness": fairness.FairnessView,
     "queue-time-objectives": fairness.ObjectivesView,
     "slots": topology.SlotsView,
+    "slot-history": topology.SlotHistoryView,
     "fragmentation": topology.FragmentationView,
     "goodput": goodput.GoodputView,
     "goodput/losses": goodput.LossesView,

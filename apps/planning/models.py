@@ -1,4 +1,4 @@
-"""What planning works out and pages show: outlooks, backtests, forecasts, simulations."""
+"""What planning works out and pages show: outlooks, slots, backtests, forecasts, simulations."""
 
 from django.db import models
 
@@ -134,3 +134,54 @@ class LayoutPlan(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cluster_id} to {self.end}"
+
+
+class SlotHour(models.Model):
+    """An hour of a cluster of which the free GPUs are stored.
+
+    `collected_at` and `pod_revision` are those of what they were computed from: where either is
+    another one, the hour is computed anew.
+    """
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    hour = models.DateTimeField()
+    collected_at = models.DateTimeField()
+    pod_revision = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        ordering = ["-hour", "cluster"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "hour"], name="slot_hour_once")]
+        indexes = [models.Index(fields=["hour"], name="slot_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.hour}"
+
+
+class TierSlotHour(models.Model):
+    """What was free of a tier at the start of an hour.
+
+    `device` is empty for whole GPUs, else the MIG profile or the resource of GPU replicas;
+    `offered` and `free` count these. Of whole GPUs `slots` has, by level, the slots of each size of
+    gang that a domain could ever take, `free_nodes` the nodes by their free GPUs, and
+    `largest_node` the GPUs of the largest node that takes pods.
+    """
+
+    of_hour = models.ForeignKey(SlotHour, on_delete=models.CASCADE)
+    tier = models.ForeignKey("clusters.Tier", on_delete=models.CASCADE)
+    device = models.CharField(max_length=253, blank=True)
+    offered = models.PositiveIntegerField()
+    free = models.PositiveIntegerField()
+    largest_node = models.PositiveIntegerField(default=0)
+    slots = models.JSONField(default=dict)
+    free_nodes = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["of_hour", "tier", "device"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["of_hour", "tier", "device"], name="tier_slot_hour_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.of_hour_id} {self.tier_id} {self.device}"

@@ -34,3 +34,8 @@ def advise_layouts(**_: object) -> int:
 @shared_task(name="planning.replay_recommendations")
 def replay_recommendations(**_: object) -> int:
     return services.replay_recommendations(now=timezone.now())
+
+
+@shared_task(name="planning.store_slots")
+def store_slots(**_: object) -> int:
+    return services.store_slots(now=timezone.now())

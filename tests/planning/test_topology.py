@@ -73,14 +73,15 @@ def test_whole_gpus_are_found_as_parts_of_gpus_are() -> None:
     draw = Random(7)  # noqa: S311 - no secret
     free = np.array([[draw.randint(0, 8) for _ in range(5)] for _ in range(6)])
     asked = {1: 5.0, 4: 2.0, 8: 8.0}
-    lost = unusable_gpus(free, asked)
+    by_free = [Counter(free[:, at].tolist()) for at in range(5)]
+    lost = unusable_gpus(by_free, asked)
     assert lost is not None
     for at in range(5):
         nodes = [[WHOLE] * int(n) for n in free[:, at]]
         expected = unusable_parts(nodes, {GpuRequest(n): w for n, w in asked.items()})
         assert expected is not None
         assert lost[at] == pytest.approx(expected / WHOLE)
-    assert unusable_gpus(free, {}) is None
+    assert unusable_gpus(by_free, {}) is None
 
 
 def test_free_gpus_are_what_is_offered_and_not_held_at_each_time() -> None:

@@ -21,12 +21,21 @@ from apps.clusters.domain.observed.places import (
 from apps.clusters.domain.topology import TopologyLevel
 from apps.clusters.domain.window import Window
 from apps.clusters.models import ClaimInterval, NodeInterval, TierRule
-from apps.planning.selectors import TierFilters, fragmentation_rows, slot_rows, slot_series
+from apps.planning.domain.topology.slots import GANG_SIZES
+from apps.planning.selectors import (
+    TierFilters,
+    device_rows,
+    fragmentation_rows,
+    slot_hour_rows,
+    slot_rows,
+    slot_series,
+)
+from apps.planning.services import store_slots
 from apps.usage.domain.usage_query import TimeStep
 from tests.api.conftest import client_of
-from tests.factories import A100, Portal
+from tests.factories import A100, Portal, note_collection
 from tests.pending.rows import see
-from tests.planning.topology_portal import HOUR, NOW, hold, make_node, make_topology
+from tests.planning.topology_portal import GPU, HOUR, NOW, collect, hold, make_node, make_topology
 
 pytestmark = pytest.mark.django_db
 NOTHING = Visibility(everything=False)
@@ -35,6 +44,13 @@ NOTHING = Visibility(everything=False)
 @pytest.fixture
 def portal() -> Portal:
     return make_topology()
+
+
+def stored(portal: Portal, window: Window) -> Window:
+    """Collect the hours of a window and store their slots."""
+    collect(portal, window)
+    assert store_slots(now=NOW)
+    return window
 
 
 def slots_now(**values: Any) -> dict[tuple[str, int], int]:
@@ -97,15 +113,15 @@ def test_a_gpu_that_a_claim_holds_is_not_free(portal: Portal) -> None:
 
 
 def test_fragmentation_weighs_what_is_free_by_what_was_asked_for(portal: Portal) -> None:
-    window = Window(NOW - 2 * HOUR, NOW)
-    (row,) = fragmentation_rows(window, now=NOW, visibility=NOTHING)
+    window = stored(portal, Window(NOW - 2 * HOUR, NOW))
+    (row,) = fragmentation_rows(window, visibility=NOTHING)
     assert (row.hours, row.free_gpu_hours, row.pods) == (2, 34.0, 0)
     assert (row.unusable_gpu_hours, row.fragmentation_index) == (None, None)
     # 8 GPUs were asked for at once, and 8 by eight pods: of 17 free ones 9 and 0 are of no use.
     hold(portal, "n5", 8.0, NOW - HOUR / 2, bound_at=None, node_name="")
     for _ in range(8):
         hold(portal, "n5", 1.0, NOW - HOUR / 2, bound_at=None, node_name="")
-    (row,) = fragmentation_rows(window, now=NOW, visibility=NOTHING)
+    (row,) = fragmentation_rows(window, visibility=NOTHING)
     assert row.pods == 9
     assert row.unusable_gpu_hours == pytest.approx(2 * 0.5 * 9)
     assert row.fragmentation_index == pytest.approx(9 / 34)
@@ -116,18 +132,86 @@ def test_fragmentation_by_hour_and_slots_over_time_follow_what_changes(portal: P
     # A node came an hour ago.
     NodeInterval.objects.filter(node__name="n4").update(start=NOW - HOUR)
     window = Window(NOW - 3 * HOUR, NOW + 9 * HOUR)
-    rows = fragmentation_rows(window, now=NOW, visibility=NOTHING, interval=TimeStep.HOUR)
+    stored(portal, Window(NOW - 2 * HOUR, NOW))
+    rows = fragmentation_rows(window, visibility=NOTHING, interval=TimeStep.HOUR)
     # The hours that begin at 8:00, 9:00 and 10:00.
     assert [row.free_gpu_hours for row in rows] == [14.0, 14.0, 9.0]
-    (series,) = slot_series(window, TopologyLevel.HOST, now=NOW, visibility=NOTHING)
-    assert series.slots == {1: [14, 14, 9], 2: [7, 7, 4], 4: [3, 3, 1], 8: [1, 1, 0]}
-    assert [at.hour for at in series.at] == [8, 9, 10]
+    series = slot_series(window, TopologyLevel.HOST, now=NOW, visibility=NOTHING)
+    (whole,) = [one for one in series if not one.device]
+    assert whole.slots == {1: [14, 14, 9], 2: [7, 7, 4], 4: [3, 3, 1], 8: [1, 1, 0]}
+    assert [at.hour for at in whole.at] == [8, 9, 10]
+
+
+def test_an_hour_that_is_not_stored_has_no_data(portal: Portal) -> None:
+    stored(portal, Window(NOW - HOUR, NOW))
+    window = Window(NOW - 4 * HOUR, NOW)
+    series = slot_series(window, TopologyLevel.HOST, now=NOW, visibility=NOTHING)
+    (whole,) = [one for one in series if not one.device]
+    assert [at.hour for at in whole.at] == [7, 8, 9, 10]
+    assert whole.slots[8] == [None, None, 1, 1]
+    (row,) = fragmentation_rows(window, visibility=NOTHING)
+    assert row.hours == 2
+
+
+def test_stored_slots_are_those_that_there_were(portal: Portal) -> None:
+    """Held against the slots that are counted for now, at each level."""
+    at = NOW.replace(minute=0)
+    stored(portal, Window(at, NOW))
+    expected = {
+        (row.level, row.gang_gpus): row.slots
+        for row in slot_rows(at, visibility=NOTHING)
+        if row.possible_slots
+    }
+    found = {
+        (row.level, size): count
+        for row in slot_hour_rows(Window(at, NOW), visibility=NOTHING)
+        if row.level
+        for size in GANG_SIZES
+        if (count := getattr(row, f"slots_{size}")) is not None
+    }
+    assert found == expected
+
+
+def test_an_hour_is_stored_again_after_it_was_collected_again(portal: Portal) -> None:
+    at = NOW.replace(minute=0)
+    stored(portal, Window(at, NOW))
+    assert store_slots(now=NOW) == 0
+    hold(portal, "n3", 8.0, NOW - 2 * HOUR)
+    note_collection(portal.clusters[0], at, collected_at=NOW)
+    assert store_slots(now=NOW) == 1
+    whole = [row for row in slot_hour_rows(Window(at, NOW), visibility=NOTHING) if not row.device]
+    assert {row.free for row in whole} == {9}
+    note_collection(portal.clusters[0], at, collected_at=NOW, withheld=True)
+    store_slots(now=NOW)
+    assert slot_hour_rows(Window(at, NOW), visibility=NOTHING) == []
+
+
+def test_mig_devices_and_replicas_are_counted_beside_whole_gpus(portal: Portal) -> None:
+    mig, west = "nvidia.com/mig-1g.10gb", portal.clusters[0]
+    TierRule.objects.filter(tier=portal.tiers[0]).update(resources=[GPU, mig], node_selector={})
+    make_node(west, "m1", allocatable={mig: 7.0})
+    make_node(west, "m2", allocatable={mig: 3.0}, schedulable=False)
+    hold(portal, "m1", 2.0, NOW - HOUR, resource=mig)
+    hold(portal, "l4-1", 5.0, NOW - HOUR)
+    # 32 replicas of eight GPUs; what a node offers that takes no pods is not free.
+    assert [
+        (row.device, row.nodes, row.offered, row.free, row.nodes_free)
+        for row in device_rows(NOW, visibility=NOTHING)
+    ] == [("MIG 1g.10gb", 1, 7, 5, 1), (GPU, 1, 32, 27, 1)]
+    at = NOW.replace(minute=0)
+    stored(portal, Window(at, NOW))
+    rows = slot_hour_rows(Window(at, NOW), visibility=NOTHING)
+    parts = {
+        row.device: (row.level, row.offered, row.free, row.slots_1) for row in rows if row.device
+    }
+    assert parts == {"MIG 1g.10gb": (None, 7, 5, None), GPU: (None, 32, 27, None)}
+    assert {row.free for row in rows if row.level} == {17}
 
 
 def test_a_tier_without_known_nodes_has_no_rows(portal: Portal) -> None:
     NodeInterval.objects.all().update(start=NOW + HOUR)
-    window = Window(NOW - 2 * HOUR, NOW + 2 * HOUR)
-    assert fragmentation_rows(window, now=NOW, visibility=NOTHING) == []
+    window = stored(portal, Window(NOW - 2 * HOUR, NOW))
+    assert fragmentation_rows(window, visibility=NOTHING) == []
     assert slot_rows(NOW, visibility=NOTHING) == []
     assert slot_rows(NOW, visibility=EVERYTHING, filters=TierFilters(tier=("silver",))) == []
     assert slot_rows(NOW, visibility=EVERYTHING, filters=TierFilters(cluster=("east",))) == []
@@ -136,14 +220,16 @@ def test_a_tier_without_known_nodes_has_no_rows(portal: Portal) -> None:
 def test_queries_do_not_grow_with_nodes_and_pods(portal: Portal) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connection) as found:
-            fragmentation_rows(Window(NOW - HOUR, NOW), now=NOW, visibility=NOTHING)
+            slot_rows(NOW, visibility=NOTHING)
+            device_rows(NOW, visibility=NOTHING)
+            fragmentation_rows(Window(NOW - HOUR, NOW), visibility=NOTHING)
         return len(found)
 
     before = queries()
     for number in range(10, 20):
         make_node(portal.clusters[0], f"n{number}")
         hold(portal, f"n{number}", 2.0, NOW - HOUR)
-    assert queries() == before <= 9
+    assert queries() == before <= 16
 
 
 def test_the_api_has_slots_and_fragmentation_for_everybody(portal: Portal) -> None:
@@ -156,7 +242,15 @@ def test_the_api_has_slots_and_fragmentation_for_everybody(portal: Portal) -> No
     file = client.get("/api/v1/slots?format=csv")
     rows = list(csv.DictReader(io.StringIO(b"".join(file).decode())))
     assert rows[0]["tier"] == "gold"
-    at = (timezone.now() - timedelta(days=1)).date()
+    now = timezone.now()
+    collect(portal, Window(now - 3 * HOUR, now))
+    store_slots(now=now)
+    at = (now - timedelta(days=1)).date()
+    history = client.get(f"/api/v1/slot-history?start={at}&level=host").json()["results"]
+    assert {(row["tier"], row["level"], row["device"]) for row in history} == {
+        ("gold", "host", None)
+    }
+    assert client.get("/api/v1/slot-history?level=shelf").status_code == 400
     found = client.get(f"/api/v1/fragmentation?start={at}&interval=day").json()["results"]
     assert {row["tier"] for row in found} == {"gold"}
     assert client.get("/api/v1/slots?tier=none").status_code == 400

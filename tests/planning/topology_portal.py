@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Node, NodeInterval, Pod
 from tests.factories import (
     BEGINNING,
@@ -12,6 +13,7 @@ from tests.factories import (
     make_pod,
     make_portal,
     make_workload,
+    note_collection,
 )
 
 NOW = datetime(2026, 11, 5, 10, 30, tzinfo=UTC)
@@ -57,3 +59,11 @@ def make_topology() -> Portal:
     for node, gpus in (("n1", 6.0), ("n2", 3.0), ("n2", 1.0), ("n4", 5.0)):
         hold(portal, node, gpus, since)
     return portal
+
+
+def collect(portal: Portal, window: Window) -> None:
+    """Note the hours of a window as collected, so that their slots are due; they have no facts."""
+    at = window.start.replace(minute=0, second=0, microsecond=0)
+    while at < window.end:
+        note_collection(portal.clusters[0], at, collected_at=at + HOUR)
+        at += HOUR

@@ -20,7 +20,7 @@ CASE = "/capacity/plan/gold/case/"
 
 @pytest.fixture
 def planned(portal: Portal) -> Portal:
-    """Return the portal with a plan of three months for gold, with as much on it as there can be."""
+    """Return the portal with a plan of gold that has as much on it as there can be."""
     days, ahead = 90, 91
     sizes = [
         SizePoint(gpus, 900.0, 800.0, max(0.0, 12.0 - gpus) * 30, 3600.0 * max(0.0, 12.0 - gpus))

@@ -5,10 +5,12 @@ from django.test import Client
 from django.utils import timezone
 
 from apps.clusters.domain.observed.objects import ControllerSnapshot, NodeSnapshot, ObservedKind
+from apps.clusters.domain.window import Window
 from apps.clusters.models import NodeInterval, Pod
+from apps.planning.services import store_slots
 from tests.factories import H100, Portal
 from tests.pending.rows import make_looked, see
-from tests.planning.topology_portal import GPU, HOUR, hold, make_topology
+from tests.planning.topology_portal import GPU, HOUR, collect, hold, make_topology
 from tests.web.pages import text_of
 from tests.web.shown import tables_of
 
@@ -30,6 +32,28 @@ def reader(portal: Portal, name: str = "dan") -> Client:
     client = Client()
     client.force_login(getattr(portal, name))
     return client
+
+
+def store(portal: Portal) -> None:
+    """Store the slots of the last 30 hours, of which two are not collected."""
+    now = timezone.now()
+    collect(portal, Window(now - 30 * HOUR, now - 8 * HOUR))
+    collect(portal, Window(now - 5 * HOUR, now))
+    assert store_slots(now=now)
+
+
+def test_slots_and_free_parts_are_plotted_from_what_is_stored(portal: Portal) -> None:
+    before = text_of(reader(portal), PAGE)
+    assert "at the start of each hour" not in before
+    assert [cell.text for cell in tables_of(before)["devices"].rows[1]][1:5] == [
+        "gold", "nvidia.com/gpu", "1", "32",
+    ]  # fmt: skip
+    store(portal)
+    page = text_of(reader(portal), PAGE)
+    assert "gold: slots of 8 GPUs per host, at the start of each hour" in page
+    assert "gold: free nvidia.com/gpu, at the start of each hour" in page
+    # Hours that are not stored are neither zero nor joined.
+    assert "not known" in page
 
 
 def test_everybody_sees_slots_by_tier_and_level(portal: Portal) -> None:
@@ -62,7 +86,15 @@ def test_the_map_has_racks_with_what_is_free_and_names_for_who_sees_all(portal: 
 
 
 def test_fragmentation_is_told_by_tier_and_day(portal: Portal) -> None:
-    found = tables_of(text_of(reader(portal), f"{PAGE}?tab=fragmentation"))
+    empty = text_of(reader(portal), f"{PAGE}?tab=fragmentation")
+    assert "fragmentation" not in tables_of(empty)
+    assert "No hour of this window is stored" in empty
+    store(portal)
+    hold(portal, "n4", 2.0, timezone.now() - HOUR)
+    page = text_of(reader(portal), f"{PAGE}?tab=fragmentation")
+    found = tables_of(page)
+    assert "gold: fragmentation, at the start of each hour" in page
+    assert "fragmentation-1" in found
     assert [line[1].text for line in found["fragmentation"].rows[1:]] == ["gold"]
     assert len(found["days"].rows) > 2
 

@@ -22,7 +22,7 @@ from apps.api.row_serializers import RowSerializer, cells_of, records
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.topology import LEVELS
 from apps.planning import selectors as planning
-from apps.planning.selectors import FragmentationRow, SlotRow, TierFilters
+from apps.planning.selectors import FragmentationRow, SlotHourRow, SlotRow, TierFilters
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Filters, TimeStep
 
@@ -55,10 +55,24 @@ class FragmentationParams(parameters.WindowParams, parameters.CsvParams):
     )
 
 
+class SlotHistoryParams(parameters.WindowParams, parameters.CsvParams):
+    """Parameters of `slot-history`."""
+
+    cluster = NamesField(help_text="Only these clusters.")
+    tier = NamesField(help_text="Only these service tiers.")
+    level = NamesField(child=choices([level.value for level in LEVELS]))
+
+
 class SlotSerializer(RowSerializer):
     """Gangs of one size that fit now into single domains of one level."""
 
     row = SlotRow
+
+
+class SlotHourSerializer(RowSerializer):
+    """What was free of a tier at the start of an hour, at one level of the topology."""
+
+    row = SlotHourRow
 
 
 class FragmentationSerializer(RowSerializer):
@@ -68,6 +82,7 @@ class FragmentationSerializer(RowSerializer):
 
 
 _SLOTS: ShortList[SlotRow] = ShortList("slots", lambda row: row.name, records)
+_SLOT_HISTORY: ShortList[SlotHourRow] = ShortList("slot-history", lambda row: row.name, records)
 _FRAGMENTATION: ShortList[FragmentationRow] = ShortList(
     "fragmentation", lambda row: row.name, records
 )
@@ -97,6 +112,28 @@ class SlotsView(PortalView):
         return _SLOTS.answer(request, query, rows, file)
 
 
+class SlotHistoryView(PortalView):
+    """Slots and free parts of GPUs, by hour."""
+
+    @documented(
+        "slot-history",
+        SlotHistoryParams,
+        SlotHourSerializer,
+        summary="Slots for gangs, free MIG devices and free replicas at the start of each hour.",
+        files=[CSV],
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = SlotHistoryParams.read(request.query_params)
+        zone = clusters.report().zone
+        window = window_in(query, zone)
+        rows = planning.slot_hour_rows(
+            window, visibility=visibility_in(request), filters=_filters(query)
+        )
+        rows = [row for row in rows if row.level in query.get("level", (row.level,))]
+        file = CsvFile.of_window("slot-history", cells_of(SlotHourRow), window=window, zone=zone)
+        return _SLOT_HISTORY.answer(request, query, rows, file, window=window)
+
+
 class FragmentationView(PortalView):
     """Free GPU-hours that were of no use."""
 
@@ -113,7 +150,6 @@ class FragmentationView(PortalView):
         window = window_in(query, zone)
         rows = planning.fragmentation_rows(
             window,
-            now=timezone.now(),
             visibility=visibility_in(request),
             interval=TimeStep(query.get("interval", TimeStep.TOTAL)),
             filters=_filters(query),

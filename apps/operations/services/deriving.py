@@ -79,6 +79,7 @@ _OF_HOURS: Sequence[DerivingStep] = (
     DerivingStep("fairness", lambda now: fairness.compute_hours(now=now, at_most=_ALL_HOURS)),
     DerivingStep("fairness by day", lambda now: fairness.roll_days(now=now)),
     DerivingStep("quotas", lambda now: quotas.roll_hours(now=now), partly=True),
+    DerivingStep("slots", lambda now: planning.store_slots(now=now), partly=True),
 )
 _OF_HISTORY: Sequence[DerivingStep] = (
     DerivingStep("recommendations", lambda now: store_recommendations(now=now)),

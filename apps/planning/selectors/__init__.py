@@ -40,12 +40,21 @@ from apps.planning.selectors.priorities import priority_values
 from apps.planning.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.planning.selectors.tier_nodes import TierFilters
 from apps.planning.selectors.topology import (
+    device_rows,
     fragmentation_rows,
     node_rooms,
+    slot_hour_rows,
     slot_rows,
     slot_series,
 )
-from apps.planning.selectors.topology_rows import FragmentationRow, NodeRoom, SlotRow, SlotSeries
+from apps.planning.selectors.topology_rows import (
+    DeviceRow,
+    FragmentationRow,
+    NodeRoom,
+    SlotHourRow,
+    SlotRow,
+    SlotSeries,
+)
 from apps.planning.selectors.what_if import (
     WHAT_IF,
     CapacityUnknown,

@@ -1,9 +1,9 @@
-"""The nodes of tiers of whole GPUs over a window: what each offers, and what is held of it.
+"""The nodes of tiers over a window: what each offers of whole or parts of GPUs, and what is held.
 
-Computed from node intervals and the pod ledger, not stored: see docs/definitions.md#slots.
+Computed from node intervals and the pod ledger: see docs/definitions.md#slots.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -19,10 +19,12 @@ from apps.clusters.domain.observed.objects import (
 from apps.clusters.domain.observed.places import (
     TopologySnapshot,
 )
+from apps.clusters.domain.resources import PARTS_OF_GPU
 from apps.clusters.domain.tiers import (
     UNMATCHED,
     TierRule,
     is_shared,
+    mig_profile,
     tier_of,
     unit_weight,
 )
@@ -61,16 +63,33 @@ class TierFilters(NamedTuple):
     tier: tuple[str, ...] = ()
 
 
+class _Offer(NamedTuple):
+    """Units of a resource or device class that a node offers, and the tier that they are of."""
+
+    tier: str
+    resource: str
+    device: str
+    units: float
+
+
+Offers = Callable[
+    [Mapping[str, float], Mapping[str, str], Sequence[Mapping[str, Any]], Sequence[TierRule]],
+    Iterator[_Offer],
+]
+
+
 @dataclass(slots=True)
 class TierNodes:
     """The nodes of a tier in a cluster; spans name them by their number here.
 
+    `device` is empty where these offer whole GPUs, else what parts of GPUs its units stand for.
     `gpus` are those that a node has by its newest interval, whether it takes pods or not.
     """
 
     cluster: str
     tier: str
     levels: Levels
+    device: str = ""
     nodes: list[str] = field(default_factory=list)
     labels: list[Mapping[str, str]] = field(default_factory=list)
     gpus: list[float] = field(default_factory=list)
@@ -111,12 +130,26 @@ def tier_nodes(window: Window, *, visibility: Visibility, filters: TierFilters) 
     follow; `visibility` narrows nothing. Six queries at most.
     """
     del visibility
+    return _read(window, filters, _whole_gpus)
+
+
+def device_nodes(window: Window, *, filters: TierFilters) -> list[TierNodes]:
+    """Return the same of MIG devices and of GPU replicas, by cluster, tier and device.
+
+    A unit is one device or one replica. MIG devices that claims are given are in none: a GPU is
+    listed with every device that it could be cut into. Six queries at most.
+    """
+    return _read(window, filters, _parts_of_gpus)
+
+
+def _read(window: Window, filters: TierFilters, offers: Offers) -> list[TierNodes]:
     clusters = {
         one.pk: one
         for one in active_clusters()
         if not filters.cluster or one.name in filters.cluster
     }
-    reader = _TierReader(clusters, TierHistory.load().at(window.end_seconds - 1.0), filters)
+    rules = TierHistory.load().at(window.end_seconds - 1.0)
+    reader = _TierReader(clusters, rules, filters, offers)
     intervals = NodeInterval.objects.filter(
         Q(end__isnull=True) | Q(end__gt=window.start),
         node__cluster_id__in=list(clusters),
@@ -137,23 +170,27 @@ class _TierReader:
         clusters: Mapping[int, ActiveCluster],
         rules: Sequence[TierRule],
         filters: TierFilters,
+        offers: Offers,
     ) -> None:
+        self._offers = offers
         self._clusters = clusters
         self._rules = rules
         self._filters = filters
         self._levels, self._own_labels = _own_levels(clusters)
-        self._tiers: dict[tuple[int, str], TierNodes] = {}
-        self._numbers: dict[tuple[int, str, str], int] = {}
+        self._tiers: dict[tuple[int, str, str], TierNodes] = {}
+        self._numbers: dict[tuple[int, str, str, str], int] = {}
         self.places: dict[Place, tuple[TierNodes, int]] = {}
 
     def offer(self, row: Any) -> None:
         """Put what a node offers in an interval; one that takes no pods offers nothing."""
         cluster, node, start, end, ready, schedulable, allocatable, labels, devices = row
         is_open = ready and schedulable
-        for tier, resource, units in _whole_gpus(allocatable, labels, devices, self._rules):
+        for tier, resource, device, units in self._offers(
+            allocatable, labels, devices, self._rules
+        ):
             if tier == UNMATCHED or (self._filters.tier and tier not in self._filters.tier):
                 continue
-            of_tier, number = self._node(cluster, tier, node, labels)
+            of_tier, number = self._node(cluster, (tier, device), node, labels)
             of_tier.gpus[number] = units
             # The newest interval wins: a node may have come to another tier.
             self.places[cluster, node, resource] = of_tier, number
@@ -168,21 +205,22 @@ class _TierReader:
             of_tier.held.append(GpuSpan(number, start, end, units))
 
     def found(self) -> list[TierNodes]:
-        """Return the tiers by cluster and name."""
-        return sorted(self._tiers.values(), key=lambda one: (one.cluster, one.tier))
+        """Return the tiers by cluster, name and device."""
+        return sorted(self._tiers.values(), key=lambda one: (one.cluster, one.tier, one.device))
 
     def _node(
-        self, cluster: int, tier: str, node: str, labels: Mapping[str, str]
+        self, cluster: int, of: tuple[str, str], node: str, labels: Mapping[str, str]
     ) -> tuple[TierNodes, int]:
-        known = self._tiers.get((cluster, tier))
+        tier, device = of
+        known = self._tiers.get((cluster, tier, device))
         if known is None:
             levels = self._levels.get(cluster, LEVEL_LABELS)
-            known = TierNodes(self._clusters[cluster].name, tier, levels)
-            self._tiers[cluster, tier] = known
-        number = self._numbers.get((cluster, tier, node))
+            known = TierNodes(self._clusters[cluster].name, tier, levels, device)
+            self._tiers[cluster, tier, device] = known
+        number = self._numbers.get((cluster, tier, device, node))
         labels = {**labels, **self._own_labels.get((cluster, node), {})}
         if number is None:
-            number = self._numbers[cluster, tier, node] = len(known.nodes)
+            number = self._numbers[cluster, tier, device, node] = len(known.nodes)
             known.nodes.append(node)
             known.labels.append(labels)
             known.gpus.append(0.0)
@@ -216,11 +254,11 @@ def _whole_gpus(
     labels: Mapping[str, str],
     devices: Sequence[Mapping[str, Any]],
     rules: Sequence[TierRule],
-) -> Iterator[tuple[str, str, float]]:
-    """Yield (tier, resource or device class, units) of what a node offers as whole GPUs."""
+) -> Iterator[_Offer]:
+    """Yield what a node offers as whole GPUs, by resources and by device classes."""
     for resource, units in allocatable.items():
         if unit_weight(resource, labels) == 1.0 and not is_shared(resource, labels):
-            yield tier_of(resource, labels, rules), resource, units
+            yield _Offer(tier_of(resource, labels, rules), resource, "", units)
     of_class: dict[tuple[str, str], float] = {}
     for one in devices:
         if one["profile"] or not one["allocatable"]:
@@ -230,7 +268,27 @@ def _whole_gpus(
         key = next((pair for pair in tiers if pair[0] != UNMATCHED), None)
         if key is not None:
             of_class[key] = of_class.get(key, 0.0) + 1.0
-    yield from ((tier, name, units) for (tier, name), units in of_class.items())
+    for (tier, name), units in of_class.items():
+        yield _Offer(tier, name, "", units)
+
+
+def _parts_of_gpus(
+    allocatable: Mapping[str, float],
+    labels: Mapping[str, str],
+    devices: Sequence[Mapping[str, Any]],
+    rules: Sequence[TierRule],
+) -> Iterator[_Offer]:
+    """Yield what a node offers as MIG devices and as replicas of GPUs."""
+    del devices
+    for resource, units in allocatable.items():
+        profile = mig_profile(resource, labels)
+        # Memory and cores of GPUs are amounts, not devices that can be counted.
+        if resource in PARTS_OF_GPU or not (profile or is_shared(resource, labels)):
+            continue
+        device = f"MIG {profile}" if profile else resource
+        if profile and is_shared(resource, labels):
+            device = f"MIG {profile}, shared"
+        yield _Offer(tier_of(resource, labels, rules), resource, device, units)
 
 
 def _held(

@@ -4,19 +4,34 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import numpy as np
 from django.db.models import Count, Q
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.topology import TopologyLevel
+from apps.clusters.domain.topology import LEVELS, TopologyLevel
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod
 from apps.clusters.selectors import report
 from apps.planning.domain.topology.fragmentation import fragmentation_index, unusable_gpus
 from apps.planning.domain.topology.slots import GANG_SIZES, possible_slots, slots
-from apps.planning.selectors.tier_nodes import INSTANT, TierFilters, TierNodes, tier_nodes
-from apps.planning.selectors.topology_rows import FragmentationRow, NodeRoom, SlotRow, SlotSeries
+from apps.planning.models import TierSlotHour
+from apps.planning.selectors.tier_nodes import (
+    INSTANT,
+    TierFilters,
+    TierNodes,
+    device_nodes,
+    tier_nodes,
+)
+from apps.planning.selectors.topology_rows import (
+    DeviceRow,
+    FragmentationRow,
+    NodeRoom,
+    SlotHourRow,
+    SlotRow,
+    SlotSeries,
+)
 from apps.usage.domain.usage_query import Periods, TimeStep
 
 _HOUR = timedelta(hours=1)
@@ -97,6 +112,41 @@ def node_rooms(
     return sorted(rooms, key=lambda room: (room.cluster, room.place, room.tier, room.node))
 
 
+def slot_hour_rows(
+    window: Window,
+    *,
+    visibility: Visibility,
+    filters: TierFilters = ALL_TIERS,
+) -> list[SlotHourRow]:
+    """Return what was free at the start of each stored hour: a row for each level, and of parts.
+
+    Everybody may see it: it has sums alone. One query.
+    """
+    del visibility
+    return [
+        SlotHourRow(
+            hour=one.hour,
+            cluster=one.cluster,
+            tier=one.tier,
+            device=one.device,
+            level=level,
+            offered=one.offered,
+            free=one.free,
+            **{f"slots_{size}": of_level.get(str(size)) for size in GANG_SIZES},
+        )
+        for one in _stored(window, filters)
+        for level, of_level in _levels_of(one.slots)
+    ]
+
+
+def _levels_of(
+    slots_of: Mapping[str, Mapping[str, int]],
+) -> list[tuple[TopologyLevel | None, Mapping[str, int]]]:
+    """Return the slots of each level, widest first; parts of GPUs have none."""
+    known = [level for level in LEVELS if level.value in slots_of]
+    return [(level, slots_of[level.value]) for level in known] or [(None, {})]
+
+
 def slot_series(
     window: Window,
     level: TopologyLevel,
@@ -105,61 +155,104 @@ def slot_series(
     visibility: Visibility,
     filters: TierFilters = ALL_TIERS,
 ) -> list[SlotSeries]:
-    """Return the slots of each tier at the start of each hour of a window. Six queries at most."""
+    """Return by tier and device the slots and what was free at the start of each hour.
+
+    An hour that is not stored has None. Of parts of GPUs there are no slots. One query.
+    """
+    del visibility
     at = _hours(window, now)
-    found = tier_nodes(window, visibility=visibility, filters=filters)
-    return [_series(one, level, at) for one in found]
+    places = {hour: n for n, hour in enumerate(at)}
+    found: dict[tuple[str, str, str], SlotSeries] = {}
+    for one in _stored(window, filters):
+        if (n := places.get(one.hour)) is None:
+            continue
+        key = (one.cluster, one.tier, one.device)
+        if key not in found:
+            found[key] = SlotSeries(*key, level, at, {}, [None] * len(at))
+        found[key].free[n] = one.free
+        for size, count in one.slots.get(level.value, {}).items():
+            found[key].slots.setdefault(int(size), [None] * len(at))[n] = count
+    return [series for _, series in sorted(found.items())]
 
 
-def _series(one: TierNodes, level: TopologyLevel, at: Sequence[datetime]) -> SlotSeries:
-    times = [hour.timestamp() for hour in at]
-    free, capacity, domains = one.free(times), one.capacity(times), one.domain_numbers(level)
-    # Hours without a node that takes pods are not known: they have no slots, not none.
-    is_known = [bool(capacity[:, n].any()) for n in range(len(at))]
-    counts = {
-        size: slots(free, domains, size).tolist()
-        for size in GANG_SIZES
-        if slots(capacity, domains, size).any()
-    }
-    return SlotSeries(
-        cluster=one.cluster,
-        tier=one.tier,
-        level=level,
-        at=at,
-        slots={
-            size: [n if known else None for n, known in zip(own, is_known, strict=True)]
-            for size, own in counts.items()
-        },
-    )
+def device_rows(
+    now: datetime, *, visibility: Visibility, filters: TierFilters = ALL_TIERS
+) -> list[DeviceRow]:
+    """Return the free MIG devices and GPU replicas of each tier. Six queries at most.
+
+    Everybody may see them.
+    """
+    del visibility
+    rows = []
+    for one in device_nodes(Window(now, now + INSTANT), filters=filters):
+        times = [now.timestamp()]
+        free, capacity = one.free(times), one.capacity(times)
+        if capacity.any():
+            nodes, with_free = (int((gpus > 0).sum()) for gpus in (capacity, free))
+            counts = (int(capacity.sum()), int(free.sum()))
+            rows.append(
+                DeviceRow(one.cluster, one.tier, one.device, nodes, *counts, nodes_free=with_free)
+            )
+    return rows
 
 
 def fragmentation_rows(
     window: Window,
     *,
-    now: datetime,
     visibility: Visibility,
     interval: TimeStep = TimeStep.TOTAL,
     filters: TierFilters = ALL_TIERS,
 ) -> list[FragmentationRow]:
     """Return how fragmented each tier of whole GPUs was, by period, cluster and tier.
 
-    What is free is taken at the start of each hour, for the hour. Everybody may see it: it has
-    sums alone. Seven queries at most.
+    What is free is taken at the start of each stored hour, for the hour. Everybody may see it: it
+    has sums alone. Three queries at most.
     """
-    at = _hours(window, now)
     asked = requested_sizes(window, filters)
     periods = Periods(interval, report().zone)
-    by_period: dict[datetime, list[int]] = defaultdict(list)
-    for number, hour in enumerate(at):
-        by_period[periods.start_of(hour)].append(number)
-    found = tier_nodes(window, visibility=visibility, filters=filters)
+    by_tier: dict[TierKey, list[_Stored]] = defaultdict(list)
+    for one in _stored(window, filters):
+        if not one.device:
+            by_tier[one.cluster, one.tier].append(one)
     rows = [
         row
-        for one in found
-        for row in _fragmentation(one, at, asked.get((one.cluster, one.tier), {}), by_period)
+        for key, own in by_tier.items()
+        for row in _fragmentation(own, asked.get(key, {}), periods)
     ]
     rows.sort(key=lambda pair: (pair[0], pair[1].cluster, pair[1].tier))
     return [replace(row, period=periods.label(start)) for start, row in rows]
+
+
+class _Stored(NamedTuple):
+    """A stored row of a tier, as its columns are."""
+
+    hour: datetime
+    cluster: str
+    tier: str
+    device: str
+    offered: int
+    free: int
+    largest_node: int
+    slots: Mapping[str, Mapping[str, int]]
+    free_nodes: Mapping[str, int]
+
+
+def _stored(window: Window, filters: TierFilters) -> list[_Stored]:
+    """Return what is stored of the hours that begin in a window, by hour. One query."""
+    rows = TierSlotHour.objects.filter(
+        of_hour__hour__gte=window.start, of_hour__hour__lt=window.end, of_hour__cluster__active=True
+    )
+    if filters.cluster:
+        rows = rows.filter(of_hour__cluster__name__in=filters.cluster)
+    if filters.tier:
+        rows = rows.filter(tier__name__in=filters.tier)
+    found = rows.order_by("of_hour__hour", "of_hour__cluster__name", "tier__name", "device")
+    return [
+        _Stored(*row)
+        for row in found.values_list(
+            "of_hour__hour", "of_hour__cluster__name", "tier__name", *_Stored._fields[3:]
+        )
+    ]
 
 
 def requested_sizes(window: Window, filters: TierFilters) -> dict[TierKey, dict[int, int]]:
@@ -188,32 +281,29 @@ def requested_sizes(window: Window, filters: TierFilters) -> dict[TierKey, dict[
 
 
 def _fragmentation(
-    one: TierNodes,
-    at: Sequence[datetime],
-    asked: Mapping[int, int],
-    by_period: Mapping[datetime, Sequence[int]],
+    hours: Sequence[_Stored], asked: Mapping[int, int], periods: Periods
 ) -> list[tuple[datetime, FragmentationRow]]:
-    times = [hour.timestamp() for hour in at]
-    free, capacity = one.free(times), one.capacity(times)
-    largest = int(capacity.max(initial=0))
+    """Return (start, row) of each period of a tier."""
+    largest = max(one.largest_node for one in hours)
     # A request that no node can serve at all is no reason to call its GPUs fragmented. Each GPU
     # that was asked for weighs the same.
     weights = {size: float(size * n) for size, n in asked.items() if size <= largest}
-    lost = unusable_gpus(free, weights)
+    nodes = ({int(free): n for free, n in one.free_nodes.items()} for one in hours)
+    lost = unusable_gpus(nodes, weights)
+    by_period: dict[datetime, list[int]] = defaultdict(list)
+    for number, one in enumerate(hours):
+        by_period[periods.start_of(one.hour)].append(number)
     rows = []
     for start, numbers in by_period.items():
-        there = [number for number in numbers if capacity[:, number].any()]
-        if not there:
-            continue
-        free_hours = float(free[:, there].sum())
-        unusable = None if lost is None else sum(lost[number] for number in there)
+        free_hours = float(sum(hours[number].free for number in numbers))
+        unusable = None if lost is None else sum(lost[number] for number in numbers)
         row = FragmentationRow(
             period=None,
-            cluster=one.cluster,
-            tier=one.tier,
-            hours=len(there),
+            cluster=hours[0].cluster,
+            tier=hours[0].tier,
+            hours=len(numbers),
             pods=sum(asked.values()),
-            capacity_gpu_hours=float(capacity[:, there].sum()),
+            capacity_gpu_hours=float(sum(hours[number].offered for number in numbers)),
             free_gpu_hours=free_hours,
             unusable_gpu_hours=unusable,
             fragmentation_index=fragmentation_index(unusable, free_hours),

@@ -87,18 +87,79 @@ class FragmentationRow:
         return f"{self.period and self.period.isoformat()}/{self.cluster}/{self.tier}"
 
 
+_OF_SIZE = "Gangs of this size that fitted into single domains of the level."
+_SIZE_NULL = "Null where no domain could take one, and for parts of GPUs."
+
+
+@dataclass(frozen=True, slots=True)
+class SlotHourRow:
+    """What was free of a tier at the start of an hour: slots at a level, or parts of GPUs."""
+
+    hour: Annotated[datetime, Column("Hour", help="Start of the hour.")]
+    cluster: Annotated[str, Column("Cluster")]
+    tier: Annotated[str, Column("Tier")]
+    device: Annotated[
+        str,
+        Column(
+            "Device",
+            help="MIG profile, or resource of GPU replicas; none: whole GPUs.",
+            empty_is_null=True,
+        ),
+    ]
+    level: Annotated[
+        TopologyLevel | None,
+        Column(
+            "Level",
+            help="A gang stays within one domain of it.",
+            api_note="Null for parts of GPUs.",
+            values=TopologyLevel,
+        ),
+    ]
+    offered: Annotated[
+        int, Column("Offered", help="GPUs, MIG devices or replicas of nodes that take pods.")
+    ]
+    free: Annotated[int, Column("Free", help="Those that nothing held.")]
+    slots_1: Annotated[int | None, Column("Gang of 1", help=_OF_SIZE, api_note=_SIZE_NULL)]
+    slots_2: Annotated[int | None, Column("Gang of 2", help=_OF_SIZE, api_note=_SIZE_NULL)]
+    slots_4: Annotated[int | None, Column("Gang of 4", help=_OF_SIZE, api_note=_SIZE_NULL)]
+    slots_8: Annotated[int | None, Column("Gang of 8", help=_OF_SIZE, api_note=_SIZE_NULL)]
+    slots_16: Annotated[int | None, Column("Gang of 16", help=_OF_SIZE, api_note=_SIZE_NULL)]
+    slots_64: Annotated[int | None, Column("Gang of 64", help=_OF_SIZE, api_note=_SIZE_NULL)]
+
+    @property
+    def name(self) -> str:
+        """What tells it apart from other rows."""
+        return f"{self.hour.isoformat()}/{self.cluster}/{self.tier}/{self.device}/{self.level}"
+
+
 @dataclass(frozen=True, slots=True)
 class SlotSeries:
-    """Slots of a tier at a level at the start of each hour, for each size of gang.
+    """Slots of a tier at a level at the start of each hour, by size of gang, and what is free.
 
-    None: no node was known then. Sizes that no domain could ever take are left out.
+    None: the hour is not stored. Sizes that no domain could ever take are left out. `device` is
+    empty for whole GPUs; parts of GPUs have no slots.
     """
 
     cluster: str
     tier: str
+    device: str
     level: TopologyLevel
     at: Sequence[datetime]
-    slots: dict[int, Sequence[int | None]]
+    slots: dict[int, list[int | None]]
+    free: list[int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """MIG devices of a profile, or replicas of GPUs, in a tier of a cluster now."""
+
+    cluster: Annotated[str, Column("Cluster")]
+    tier: Annotated[str, Column("Tier")]
+    device: Annotated[str, Column("Device", help="MIG profile, or resource of GPU replicas.")]
+    nodes: Annotated[int, Column("Nodes", help="Nodes that offer them and take pods.")]
+    offered: Annotated[int, Column("Offered", help="Devices or replicas of these nodes.")]
+    free: Annotated[int, Column("Free", help="Those that no pod holds.")]
+    nodes_free: Annotated[int, Column("Nodes with free", help="Nodes with at least one free.")]
 
 
 @dataclass(frozen=True, slots=True)

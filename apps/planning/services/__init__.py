@@ -22,3 +22,4 @@ from apps.planning.services.preflight_rows import (
 )
 from apps.planning.services.queue_forecasts import forecast_queue_times
 from apps.planning.services.recommendation_replays import replay_recommendations
+from apps.planning.services.slot_hours import store_slots

@@ -2,22 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from django.http import HttpResponseBase
 
 from apps.clusters.domain.resources import counted
 from apps.clusters.domain.topology import LEVELS, TopologyLevel
-from apps.clusters.domain.window import Window
 from apps.planning import selectors as planning
 from apps.planning import services as planning_services
 from apps.planning.domain.topology.slots import GANG_SIZES
 from apps.planning.selectors import (
+    DeviceRow,
     FragmentationRow,
     GangRow,
     SlotRow,
-    SlotSeries,
     TierFilters,
 )
 from apps.planning.services import TierDrainPlan
@@ -27,7 +25,7 @@ from apps.web.components.drawings.fleet import Fleet
 from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_data
 from apps.web.components.formats import Format, Value, shown
 from apps.web.components.page_query import href, option_links, path_of, workload_href
-from apps.web.components.plots import Plot, PlotLine, Scale
+from apps.web.components.plots import Plot
 from apps.web.components.tables import (
     Column,
     Table,
@@ -39,13 +37,17 @@ from apps.web.components.tabs import Tab, tab_bar
 from apps.web.components.window_picker import PLACE_KEYS, remaining_query
 from apps.web.pages import page, respond
 from apps.web.planning.rack_map import map_figures, rack_map
+from apps.web.planning.topology_plots import (
+    LEVEL_NAMES,
+    NO_NODES,
+    NODE_GPUS,
+    device_plots,
+    fragmentation_plots,
+    slot_plots,
+)
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
 HOST = TopologyLevel.HOST.value
-LEVEL_NAMES: Mapping[str, str] = {
-    **{level.value: level.value for level in LEVELS},
-    TopologyLevel.NVLINK.value: "NVLink domain",
-}
 _TAKES = ("tier",)
 _TABS = (
     Tab("slots", "Slots"),
@@ -55,12 +57,9 @@ _TABS = (
 )
 _DRAIN = Tab("drain", "Drain plan")
 _POD_SIZES = (1, 2, 4, 8)
-_NODE_GPUS = 8
-"""The gang of the figures, of the plots and of the drain plan: one host of eight GPUs."""
-_MOST_PLOTS, _MOST_ROWS = 6, 25
+_MOST_ROWS = 25
+_NOT_STORED = "No hour of this window is stored. Hours are stored once they are collected."
 _WITH_FRAGMENTATION = frozenset({"slots", "fragmentation"})
-_HOUR = timedelta(hours=1)
-_NO_NODES = "No node with whole GPUs is known in this window."
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,30 +87,39 @@ def topology(request: PageRequest) -> HttpResponseBase:
     rows = [] if tabs.chosen == "map" else planning.slot_rows(reading.now, pod_gpus=pod_gpus, **own)
     figures = None
     total = (
-        planning.fragmentation_rows(reading.window, now=reading.now, **own)
+        planning.fragmentation_rows(reading.window, **own)
         if tabs.chosen in _WITH_FRAGMENTATION
         else None
     )
     shown = _TabContent()
     if tabs.chosen == "slots":
         series = planning.slot_series(reading.window, level, now=reading.now, **own)
-        plots = [_plot(one, reading, n) for n, one in enumerate(_largest(series), start=1)]
-        shown = _TabContent([_slots_table(rows, reading), *(one.table for one in plots)], plots)
+        plots = [*slot_plots(series, reading), *device_plots(series, reading)]
+        devices = planning.device_rows(reading.now, **own)
+        tables = [
+            _slots_table(rows, reading),
+            *([_devices_table(devices, reading)] if devices else ()),
+            *(one.table for one in plots),
+        ]
+        shown = _TabContent(tables, plots)
     elif tabs.chosen == "map":
         rooms = planning.node_rooms(reading.now, **own)
         figures, shown = map_figures(rooms), _TabContent(map=rack_map(rooms, reading))
     elif tabs.chosen == "fragmentation":
-        days = planning.fragmentation_rows(
-            reading.window, now=reading.now, interval=TimeStep.DAY, **own
-        )
-        shown = _TabContent(
-            [_fragmentation_table(total or (), reading), _days_table(days, reading)]
-        )
+        hours = planning.fragmentation_rows(reading.window, interval=TimeStep.HOUR, **own)
+        days = planning.fragmentation_rows(reading.window, interval=TimeStep.DAY, **own)
+        plots = fragmentation_plots(hours, reading)
+        tables = [
+            _fragmentation_table(total or (), reading),
+            _days_table(days, reading),
+            *(one.table for one in plots),
+        ]
+        shown = _TabContent(tables, plots)
     elif tabs.chosen == "gangs":
         gangs = planning.gang_rows(reading.window, **own)
         shown = _TabContent([_spread_table(gangs, reading), _gangs_table(gangs, reading)])
     elif tabs.chosen == _DRAIN.key:
-        plans = planning_services.drain_plans(_NODE_GPUS, now=reading.now, **own)
+        plans = planning_services.drain_plans(NODE_GPUS, now=reading.now, **own)
         shown = _TabContent([_moves_table(plans, reading)], plans=plans)
     return respond(
         request,
@@ -170,9 +178,9 @@ def _figures(
     of_host = [row for row in rows if row.level == HOST]
     # Slots of one GPU are the GPUs that are free; those that are possible are all of them.
     ones = [row for row in of_host if row.gang_gpus == 1]
-    eights = [row for row in of_host if row.gang_gpus == _NODE_GPUS]
+    eights = [row for row in of_host if row.gang_gpus == NODE_GPUS]
     if not ones:
-        return figure_row(no_data("Free GPUs", _NO_NODES))
+        return figure_row(no_data("Free GPUs", NO_NODES))
     largest = max((row.gang_gpus for row in of_host if row.slots), default=0)
     return figure_row(
         KeyFigure(
@@ -196,6 +204,8 @@ def _fragmentation_figure(total: Sequence[FragmentationRow], reading: QuerySessi
     # Tiers that nothing was requested of have no fragmentation, and must not dilute it.
     free = sum(row.free_gpu_hours for row in total if row.unusable_gpu_hours is not None)
     lost = sum(row.unusable_gpu_hours or 0.0 for row in total)
+    if not total:
+        return no_data("Fragmentation", _NOT_STORED)
     if not free:
         return no_data("Fragmentation", "Nothing was free, or nothing was requested")
     return KeyFigure(
@@ -238,7 +248,7 @@ def _slots_table(rows: Sequence[SlotRow], reading: QuerySession) -> Table:
         ),
         rows=[_slots_line(own, reading) for _, own in ranked],
         zone=reading.choice.zone,
-        empty=_NO_NODES,
+        empty=NO_NODES,
         ordered=True,
         on_phone=("tier", "level", "free_gpus", "slots_8"),
     )
@@ -259,53 +269,19 @@ def _slots_line(own: Sequence[SlotRow], reading: QuerySession) -> TableRow:
     return TableRow(values, {"tier": href("tier", reading.query, name=first.tier)})
 
 
-def _largest(series: Sequence[SlotSeries]) -> list[SlotSeries]:
-    """Return the tiers that ever take a gang, those with most slots first."""
-    some = [one for one in series if _NODE_GPUS in one.slots]
-    return sorted(some, key=_most_slots)[:_MOST_PLOTS]
-
-
-def _most_slots(one: SlotSeries) -> tuple[int, str, str]:
-    return (-max((n or 0 for n in one.slots[_NODE_GPUS]), default=0), one.cluster, one.tier)
-
-
-def _plot(one: SlotSeries, reading: QuerySession, number: int) -> Plot:
-    counts = one.slots[_NODE_GPUS]
-    zone = reading.choice.zone
-    scale = Scale.up_to(
-        Window(reading.window.start, reading.window.end), max((n or 0 for n in counts), default=0)
-    )
-    name = LEVEL_NAMES[one.level]
-    title = f"{one.tier}: slots of {_NODE_GPUS} GPUs per {name}"
-    steps = [
-        (at, at + _HOUR, None if n is None else float(n))
-        for at, n in zip(one.at, counts, strict=True)
-    ]
-    rows = [
-        TableRow({"at": at, **{f"slots_{size}": own[n] for size, own in one.slots.items()}})
-        for n, at in enumerate(one.at)
-    ]
-    return Plot(
-        id=f"slots-{number}",
-        title=title,
-        caption=f"{title}, at the start of each hour. {reading.choice.label}.",
-        table=Table(
-            id=f"slots-{number}",
-            title=title,
-            columns=(
-                Column("at", "Hour", Format.TIME),
-                *(Column(f"slots_{size}", f"Gang of {size}", Format.COUNT) for size in one.slots),
-            ),
-            rows=rows[-_MOST_ROWS:],
-            zone=zone,
-            empty=_NO_NODES,
-            ordered=True,
-            every=lambda: rows,
-        ),
-        curves=[PlotLine("slots", "plot-used", scale.steps(steps))] if steps else (),
-        across=scale.across(zone),
-        upwards=scale.upwards(),
-        empty=_NO_NODES,
+def _devices_table(rows: Sequence[DeviceRow], reading: QuerySession) -> Table:
+    return Table(
+        id="devices",
+        title="MIG devices and GPU replicas now",
+        columns=declared_columns(DeviceRow),
+        rows=[
+            TableRow(declared_values(row), {"tier": href("tier", reading.query, name=row.tier)})
+            for row in rows
+        ],
+        zone=reading.choice.zone,
+        # Shown where there are some alone.
+        empty="",
+        on_phone=("tier", "device", "offered", "free"),
     )
 
 
@@ -319,7 +295,7 @@ def _fragmentation_table(rows: Sequence[FragmentationRow], reading: QuerySession
         columns=[one for one in declared_columns(FragmentationRow) if one.key != "period"],
         rows=[_fragmentation_line(row, reading) for row in rows],
         zone=reading.choice.zone,
-        empty=_NO_NODES,
+        empty=_NOT_STORED,
         on_phone=("tier", "free_gpu_hours", "unusable_gpu_hours", "fragmentation_index"),
     )
 
@@ -337,7 +313,7 @@ def _days_table(rows: Sequence[FragmentationRow], reading: QuerySession) -> Tabl
         columns=declared_columns(FragmentationRow),
         rows=lines[:_MOST_ROWS],
         zone=reading.choice.zone,
-        empty=_NO_NODES,
+        empty=_NOT_STORED,
         ordered=True,
         note=_of_many(len(lines)),
         on_phone=("period", "tier", "unusable_gpu_hours", "fragmentation_index"),

@@ -8,10 +8,6 @@ docs/definitions.md#fragmentation.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from apps.planning.domain.topology.slots import Gpus
-
 WHOLE = 1000
 """The parts of a GPU: amounts are whole thousandths."""
 
@@ -57,18 +53,24 @@ def unusable_parts(
     )
 
 
-def unusable_gpus(free: Gpus, asked: Mapping[int, float]) -> Sequence[float] | None:
+def unusable_gpus(
+    nodes_by_free: Iterable[Mapping[int, int]], asked: Mapping[int, float]
+) -> list[float] | None:
     """Return the same of whole GPUs at each time: `asked` weighs pods by their GPUs.
 
-    `free` has the free GPUs by node and time. None where nothing is asked for.
+    `nodes_by_free` has, for each time, the number of nodes by their free GPUs. None where nothing
+    is asked for.
     """
     if sum(asked.values()) <= 0:
         return None
     requests = {GpuRequest(size): weight for size, weight in asked.items()}
     # A node's free GPUs are few numbers: what is of no use of each is found once.
-    numbers = range(int(free.max(initial=0)) + 1)
-    rest = [(unusable_parts([[WHOLE] * n], requests) or 0.0) / WHOLE for n in numbers]
-    lost: list[float] = np.array(rest)[free].sum(axis=0).tolist()
+    rest: dict[int, float] = {}
+    lost = []
+    for nodes in nodes_by_free:
+        for free in nodes.keys() - rest.keys():
+            rest[free] = (unusable_parts([[WHOLE] * free], requests) or 0.0) / WHOLE
+        lost.append(sum(rest[free] * count for free, count in nodes.items()))
     return lost
 
 
