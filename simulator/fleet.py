@@ -320,7 +320,7 @@ class Suspension:
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """A Deployment, ReplicaSet, StatefulSet, Job or CronJob; `parent` is what controls it.
+    """A Deployment, ReplicaSet, StatefulSet, Job, CronJob or a kind of gangs; `parent` controls it.
 
     One with a `refusal` or a `suspension` has none of the pods that it wants.
     """

@@ -12,7 +12,11 @@ from simulator.scenarios.base import Namespace, Quota
 Object = dict[str, Any]
 
 KARPENTER = "karpenter.sh/v1"
-_API_VERSIONS = {"Job": "batch/v1", "CronJob": "batch/v1"}
+_API_VERSIONS = {
+    **dict.fromkeys(("Job", "CronJob"), "batch/v1"),
+    "PyTorchJob": "kubeflow.org/v1",
+    "MPIJob": "kubeflow.org/v2beta1",
+}
 
 
 def rfc3339(seconds: int) -> str:

@@ -27,6 +27,7 @@ Hours = Sequence[tuple[float, float]]
 class Work:
     """A workload on one node: `replicas` pods of `units` GPUs from device `first` on.
 
+    `elsewhere` has the node and the first device of further pods, as of a gang that is spread.
     `day` is what its pods do on a working day, `free` on Saturdays and Sundays. One with
     `at_hours` has pods for these hours of each day alone (the end may be on the next day); with
     `working_days` on working days alone. A CronJob makes a Job for each day, whose pods wait for
@@ -46,6 +47,12 @@ class Work:
     at_hours: tuple[int, int] | None = None
     working_days: bool = False
     pending_seconds: int = 0
+    elsewhere: tuple[tuple[str, int], ...] = ()
+
+    def places(self) -> list[tuple[str, int]]:
+        """Return the node and the first device of each of its pods."""
+        here = [(self.node, self.first + n * self.units) for n in range(self.replicas)]
+        return [*here, *self.elsewhere]
 
 
 def office(busy: float, quiet: float) -> Hours:
@@ -81,9 +88,9 @@ class DayWork:
                 # What pods wait for has begun on the day before.
                 created = since - work.pending_seconds if since - DAY >= start else since
                 owner = self._owner_at(work, created)
-                for replica in range(work.replicas):
+                for replica, (name, first) in enumerate(work.places()):
                     pod = self._pod(work, owner, replica, since, until)
-                    yield replace(pod, created=created)
+                    yield replace(_placed(pod, self._nodes[name], first), created=created)
 
     def _owner(self, work: Work) -> Controller:
         def made(kind: str, name: str, parent: Controller | None = None) -> Controller:
@@ -107,7 +114,6 @@ class DayWork:
     def _pod(self, work: Work, owner: Controller, replica: int, since: int, until: int) -> Pod:
         uid = identity.uid(self._seed, "pod", owner.uid, replica, since)
         node = self._nodes[work.node]
-        first = work.first + replica * work.units
         ending = str(replica) if owner.kind == "StatefulSet" else identity.suffix(5, uid)
         started = since + _START_SECONDS + identity.below(20, uid, "start")
         phases = _phases(work, node.card or A100, started, until)
@@ -124,9 +130,6 @@ class DayWork:
             started=started,
             finished=until,
             deleted=until + lingers,
-            node=node.name,
-            host_ip=node.ip,
-            devices=tuple(range(first, first + work.units)),
             resource=node.resource,
             node_selector={PRODUCT: node.labels[PRODUCT]} if PRODUCT in node.labels else {},
             memory_mib=work.memory_mib,
@@ -136,6 +139,11 @@ class DayWork:
             memory_gib=64 * work.units,
             phases=tuple(phases),
         )
+
+
+def _placed(pod: Pod, node: Node, first: int) -> Pod:
+    devices = tuple(range(first, first + pod.units))
+    return replace(pod, node=node.name, host_ip=node.ip, devices=devices)
 
 
 def _spans(work: Work, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -41,7 +41,7 @@ _HOUR = 3600
 _BATCH = "climate-hpc"
 """Whose Jobs go through Kueue."""
 _WORK: Sequence[Work] = (
-    Work("climate-hpc", "Job", "earth-model", "mi-01", 0, 1, 4, 151_000, ((0, 0.88),)),
+    Work("climate-hpc", "MPIJob", "earth-model", "mi-01", 0, 2, 2, 151_000, ((0, 0.88),)),
     Work("climate-hpc", "CronJob", "ensemble", "mi-02", 0, 2, 2, 96_000,
          ((6, 0.05), (6.5, 0.74), (20, 0.0)), at_hours=(6, 22), pending_seconds=2 * _HOUR),
     Work("climate-hpc", "CronJob", "reanalysis", "mi-02", 0, 1, 4, 118_000,

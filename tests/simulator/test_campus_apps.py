@@ -70,6 +70,28 @@ def test_a_job_loads_works_and_then_holds_its_gpus_for_nothing(campus: Scenario)
     assert "finetune-voices" not in of_apps(campus, start + 12 * HOUR + 600)
 
 
+def test_a_gang_is_on_two_hosts_where_one_has_room_for_it(campus: Scenario) -> None:
+    found = of_apps(campus, NOW)["pretrain-foundation"]
+    assert {pod.owner.kind for pod in found} == {"PyTorchJob"}
+    assert [(pod.node, pod.devices) for pod in found] == [
+        ("apps-01", (0, 1, 2, 3)),
+        ("apps-04", (4, 5, 6, 7)),
+    ]
+    assert len({pod.uid for pod in found}) == 2
+
+
+def test_no_device_of_the_apps_nodes_has_two_pods(campus: Scenario) -> None:
+    for hour in range(7 * 24):
+        at = MONDAY + hour * HOUR + 600
+        held = [
+            (pod.node, device)
+            for pods in of_apps(campus, at).values()
+            for pod in pods
+            for device in pod.devices
+        ]
+        assert len(held) == len(set(held)), hour
+
+
 def test_a_workshop_leaves_its_gpus_empty_at_night_and_at_weekends(campus: Scenario) -> None:
     taken = {
         hour

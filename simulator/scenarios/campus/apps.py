@@ -1,7 +1,7 @@
 """What runs on the apps nodes of `campus` day by day, whatever the trace says.
 
 Services that follow the working day, notebooks, jobs that load for long and hold their GPUs after
-the work is done, a service nobody calls any more, and one job that keeps all of its GPUs busy.
+the work is done, a service nobody calls any more, and a gang that keeps all of its GPUs busy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,9 @@ from simulator.scenarios.day_work import CLOSES, OPENS, Work, office
 DEDICATED = ("dedicated", "apps", "NoSchedule")
 """The taint of the apps nodes."""
 WORK: Sequence[Work] = (
-    Work("language-apps", "Job", "pretrain-foundation", "apps-01", 0, 1, 8, 71_000, ((0, 0.96),)),
+    # Two workers on two hosts, where one host has room for both.
+    Work("language-apps", "PyTorchJob", "pretrain-foundation", "apps-01", 0, 1, 4, 71_000,
+          ((0, 0.96),), elsewhere=(("apps-04", 4),)),
     Work("vision-apps", "Deployment", "segment-serve", "apps-02", 0, 4, 1, 14_000,
           office(0.62, 0.05), ((0, 0.04),)),
     Work("speech-apps", "Deployment", "whisper-live", "apps-02", 4, 3, 1, 17_500,
@@ -28,7 +30,7 @@ WORK: Sequence[Work] = (
     Work("vision-apps", "Deployment", "label-tool", "apps-03", 6, 2, 1, 3_300, ((0, 0.02),)),
     Work("search-apps", "StatefulSet", "workshop", "apps-04", 0, 4, 1, 12_000, ((0, 0.44),),
           at_hours=(OPENS, CLOSES), working_days=True),
-    Work("speech-apps", "CronJob", "finetune-voices", "apps-04", 4, 1, 4, 52_000,
+    Work("speech-apps", "CronJob", "finetune-voices", "apps-01", 4, 1, 4, 52_000,
           ((18, 0.01), (18.75, 0.91), (23.5, 0.0)), at_hours=(18, 30)),
 )  # fmt: skip
 SERVICES: Sequence[Service] = (
