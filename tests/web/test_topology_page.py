@@ -5,6 +5,7 @@ from django.test import Client
 from django.utils import timezone
 
 from apps.clusters.domain.observed.objects import ControllerSnapshot, NodeSnapshot, ObservedKind
+from apps.clusters.domain.observed.places import NodeResourceTopologySnapshot, NumaZone
 from apps.clusters.domain.window import Window
 from apps.clusters.models import NodeInterval, Pod
 from apps.planning.services import store_slots
@@ -83,6 +84,21 @@ def test_the_map_has_racks_with_what_is_free_and_names_for_who_sees_all(portal: 
     others = text_of(reader(portal), f"{PAGE}?tab=map")
     assert "gold: 6 allocated, 2 free (gold)" in others
     assert "n1" not in others
+
+
+def test_the_map_has_numa_nodes_where_they_are_published(portal: Portal) -> None:
+    assert "NUMA" not in text_of(reader(portal, "cleo"), f"{PAGE}?tab=map")
+    zones = (
+        NumaZone("node-0", {GPU: 4.0, "cpu": 32.0}, {GPU: 0.0, "cpu": 8.0}),
+        NumaZone("node-1", {GPU: 4.0, "cpu": 32.0}, {GPU: 2.0, "cpu": 8.0}),
+        NumaZone("node-2", {"cpu": 32.0}, {"cpu": 32.0}),
+    )
+    body = NodeResourceTopologySnapshot("best-effort", zones)
+    kind = ObservedKind.NODE_RESOURCE_TOPOLOGY
+    see(portal.clusters[0], kind, "n1", body, at=timezone.now(), namespace="", name="n1")
+    page = text_of(reader(portal, "cleo"), f"{PAGE}?tab=map")
+    assert "2 free (gold); NUMA: node-0 0 of 4 free, node-1 2 of 4 free" in page
+    assert page.count("NUMA: ") == 1
 
 
 def test_fragmentation_is_told_by_tier_and_day(portal: Portal) -> None:

@@ -10,10 +10,14 @@ import numpy as np
 from django.db.models import Count, Q
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.observed.objects import ObservedKind
+from apps.clusters.domain.observed.places import NodeResourceTopologySnapshot
+from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.topology import LEVELS, TopologyLevel
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod
-from apps.clusters.selectors import report
+from apps.clusters.selectors import active_clusters, report
+from apps.clusters.services import observed_in
 from apps.planning.domain.topology.fragmentation import fragmentation_index, unusable_gpus
 from apps.planning.domain.topology.slots import GANG_SIZES, possible_slots, slots
 from apps.planning.models import TierSlotHour
@@ -87,9 +91,10 @@ def node_rooms(
 ) -> list[NodeRoom]:
     """Return the nodes of tiers of whole GPUs with what is free on each, by place and name.
 
-    Who does not see everything gets them without their names. Seven queries at most.
+    Who does not see everything gets them without their names. Nine queries at most.
     """
     rooms = []
+    numa = _numa()
     for one in tier_nodes(Window(now, now + INSTANT), visibility=visibility, filters=filters):
         times = [now.timestamp()]
         free, capacity = one.free(times)[:, 0].tolist(), one.capacity(times)[:, 0].tolist()
@@ -105,11 +110,31 @@ def node_rooms(
                 gpus=int(gpus),
                 free=free[n],
                 is_open=capacity[n] > 0,
+                numa=numa.get((one.cluster, node), ()),
             )
             for n, (node, place, gpus) in enumerate(zip(one.nodes, places, one.gpus, strict=True))
             if gpus >= 1
         ]
     return sorted(rooms, key=lambda room: (room.cluster, room.place, room.tier, room.node))
+
+
+def _numa() -> dict[tuple[str, str], tuple[tuple[str, int, int], ...]]:
+    """Return (cluster, node) → its NUMA nodes with GPUs, as NodeResourceTopology tells them."""
+    names = {one.pk: one.name for one in active_clusters()}
+    found = {}
+    for pk, objects in observed_in(list(names), [ObservedKind.NODE_RESOURCE_TOPOLOGY]).items():
+        for one in objects:
+            if isinstance(one.body, NodeResourceTopologySnapshot):
+                found[names[pk], one.name] = tuple(
+                    (zone.name, gpus, _gpus(zone.available))
+                    for zone in one.body.zones
+                    if (gpus := _gpus(zone.allocatable))
+                )
+    return found
+
+
+def _gpus(amounts: Mapping[str, float]) -> int:
+    return round(sum(units for resource, units in amounts.items() if is_gpu(resource)))
 
 
 def slot_hour_rows(

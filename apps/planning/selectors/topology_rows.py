@@ -166,7 +166,8 @@ class DeviceRow:
 class NodeRoom:
     """A node of a tier: the domains around it, its whole GPUs, and how many of them are free.
 
-    `node` is empty for who may not see it; one that is not `is_open` takes no pods.
+    `node` is empty for who may not see it; one that is not `is_open` takes no pods. `numa` has its
+    NUMA nodes as (name, GPUs, free of them) where it publishes them, by what is available there.
     """
 
     cluster: str
@@ -176,3 +177,4 @@ class NodeRoom:
     gpus: int
     free: int
     is_open: bool
+    numa: tuple[tuple[str, int, int], ...] = ()

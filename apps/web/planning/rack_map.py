@@ -80,11 +80,16 @@ def map_figures(rooms: Sequence[NodeRoom]) -> FigureRow:
 
 
 def _table(rooms: Sequence[NodeRoom], reading: QuerySession) -> Table:
+    # Most clusters publish no NUMA nodes: a column of dashes would say nothing.
+    with_numa = any(room.numa for room in rooms)
+
     def line(room: NodeRoom) -> TableRow:
         place = " / ".join(room.place)
         free = room.free if room.is_open else None
         values: dict[str, Value] = {"cluster": room.cluster, "place": place, "tier": room.tier}
-        return TableRow({**values, "node": room.node, "gpus": room.gpus, "free_gpus": free})
+        numa: dict[str, Value] = {"numa": _numa_words(room)} if with_numa else {}
+        counts: dict[str, Value] = {"node": room.node, "gpus": room.gpus, "free_gpus": free}
+        return TableRow({**values, **counts, **numa})
 
     return Table(
         id="racks",
@@ -96,6 +101,11 @@ def _table(rooms: Sequence[NodeRoom], reading: QuerySession) -> Table:
             Column("node", "Node"),
             Column("gpus", "GPUs", Format.COUNT),
             Column("free_gpus", "Free", Format.COUNT, "GPUs", absent="takes no pods"),
+            *(
+                (Column("numa", "NUMA nodes", hint="GPUs of each, free ones first."),)
+                if with_numa
+                else ()
+            ),
         ),
         rows=[line(room) for room in rooms[:_MOST_ROWS]],
         zone=reading.choice.zone,
@@ -119,7 +129,12 @@ def _node(room: NodeRoom, link: str) -> FleetNode:
     words = ", ".join(f"{count:,} {state.lower()}" for state, count in states.items() if count)
     # Who does not see all gets rooms without names of nodes.
     own = link.replace(_ANY_NODE, quote(room.node, safe="")) if room.node else ""
-    return FleetNode(room.node or room.tier, gpus, own, f"{words} ({room.tier})")
+    numa = f"; NUMA: {_numa_words(room)}" if room.numa else ""
+    return FleetNode(room.node or room.tier, gpus, own, f"{words} ({room.tier}){numa}")
+
+
+def _numa_words(room: NodeRoom) -> str:
+    return ", ".join(f"{name} {free} of {gpus} free" for name, gpus, free in room.numa)
 
 
 def _note(own: Sequence[NodeRoom]) -> str:
