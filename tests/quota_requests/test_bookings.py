@@ -276,12 +276,12 @@ def test_a_team_has_its_bookings_that_run_or_are_to_come() -> None:
 
     def ids(team: str, name: str, start: datetime) -> list[int | None]:
         window = Window(start, start + 14 * DAY)
-        return [row.id for row in team_bookings(team, window, actor=portal.actor(name))]
+        return [row.id for row in team_bookings([team], window, actor=portal.actor(name))]
 
     assert ids("vision", "ada", NOW) == ids("vision", "cleo", NOW) == [pk, asked]
     assert ids("vision", "dan", NOW) == ids("speech", "cleo", NOW) == []
     assert ids("vision", "ada", NOW + 20 * DAY) == [], "what is over is not to come"
-    (row, _) = team_bookings("vision", WEEK, actor=portal.actor("ada"))
+    (row, _) = team_bookings(["vision"], WEEK, actor=portal.actor("ada"))
     assert (row.tiers, row.gpus) == (("whole",), 2.0)
 
 

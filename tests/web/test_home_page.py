@@ -5,21 +5,24 @@ import html
 import io
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 from django.core.cache import cache
 from django.test import Client
+from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.domain.identity import Role
 from apps.accounts.models import User
 from apps.pending.models import Episode, RefreshState
 from tests.factories import Portal, make_pod, make_user, make_workload
+from tests.quota_requests.requests import make_request
 from tests.web.conftest import DAILY, HOURLY
 from tests.web.pages import records_of, text_of
 from tests.web.shown import figures_of, tables_of
+from tests.web.test_devices_page import words
 
 SignIn = Callable[[User], Client]
 
@@ -196,6 +199,43 @@ def test_homes_and_the_pending_page_count_the_same_workloads(
         of_home = figures_of(now_part(client, ""))["Pending now"]
         assert of_home.startswith(f"{count} workload{'' if count == 1 else 's'} oldest"), person
         assert figures_of(text_of(client, "/pending/"))["Pending now"] == of_home
+
+
+def test_bookings_of_the_week_are_on_the_homes_of_those_who_see_them(
+    portal: Portal, signed_in: SignIn
+) -> None:
+    now = timezone.now()
+
+    def booked(name: str, after: str, begins: timedelta, state: str = "scheduled") -> int:
+        return make_request(
+            portal,
+            name=name,
+            after=after,
+            tiers=["gold"],
+            state=state,
+            starts_at=now + begins,
+            until=now + begins + timedelta(days=3),
+        ).pk
+
+    pk = booked("gpus", "10", timedelta(days=2))
+    booked("asked", "11", timedelta(days=2), "submitted")
+    booked("late", "12", timedelta(days=9))
+    for person, subject in ((portal.ada, "gold"), (portal.cleo, "vision")):
+        page = words(text_of(signed_in(person), "/"))
+        assert re.search(rf"{subject} 2 GPUs booked from \d", page), subject
+        assert "3 GPUs booked" not in page, "it is only asked for"
+        assert "4 GPUs booked" not in page, "it begins later"
+    assert f"/quotas/requests/{pk}/" in text_of(signed_in(portal.ada), "/")
+    assert "booked" not in words(text_of(signed_in(portal.dan), "/"))
+
+
+def test_a_booking_that_runs_says_until_when(portal: Portal, signed_in: SignIn) -> None:
+    now = timezone.now()
+    begun, until = now - timedelta(days=1), now + timedelta(days=1)
+    make_request(
+        portal, tiers=["gold"], state="applied", starts_at=begun, applied_at=begun, until=until
+    )
+    assert "2 GPUs booked until" in words(text_of(signed_in(portal.ada), "/"))
 
 
 # ---------------------------------------------------------------- others

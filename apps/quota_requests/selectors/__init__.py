@@ -8,11 +8,13 @@ from apps.quota_requests.selectors.audit import (
     last_audit_check,
 )
 from apps.quota_requests.selectors.bookings import (
+    BOOKED_SOON,
     BookingRow,
     TierBookings,
     bookings_ahead,
     team_bookings,
     tier_bookings,
+    upcoming_bookings,
 )
 from apps.quota_requests.selectors.requests import (
     KeyChange,

@@ -135,7 +135,7 @@ def _bar(row: BookingRow, starts: Sequence[datetime], reading: QuerySession) -> 
 def team_booking_table(team: str, actor: Actor, reading: QuerySession) -> Table:
     """Return the bookings of a team that run now or begin within four weeks."""
     window = Window(reading.now, reading.now + timedelta(days=_AHEAD))
-    rows = team_bookings(team, window, actor=actor)
+    rows = team_bookings([team], window, actor=actor)
     return _table(rows, Column("tiers", "Tier"), reading, title="Upcoming bookings")
 
 

@@ -5,11 +5,14 @@ from itertools import islice, zip_longest
 
 from apps.costs.selectors import UnusedCost
 from apps.pending.selectors import PendingPage, PendingRow, pending_now
+from apps.quota_requests.permissions import Actor
+from apps.quota_requests.selectors import upcoming_bookings
 from apps.quotas.selectors import BurnRow, QuotaFilters, QuotaRow, fullest_quota_rows
 from apps.web.components import formats
-from apps.web.components.formats import gpus_text
+from apps.web.components.formats import gpus_text, gpus_words
 from apps.web.components.page_query import href
 from apps.web.pending.pending_table import of_asker
+from apps.web.query_session import QuerySession
 from apps.web.quota_requests.request_input import Asker
 from apps.web.quotas.keys import key_href
 from apps.web.usage.team_figures import TeamScope
@@ -24,6 +27,7 @@ _OVER_PACE = 1.05
 def actions_of(
     scope: TeamScope,
     asker: Asker,
+    actor: Actor,
     *,
     budgets: Sequence[BurnRow],
     workloads: Sequence[UnusedCost],
@@ -34,6 +38,7 @@ def actions_of(
         _full_quotas(scope, asker),
         _budgets(budgets, scope),
         _misconfigured(scope),
+        bookings(scope.reading, actor, teams=tuple(scope.teams)),
     )
     # In turns, or one sort with many findings would hide all others.
     in_turns = zip_longest(*(islice(one, _OF_EACH) for one in sorts))
@@ -92,6 +97,28 @@ def _misconfigured(scope: TeamScope) -> Iterator[Action]:
     for row in rows:
         if of_asker(row.cause):
             yield Action(_name(row), f"{row.cause} issue", "How to fix", _detail(row, scope))
+
+
+def bookings(
+    reading: QuerySession, actor: Actor, *, teams: tuple[str, ...] = ()
+) -> Iterator[Action]:
+    """Yield the approved bookings that run or begin within a week, as the reader sees them.
+
+    Without `teams` those of all teams.
+    """
+    for row in upcoming_bookings(reading.now, teams, actor=actor):
+        chosen = reading.filters.tier
+        tiers = ", ".join(one for one in row.tiers if not chosen or one in chosen)
+        if not tiers:
+            continue
+        runs = row.start <= reading.now
+        at = formats.clock_text(row.end if runs else row.start, reading.choice.zone)
+        yield Action(
+            row.team if not teams or len(teams) > 1 else tiers,
+            f"{gpus_words(row.gpus)} booked {'until' if runs else 'from'} {at}",
+            "View",
+            href("request", reading.query, pk=str(row.id)) or "",
+        )
 
 
 def _name(row: PendingRow) -> str:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from django.http import HttpResponse, HttpResponseBase
@@ -14,6 +15,8 @@ from apps.fairness.selectors import ObjectiveRow
 from apps.operations.domain.findings import Severity
 from apps.operations.selectors import FindingRow, open_findings
 from apps.pending.selectors import count_workloads
+from apps.quota_requests.permissions import actor_of
+from apps.quota_requests.selectors import BOOKED_SOON
 from apps.quotas.selectors import ENTITLED_TEAMS, entitled_teams
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Filters, Grouping, UsageRow
@@ -34,6 +37,7 @@ from apps.web.fairness.objectives import (
     objectives_by_tier,
     objectives_query,
 )
+from apps.web.home.actions import bookings
 from apps.web.pages import respond, window_reads
 from apps.web.query_session import (
     PageRequest,
@@ -154,6 +158,7 @@ def admin_home(request: PageRequest, reading: QuerySession) -> HttpResponseBase:
         *window_reads(reading, "home"),
         *(ENTITLED_TEAMS.query(reading.now), PODS_NOW.query(reading.now)),
         objectives_query(reading),
+        BOOKED_SOON.query(reading.now, tuple(reading.filters.team)),
     )
     scope = AdminScope(reading)
     freshness = freshness_compared(reading)
@@ -329,6 +334,9 @@ def _attention(request: PageRequest, scope: AdminScope) -> list[Action]:
         for row in scope.objectives.values()
         if row.burn
     ]
+    # Of many the first: findings need their place.
+    actor = actor_of(request.user, origin="")
+    found += islice(bookings(reading, actor, teams=tuple(reading.filters.team)), 1)
     link = href("data-quality", reading.query) or ""
     findings = open_findings(visibility=reading.visibility, clusters=reading.filters.cluster)
     found += [

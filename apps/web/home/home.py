@@ -11,6 +11,8 @@ from apps.accounts.permissions import can_administer
 from apps.accounts.selectors import own_teams
 from apps.clusters.selectors import NAMESPACE_TEAMS
 from apps.pending.selectors import KNOWN_CLUSTERS, NAMESPACES
+from apps.quota_requests.permissions import actor_of
+from apps.quota_requests.selectors import BOOKED_SOON
 from apps.quotas.selectors import (
     CLUSTER_HOURS_DUE,
     ENTITLED_OVER,
@@ -90,6 +92,7 @@ def _read_ahead(scope: TeamScope) -> None:
         objectives_query(reading),
         LAST_COLLECTED.query(reading.now),
         LAST_QUOTA_HOURS.query(reading.now),
+        BOOKED_SOON.query(reading.now, tuple(scope.teams)),
     )
 
 
@@ -111,7 +114,13 @@ def team_home(request: PageRequest, reading: QuerySession, scope: TeamScope) -> 
         "figures": figure_row(
             *team_figures.figures_of(scope), *_objectives(scope), name="My teams"
         ),
-        "actions": actions_of(scope, asker, budgets=budgets, workloads=rows),
+        "actions": actions_of(
+            scope,
+            asker,
+            actor_of(request.user, origin=""),
+            budgets=budgets,
+            workloads=rows,
+        ),
         "tabs": tabs,
         **tab_context(tabs.chosen, scope, asker, budgets),
         **_now_context(request, scope),
