@@ -1,7 +1,7 @@
 """The capacity plan from facts, fairness and pending work to stored outlooks, pages and API."""
 
 from copy import deepcopy
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,15 +10,18 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.clusters.models import Tier
+from apps.clusters.domain.window import Window
+from apps.clusters.models import NodeInterval, Tier, TierRule
 from apps.fairness.models import TierFairnessDay
 from apps.fairness.services import compute_hours, roll_days
 from apps.planning.domain.capacity_cases import CaseAction, SizePoint
 from apps.planning.models import CapacityPlan
 from apps.planning.selectors import capacity_plans
 from apps.planning.services import plan_capacity
+from apps.planning.services.spot_nodes import VanishedNodes, vanished_spot_nodes
 from tests.factories import make_cards, make_pod, make_workload
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
+from tests.planning.topology_portal import GPU, make_node
 from tests.shared_rows import shared
 
 DAYS = 3
@@ -212,6 +215,58 @@ def test_a_plan_of_before_has_no_recorded_pending_and_not_zero(
     plan.save()
     page = admin_client.get("/capacity/plan/gold/case/").content.decode()
     assert "Recorded as pending in these days: no data." in page
+
+
+def test_spot_nodes_that_vanished_are_interruptions_where_pods_held_their_gpus(
+    days_of_gold: World,
+) -> None:
+    cluster, spot = days_of_gold.cluster, {"karpenter.sh/capacity-type": "spot"}
+    workload = make_workload(cluster, "vision", "train")
+    TierRule.objects.update(resources=[GPU], node_selector={})
+
+    def node(name: str, end: datetime | None, labels: dict[str, str] = spot) -> NodeInterval:
+        return make_node(cluster, name, labels=labels, start=START - HOUR, end=end)
+
+    def hold(name: str, end: datetime) -> None:
+        cards = make_cards(cluster, name, days_of_gold.gold)
+        make_pod(workload, f"on-{name}", created_at=START, cards=cards, units=1.0, ended_at=end)
+
+    gone = START + DAY
+    for name, end, last in (
+        ("drained", gone, gone - 4 * _MINUTE),
+        ("killed", gone, gone),
+        ("empty", gone, gone - HOUR),
+        ("lasting", None, gone),
+    ):
+        node(name, end)
+        hold(name, last)
+    node("bought", gone, {})
+    hold("bought", gone)
+    # It was away, and came back.
+    again = node("back", gone)
+    hold("back", gone)
+    again.pk, again.start, again.end = None, gone + HOUR, None
+    again.save()
+    window = Window(START, START + DAYS * DAY)
+    assert vanished_spot_nodes(window) == {"gold": VanishedNodes(3, 2)}
+    assert vanished_spot_nodes(Window(gone + HOUR, window.end)) == {}
+
+
+def test_interruptions_are_of_a_month_and_unknown_in_plans_of_before(
+    days_of_gold: World, admin_client: Client
+) -> None:
+    plan_capacity(now=NOW)
+    assert "interruptions" not in admin_client.get("/capacity/plan/gold/").content.decode()
+    plan = CapacityPlan.objects.get()
+    plan.outlook["spot_ratio"] = 0.25
+    plan.save()
+    assert "interruptions: no data" in admin_client.get("/capacity/plan/gold/").content.decode()
+    plan.outlook["spot_interruptions"] = {"nodes": 3, "in_use": 2, "days": 20}
+    plan.save()
+    page = admin_client.get("/capacity/plan/gold/").content.decode()
+    assert "3 interruptions a month, 2 of 3 vanished nodes in use" in page
+    (row,) = admin_client.get("/api/v1/capacity-plan").json()["results"]
+    assert (row["spot_nodes_vanished"], row["spot_interruptions_per_month"]) == (3, 3.0)
 
 
 def test_before_the_first_plan_pages_say_so(db: None, admin_client: Client) -> None:

@@ -67,6 +67,23 @@ class SizePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class SpotInterruptions:
+    """Spot nodes of a tier that vanished in the last weeks, over `days` days that are known.
+
+    `in_use` of the `nodes` held GPUs of pods until they vanished, or shortly before.
+    """
+
+    nodes: int
+    in_use: int
+    days: int
+
+    @property
+    def per_month(self) -> float:
+        """Those that were in use, in 30 days."""
+        return self.in_use * 30 / self.days
+
+
+@dataclass(frozen=True, slots=True)
 class TierOutlook:
     """What is known of a tier's demand: days so far, days to come, and other sizes replayed.
 
@@ -78,6 +95,7 @@ class TierOutlook:
     `booked` are the mean GPUs of bookings on each day of the forecast, empty where there are none:
     they come and go, so they are no part of it. `recorded_unmet_gpu_hours` were pending for want of
     capacity, quota or a queue in the days that are replayed: what their replay is held against.
+    `spot_interruptions` is None where no spot node was known.
     """
 
     tier: str
@@ -94,6 +112,7 @@ class TierOutlook:
     recorded_unmet_gpu_hours: float | None = None
     not_replayed: str = ""
     spot_ratio: float | None = None
+    spot_interruptions: SpotInterruptions | None = None
     allocation_by_hour: tuple[float | None, ...] = ()
     booked: tuple[float, ...] = ()
 

@@ -127,6 +127,23 @@ class CapacityPlanRow:
         float | None,
         Column("Spot", "%", "Part of the capacity on spot nodes.", api_note="0..1", off_page=True),
     ]
+    spot_nodes_vanished: Annotated[
+        int | None,
+        Column(
+            *("Spot nodes vanished", "", "Spot nodes that vanished in the last 28 days."),
+            api_note="Null where no spot node was known.",
+            off_page=True,
+        ),
+    ]
+    spot_interruptions_per_month: Annotated[
+        float | None,
+        Column(
+            "Spot interruptions",
+            "per month",
+            "Spot nodes that vanished while pods held their GPUs, in 30 days.",
+            off_page=True,
+        ),
+    ]
     node_pool_room_gpus: Annotated[
         float | None,
         Column(
@@ -223,6 +240,7 @@ class TierCapacityPlan:
         one = self.outlook
         ahead = one.ahead or (None, None, None)
         skill = one.forecast.skill if one.forecast else None
+        seen = one.spot_interruptions
         # A tier that gives GPUs to another shows the replay of that other one.
         before = (case.before if case else None) or one.as_it_is
         after = case.after if case else None
@@ -246,6 +264,8 @@ class TierCapacityPlan:
             forecast_coverage_ratio=skill.coverage if skill else None,
             unused_gpus=one.unused,
             spot_ratio=one.spot_ratio,
+            spot_nodes_vanished=seen.nodes if seen else None,
+            spot_interruptions_per_month=seen.per_month if seen else None,
             node_pool_room_gpus=room_of(self.pools),
             unmet_gpu_hours=before.unmet_gpu_hours if before else None,
             unmet_after_gpu_hours=after.unmet_gpu_hours if after else None,

@@ -15,11 +15,12 @@ from apps.clusters.selectors import report
 from apps.fairness.selectors import TierDay, tier_days
 from apps.pending.domain.diagnosis import OF_DEMAND
 from apps.pending.selectors import PendingGrouping, pending_history
-from apps.planning.domain.capacity_cases import SizePoint, TierOutlook
+from apps.planning.domain.capacity_cases import SizePoint, SpotInterruptions, TierOutlook
 from apps.planning.domain.forecast import forecast
 from apps.planning.domain.recorded.days import FEWEST_HOURS, known_days
 from apps.planning.models import CapacityPlan
 from apps.planning.selectors import CapacityUnknown, TooMuchToReplay, replayed_sizes
+from apps.planning.services.spot_nodes import VanishedNodes, vanished_spot_nodes
 from apps.usage.domain.amounts import NANO, Amounts, hours
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery, UsageRow
 from apps.usage.selectors import usage_rows
@@ -95,6 +96,7 @@ class _OutlookReader:
     recent: Mapping[str, Amounts]
     models: Mapping[str, Sequence[str]]
     spot: Mapping[str, float]
+    vanished: Mapping[str, VanishedNodes]
     by_hour: Mapping[str, Sequence[float | None]]
 
     @classmethod
@@ -117,6 +119,7 @@ class _OutlookReader:
             {row.groups["tier"]: row.amounts for row in rows()},
             models,
             _spot_ratios(rows(Grouping.CAPACITY_TYPE)),
+            vanished_spot_nodes(recent),
             _by_hour_of_week(rows(interval=TimeStep.HOUR)),
         )
 
@@ -147,6 +150,7 @@ class _OutlookReader:
             utilization=utilization,
             forecast=forecast(demand, ahead=FORECAST_DAYS),
             spot_ratio=self.spot.get(tier),
+            spot_interruptions=self._interruptions(tier, known[-RECENT_DAYS:]),
             allocation_by_hour=tuple(self.by_hour.get(tier, ())),
         )
         found = _with_sizes(found, self.window.end, self._replayable(tier))
@@ -159,6 +163,14 @@ class _OutlookReader:
         last = day_of(self.window.end, report().zone)
         days = (last - timedelta(days=n) for n in range(1, outlook.replayed_days + 1))
         return hours(sum(self.pending.get((tier, day), 0) for day in days))
+
+    def _interruptions(self, tier: str, days: Sequence[TierDay | None]) -> SpotInterruptions | None:
+        """Return the spot nodes that vanished in the known days; None where there was none."""
+        known = sum(day is not None for day in days)
+        if not self.spot.get(tier) or not known:
+            return None
+        found = self.vanished.get(tier, VanishedNodes())
+        return SpotInterruptions(found.nodes, found.in_use, known)
 
     def _replayable(self, tier: str) -> int:
         """Return how many of the last days of a tier are known well enough to be replayed."""

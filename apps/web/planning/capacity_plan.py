@@ -44,6 +44,7 @@ from apps.web.planning.capacity_wording import (
     case_text,
     ceilings_text,
     duration_text,
+    interruptions_text,
     moves_here,
     replayed_text,
     skill_text,
@@ -247,7 +248,13 @@ def plan_figures(plan: TierCapacityPlan) -> FigureRow:
         ),
         no_data("Spot", "The capacity of these days is not known.")
         if one.spot_ratio is None
-        else KeyFigure("Spot", percent(one.spot_ratio), "of capacity", basis="28 days"),
+        else KeyFigure(
+            "Spot",
+            percent(one.spot_ratio),
+            "of capacity",
+            note=interruptions_text(plan),
+            basis="28 days",
+        ),
     )
 
 

@@ -128,6 +128,18 @@ def ceilings_text(plan: TierCapacityPlan, now: datetime) -> list[str]:
     return texts
 
 
+def interruptions_text(plan: TierCapacityPlan) -> str:
+    """Return how often spot nodes vanished in use; empty where none was known."""
+    seen = plan.outlook.spot_interruptions
+    if seen is None:
+        # A plan of an older version has spot nodes, and does not know of interruptions.
+        return "interruptions: no data" if plan.outlook.spot_ratio else ""
+    if not seen.nodes:
+        return f"no node vanished in {days_words(seen.days)}"
+    monthly = gpus_text(seen.per_month)
+    return f"{monthly} interruptions a month, {seen.in_use} of {seen.nodes} vanished nodes in use"
+
+
 def skill_text(plan: TierCapacityPlan) -> str:
     """Return how forecasts of past days came out."""
     found = plan.outlook.forecast
