@@ -273,7 +273,12 @@ def _devices_table(rows: Sequence[DeviceRow], reading: QuerySession) -> Table:
     return Table(
         id="devices",
         title="MIG devices and GPU replicas now",
-        columns=declared_columns(DeviceRow),
+        # The name of the only cluster would say nothing.
+        columns=[
+            one
+            for one in declared_columns(DeviceRow)
+            if one.key != "cluster" or len({row.cluster for row in rows}) > 1
+        ],
         rows=[
             TableRow(declared_values(row), {"tier": href("tier", reading.query, name=row.tier)})
             for row in rows
