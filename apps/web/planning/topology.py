@@ -272,7 +272,7 @@ def _slots_line(own: Sequence[SlotRow], reading: QuerySession) -> TableRow:
 def _devices_table(rows: Sequence[DeviceRow], reading: QuerySession) -> Table:
     return Table(
         id="devices",
-        title="MIG devices and GPU replicas now",
+        title="Parts of GPUs",
         # The name of the only cluster would say nothing.
         columns=[
             one
