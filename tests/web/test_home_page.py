@@ -17,6 +17,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.domain.identity import Role
 from apps.accounts.models import User
 from apps.pending.models import Episode, RefreshState
+from apps.quota_requests.models import ChangeRequest
 from tests.factories import Portal, make_pod, make_user, make_workload
 from tests.quota_requests.requests import make_request
 from tests.web.conftest import DAILY, HOURLY
@@ -236,6 +237,10 @@ def test_a_booking_that_runs_says_until_when(portal: Portal, signed_in: SignIn) 
         portal, tiers=["gold"], state="applied", starts_at=begun, applied_at=begun, until=until
     )
     assert "2 GPUs booked until" in words(text_of(signed_in(portal.ada), "/"))
+    # It asks nothing of administrators, nor of its team while it runs on.
+    assert "booked until" not in words(text_of(signed_in(portal.cleo), "/"))
+    ChangeRequest.objects.update(until=now + timedelta(days=8))
+    assert "booked until" not in words(text_of(signed_in(portal.ada), "/"))
 
 
 # ---------------------------------------------------------------- others

@@ -100,18 +100,18 @@ def _misconfigured(scope: TeamScope) -> Iterator[Action]:
 
 
 def bookings(
-    reading: QuerySession, actor: Actor, *, teams: tuple[str, ...] = ()
+    reading: QuerySession, actor: Actor, *, teams: tuple[str, ...] = (), to_come: bool = False
 ) -> Iterator[Action]:
-    """Yield the approved bookings that run or begin within a week, as the reader sees them.
+    """Yield the approved bookings that begin or end within a week, as the reader sees them.
 
-    Without `teams` those of all teams.
+    Without `teams` those of all teams; `to_come`: only those that begin.
     """
     for row in upcoming_bookings(reading.now, teams, actor=actor):
         chosen = reading.filters.tier
         tiers = ", ".join(one for one in row.tiers if not chosen or one in chosen)
-        if not tiers:
-            continue
         runs = row.start <= reading.now
+        if not tiers or (runs and to_come):
+            continue
         at = formats.clock_text(row.end if runs else row.start, reading.choice.zone)
         yield Action(
             row.team if not teams or len(teams) > 1 else tiers,

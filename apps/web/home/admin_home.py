@@ -334,9 +334,9 @@ def _attention(request: PageRequest, scope: AdminScope) -> list[Action]:
         for row in scope.objectives.values()
         if row.burn
     ]
-    # Of many the first: findings need their place.
+    # Of many the first: findings need their place. One that runs asks nothing of administrators.
     actor = actor_of(request.user, origin="")
-    found += islice(bookings(reading, actor, teams=tuple(reading.filters.team)), 1)
+    found += islice(bookings(reading, actor, teams=tuple(reading.filters.team), to_come=True), 1)
     link = href("data-quality", reading.query) or ""
     findings = open_findings(visibility=reading.visibility, clusters=reading.filters.cluster)
     found += [

@@ -85,6 +85,7 @@ def _options(
         table,
         id="options",
         columns=[_BASIS_COLUMN, *table.columns],
+        on_phone=("gpus", "basis", "unmet_gpu_hours", "wait_p95_seconds"),
         rows=[
             replace(row, values={"basis": basis(row.values["gpus"]), **row.values})
             for row in table.rows

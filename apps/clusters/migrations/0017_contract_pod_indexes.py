@@ -30,7 +30,7 @@ def _make(_apps: Any, schema_editor: Any) -> None:
 
 class Migration(migrations.Migration):
     atomic = False
-    dependencies = [("clusters", "0015_pod_gpus")]
+    dependencies = [("clusters", "0016_observed_kind_length")]
 
     operations = [
         migrations.SeparateDatabaseAndState(
