@@ -10,9 +10,14 @@ from apps.planning.domain.cluster_replay.backtest import (
     nearest_packing,
     tier_times,
 )
-from apps.planning.domain.cluster_replay.inputs import Packing, ReplayAssumption
-from tests.planning.clusters import TIER, pool, work
-from tests.planning.scenario_backtest import differences, recorded_backtest
+from apps.planning.domain.cluster_replay.inputs import (
+    ClosedSpan,
+    Packing,
+    ReplayAssumption,
+    ReplayCluster,
+)
+from tests.planning.clusters import TIER, node, pool, work
+from tests.planning.scenario_backtest import as_started, differences, recorded_backtest
 
 
 def test_sums_are_of_the_window_and_waits_of_what_started_in_it() -> None:
@@ -68,6 +73,24 @@ def test_packing_or_spreading_is_read_off_what_happened() -> None:
 
     assert (found(10), found(None)) == (Packing.PACK, Packing.SPREAD)
     assert nearest_packing(RecordedSpan([], [], pool(8), 0, 1000)) is None
+
+
+def test_work_in_line_as_it_started_is_replayed_as_it_was() -> None:
+    """The later of two came first, on a node that takes no pods: no replay could know that."""
+    works = [work(at, 8, nodes=("n",)) for at in (0, 10, 20)]
+    happened = [
+        WorkTimes(TIER, 8, 0, 0, 100),
+        WorkTimes(TIER, 8, 10, 200, 300),
+        WorkTimes(TIER, 8, 20, 100, 200),
+    ]
+    closed = (ClosedSpan(90, 150), ClosedSpan(800, 900))
+    span = RecordedSpan(works, happened, ReplayCluster((node("n", closed=closed),)), 0, 1000)
+    plain = backtest(span, Packing.PACK).rows[0]
+    assert plain.replayed.p95_seconds != plain.happened.p95_seconds
+    told = as_started(span)
+    assert told.cluster.nodes[0].closed == closed[1:]
+    row = backtest(told, Packing.PACK).rows[0]
+    assert row.happened == row.replayed
 
 
 def test_without_work_there_is_nothing_to_compare() -> None:

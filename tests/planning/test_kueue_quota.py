@@ -60,6 +60,27 @@ def test_a_queue_may_use_what_its_cohort_lends(
     assert tree.available("team-a", KEY) == expected
 
 
+@pytest.mark.parametrize(("own", "other", "used", "expected"), ROOM)
+def test_as_much_starts_as_a_queue_may_use(
+    own: dict[str, Any], other: dict[str, Any], used: int, expected: int
+) -> None:
+    queues = (queue("team-a", 9, **own), queue("team-b", 12, **other))
+    works = [of("team-b", 0, 1, runs=None) for _ in range(used)]
+    works += [of("team-a", 1, 1, runs=None) for _ in range(25)]
+    found = run(works, pool(8, 8, 8, 8, queues=queues))
+    assert starts(found) == [0] * used + [1] * expected + [None] * (25 - expected)
+
+
+def test_what_is_lent_is_back_when_who_borrowed_it_ends_or_loses_it() -> None:
+    works = [of("a", 0, 4), of("b", 50, 3)]
+    for reclaim, runs in (
+        (Reclaim.NEVER, [[(0, 100)], [(100, 200)]]),
+        (Reclaim.ANY, [[(0, 50), (150, 250)], [(50, 150)]]),
+    ):
+        queues = (queue("a", 1), queue("b", 4, lending_limit=3, reclaim=reclaim))
+        assert run_spans(run(works, pool(8, queues=queues))) == runs
+
+
 def test_without_a_cohort_nothing_is_borrowed() -> None:
     tree = QuotaTree([queue("a", 9, cohort=""), queue("b", 12)])
     assert (tree.available("a", KEY), tree.available("b", KEY)) == (9, 12)

@@ -21,6 +21,7 @@ from apps.planning.domain.policy_change import (
     ShareChange,
     TeamShare,
     check_change,
+    cluster_with,
 )
 from apps.planning.domain.policy_effects import (
     PolicyEffects,
@@ -30,7 +31,8 @@ from apps.planning.domain.policy_effects import (
     policy_effects,
 )
 from apps.planning.domain.policy_wording import change_texts
-from tests.planning.clusters import END, FLAVOR, TIER, pool, queue, work
+from apps.quotas.domain.keys import QuotaSource
+from tests.planning.clusters import END, FLAVOR, TIER, pool, queue, run, starts, work
 
 HOUR = 3600.0
 CELL = f"{FLAVOR}/{TIER}"
@@ -104,6 +106,44 @@ def test_a_higher_limit_delays_no_work_of_its_team_and_none_of_others_while_gpus
             assert row.before == row.after
         else:
             assert row.after.unmet_gpu_hours <= row.before.unmet_gpu_hours + 1e-9
+
+
+def lent(name: str, lends: float, **more: Any) -> PolicyChange:
+    return PolicyChange(limits=(limit(name, 4, 4, lends=lends, **more),))
+
+
+# Of the 4 GPUs of `a` nobody uses any until 50; `b` has 1 and asks for 3.
+LENDING = [(0, [0, 100, 200, 50]), (1, [0, 0, 100, 50]), (2, [0, 0, 0, 100]), (4, [0, 0, 0, 100])]
+
+
+@pytest.mark.parametrize("source", [QuotaSource.RESOURCE_QUOTA, QuotaSource.CLUSTER_QUEUE])
+@pytest.mark.parametrize(("lends", "expected"), LENDING)
+def test_lent_quota_lets_others_start_and_is_back_when_they_end(
+    source: QuotaSource, lends: float, expected: list[float]
+) -> None:
+    works = [work(0, team="b", namespace="b", queue="b") for _ in range(3)]
+    works.append(work(50, 3, team="a", namespace="a", queue="a"))
+    if source == QuotaSource.CLUSTER_QUEUE:
+        own = queue("a", 4, lending_limit=0)
+        cluster = pool(8, queues=(own, queue("b", 1, lending_limit=0)))
+        change = lent("a", lends)
+    else:
+        cluster = replace(pool(8), namespace_quotas={"a": {TIER: 4.0}, "b": {TIER: 1.0}})
+        change = lent("gpus", lends, source=source, namespace="a", key=f"requests.{TIER}")
+    after = cluster_with(cluster, change, after=True)
+    assert starts(run(works, after)) == expected
+    assert starts(run(works, cluster_with(cluster, change, after=False))) == [0, 100, 200, 50]
+    found = policy_effects(weeks(works, cluster), change)
+    assert effect(found, "b").pending_change == pytest.approx(sum(expected[:3]) / HOUR - 300 / HOUR)
+
+
+def test_only_a_queue_of_a_cohort_lends() -> None:
+    cluster = pool(8, queues=(queue("a", 4, cohort=""),))
+    with pytest.raises(PolicyRefused, match="ClusterQueue a is in no cohort"):
+        cluster_with(cluster, lent("a", 2), after=True)
+    with pytest.raises(PolicyRefused, match="cannot be negative"):
+        check_change(lent("a", -1))
+    assert list(change_texts(lent("a", 2))) == [f"{CELL} of ClusterQueue a: lends 2"]
 
 
 def test_limits_that_change_places_change_who_queues() -> None:

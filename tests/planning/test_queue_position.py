@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind, PodSnapshot
-from apps.pending.domain.diagnosis import ClusterState
+from apps.pending.domain.diagnosis import Cause, ClusterState
 from apps.pending.domain.submission import (
     PlannedPods,
     PlannedStart,
@@ -54,6 +54,17 @@ def test_what_is_placed_over_gated_or_of_other_gpus_is_not_ahead() -> None:
         pending("other", requests={"amd.com/gpu": 1.0}),
     )
     assert start(world(node(0), *others)).position == QueuePosition(1, 1)
+
+
+def test_the_order_of_volcano_is_not_known() -> None:
+    ran = pending("ran", bound=AT, node="n1", scheduler="volcano")
+    others = (pending("own"), pending("other", scheduler="volcano"), ran)
+    state = world(node(0), *others)
+    found = start(state, replace(POD, scheduler="volcano"))
+    assert found.why is not None
+    assert found.why.cause is Cause.CAPACITY
+    assert found.position is None
+    assert start(state).position == QueuePosition(2, 2), "its pods are in no line of the scheduler"
 
 
 def test_a_queue_of_kueue_is_stood_in_by_priority_and_age() -> None:

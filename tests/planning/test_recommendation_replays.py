@@ -18,7 +18,7 @@ from apps.costs.models import Recommendation
 from apps.planning.services import replay_recommendations
 from apps.usage.models import PodHour
 from tests.factories import make_user
-from tests.planning.test_recorded_demand import HOUR, START, cluster
+from tests.planning.test_recorded_demand import GPU, HOUR, START, cluster, observe
 
 __all__ = ["cluster"]
 NOW = START + 25 * HOUR
@@ -91,6 +91,19 @@ def test_a_lower_limit_says_what_would_be_pending_for_it(
     assert row.replay["replayed_freed_gpu_hours"] == 0.0
     other.refresh_from_db()
     assert other.replay is None, "queues are not recommended to be lowered"
+
+
+def test_lent_quota_says_what_others_would_have_pending(cluster: Cluster) -> None:
+    kind = RecommendationKind.LEND_QUOTA.value
+    words = "Lend 1 of 2 requests.nvidia.com/gpu: nine of ten hours used at most 0.4, while other"
+    row = make_unused(cluster, 1)
+    Recommendation.objects.update(kind=kind, change=f"{words} work was pending.")
+    # Its first work requests three.
+    observe(cluster, "ResourceQuota", "own", {"hard": {f"requests.{GPU}": 2.0}}, "vision")
+    assert replay_recommendations(now=NOW) == 1
+    row.refresh_from_db()
+    before, after = (row.replay[f"replayed_unmet_{at}_gpu_hours"] for at in ("before", "after"))
+    assert after < before
 
 
 def test_one_that_is_decided_keeps_what_was_replayed(cluster: Cluster) -> None:

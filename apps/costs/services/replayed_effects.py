@@ -12,7 +12,12 @@ from typing import NamedTuple
 from django.db import transaction
 from django.db.models import F, Q
 
-from apps.costs.domain.recommendations.capacity import LoweredLimit, lowered_limit
+from apps.costs.domain.recommendations.capacity import (
+    LentQuota,
+    LoweredLimit,
+    lent_quota,
+    lowered_limit,
+)
 from apps.costs.domain.recommendations.idle_time import TIMEOUT_MINUTES
 from apps.costs.domain.recommendations.recommendation import RecommendationKind, RecommendationState
 from apps.costs.models import Recommendation
@@ -22,8 +27,16 @@ MOST_REPLAYED = 20
 """Of a cluster and run, those that save most: each takes a worker some seconds."""
 
 
+_REPLAYED = (
+    RecommendationKind.IDLE_TIMEOUT,
+    RecommendationKind.UNUSED_QUOTA,
+    RecommendationKind.LEND_QUOTA,
+)
+
+
 class ReplayableChange(NamedTuple):
-    """A recommended change of a team on a tier: an idle timeout in minutes, or a lower limit.
+    """A recommended change of a team on a tier: an idle timeout in minutes, a lower limit, or one
+    that is lent.
 
     The limit is one of the ResourceQuota `quota` in the namespace.
     """
@@ -35,6 +48,7 @@ class ReplayableChange(NamedTuple):
     namespace: str = ""
     quota: str = ""
     limit: LoweredLimit | None = None
+    lent: LentQuota | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +70,7 @@ def take_replayable(cluster_id: int, *, since: datetime, now: datetime) -> list[
     due = Recommendation.objects.filter(
         Q(replayed_at__isnull=True) | Q(replayed_at__lt=since),
         cluster_id=cluster_id,
-        kind__in=(RecommendationKind.IDLE_TIMEOUT.value, RecommendationKind.UNUSED_QUOTA.value),
+        kind__in=[kind.value for kind in _REPLAYED],
         state=RecommendationState.OPEN.value,
         team__isnull=False,
         tier__isnull=False,
@@ -80,10 +94,10 @@ def _replayable(row: Recommendation) -> ReplayableChange | None:
     if row.kind == RecommendationKind.IDLE_TIMEOUT.value:
         return ReplayableChange(*of, minutes=TIMEOUT_MINUTES)
     source, _, name = row.workload.partition("/")
-    limit = lowered_limit(row.change)
-    if source != QuotaSource.RESOURCE_QUOTA or limit is None:
+    limit, lent = lowered_limit(row.change), lent_quota(row.change)
+    if source != QuotaSource.RESOURCE_QUOTA or (limit is None and lent is None):
         return None
-    return ReplayableChange(*of, namespace=row.namespace, quota=name, limit=limit)
+    return ReplayableChange(*of, namespace=row.namespace, quota=name, limit=limit, lent=lent)
 
 
 def note_replayed_effects(effects: Mapping[int, ReplayedEffects]) -> None:

@@ -75,7 +75,8 @@ class QueuePosition:
 class PlannedStart:
     """Whether pods would start: `could` of `count` now; `why` the others not, None: all would.
 
-    `flavor` is that of Kueue that their GPUs come from. `position` is None where nothing queues.
+    `flavor` is that of Kueue that their GPUs come from. `position` is None where nothing queues,
+    and for Volcano, whose order is not known.
     """
 
     why: Diagnosis | None
@@ -313,16 +314,19 @@ def _queues(why: Diagnosis | None) -> bool:
     return why is not None and why.cause in (Cause.CAPACITY, Cause.GANG)
 
 
-def _among_pending(state: ClusterState, pod: PodSnapshot) -> QueuePosition:
+def _among_pending(state: ClusterState, pod: PodSnapshot) -> QueuePosition | None:
     """Return where a pod would stand among those that ask for GPUs of the same kind.
 
-    By priority, then age, as the scheduler's queue is: a new pod comes after its equals.
+    By priority, then age, as the scheduler's queue is: a new pod comes after its equals. None for
+    Volcano, whose order follows from plug-ins and shares of queues that no object tells.
     """
+    if pod.scheduler == _VOLCANO:
+        return None
     gpus = {r for r in pod.requests if state.is_gpu(r)}
     others = [
         other.priority
         for _, other in bodies(state.of(ObservedKind.POD), PodSnapshot)
-        if _is_unscheduled(other) and gpus & {*other.requests}
+        if _is_unscheduled(other) and other.scheduler != _VOLCANO and gpus & {*other.requests}
     ]
     return QueuePosition(1 + sum(one >= pod.priority for one in others), 1 + len(others))
 

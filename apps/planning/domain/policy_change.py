@@ -26,7 +26,8 @@ class LimitChange:
     """Another limit of a quota key, in units of its resource.
 
     `others` is the least of the other limits on the resource in the namespace: each of them has to
-    let a pod in. `team` is the one that uses the key; empty where several do.
+    let a pod in. `team` is the one that uses the key; empty where several do. `lends`: what others
+    may borrow of it after the change, as by Kueue's lendingLimit; None: as it is.
     """
 
     source: str
@@ -37,6 +38,7 @@ class LimitChange:
     after: float
     others: float | None = None
     team: str = ""
+    lends: float | None = None
 
     @property
     def resource(self) -> str:
@@ -101,6 +103,7 @@ def check_change(change: PolicyChange) -> None:
         )
     amounts = [
         *(one.after for one in change.limits),
+        *(one.lends for one in change.limits if one.lends is not None),
         *(x for one in change.shares for x in (one.gpus, one.weight) if x is not None),
     ]
     if any(amount < 0 for amount in amounts):
@@ -113,21 +116,32 @@ def check_change(change: PolicyChange) -> None:
 def cluster_with(cluster: ReplayCluster, change: PolicyChange, *, after: bool) -> ReplayCluster:
     """Return the cluster with the limits that a change concerns, as they are now or `after` it.
 
-    Raises PolicyRefused for a queue that was not recorded.
+    Raises PolicyRefused for a queue that was not recorded, and for one that is to lend but is in no
+    cohort.
     """
     queues = {queue.name: queue for queue in cluster.queues}
     spaces = {name: dict(limits) for name, limits in cluster.namespace_quotas.items()}
+    lending = dict(cluster.namespace_lending)
     for one in change.limits:
         amount = one.after if after else one.before
         if one.source != QuotaSource.CLUSTER_QUEUE:
             # Both replays use the least limit, so that raising one alone may change nothing.
             least = amount if one.others is None else min(amount, one.others)
             spaces.setdefault(one.namespace, {})[one.resource] = least
+            if after and one.lends is not None:
+                lending[one.namespace, one.resource] = one.lends
         elif one.name in queues:
             queues[one.name] = _with_nominal(queues[one.name], one, amount)
+            if after and one.lends is not None:
+                queues[one.name] = _lending(queues[one.name], one, one.lends)
         else:
             raise PolicyRefused(f"ClusterQueue {one.name} is not recorded in these days.")
-    return replace(cluster, queues=tuple(queues.values()), namespace_quotas=spaces)
+    return replace(
+        cluster,
+        queues=tuple(queues.values()),
+        namespace_quotas=spaces,
+        namespace_lending=lending,
+    )
 
 
 def _with_nominal(queue: ReplayQueue, limit: LimitChange, amount: float) -> ReplayQueue:
@@ -136,6 +150,16 @@ def _with_nominal(queue: ReplayQueue, limit: LimitChange, amount: float) -> Repl
     return replace(
         queue, quotas={**queue.quotas, (flavor, resource): replace(quota, nominal=amount)}
     )
+
+
+def _lending(queue: ReplayQueue, limit: LimitChange, lends: float) -> ReplayQueue:
+    if not queue.cohort:
+        raise PolicyRefused(
+            f"ClusterQueue {queue.name} is in no cohort: no other queue can borrow from it."
+        )
+    flavor, _, resource = limit.key.partition("/")
+    quota = replace(queue.quotas[flavor, resource], lending_limit=lends)
+    return replace(queue, quotas={**queue.quotas, (flavor, resource): quota})
 
 
 def policy_with(base: ReplayPolicy, change: PolicyChange, shares: Shares) -> ReplayPolicy:

@@ -26,7 +26,10 @@ def limit_name(one: LimitChange) -> str:
 def change_texts(change: PolicyChange) -> Iterator[str]:
     """Yield each part of a change in words."""
     for limit in change.limits:
-        yield f"{limit_name(limit)}: {quantity(limit.before)} → {quantity(limit.after)}"
+        if limit.lends is None or limit.before != limit.after:
+            yield f"{limit_name(limit)}: {quantity(limit.before)} → {quantity(limit.after)}"
+        if limit.lends is not None:
+            yield f"{limit_name(limit)}: lends {quantity(limit.lends)}"
     if change.fair_order:
         yield "Fair order of pending work"
     for share in change.shares:

@@ -28,7 +28,9 @@ _DAY = timedelta(days=1).total_seconds()
 
 
 def replay_recommendations(*, now: datetime, anew: bool = False) -> int:
-    """Replay idle timeouts and lower limits that are recommended, each once a day; return how many.
+    """Replay idle timeouts, lower limits and lent quota that are recommended, each once a day.
+
+    Return how many.
 
     `anew`: also those of today, after more days were collected. Where nothing is recorded nothing
     is said of effects.
@@ -68,12 +70,13 @@ def _replay(cluster: Cluster, now: datetime, *, anew: bool) -> int:
 
 def _change(one: ReplayableChange, others: OtherLimits) -> PolicyChange:
     """Return a recommended change as policies are replayed."""
-    if one.limit is None:
+    of = (QuotaSource.RESOURCE_QUOTA, one.namespace, one.quota)
+    if one.lent is not None:
+        hard = parse_quantity(one.lent.hard)
+        limit = LimitChange(*of, one.lent.key, hard, hard, team=one.team, lends=one.lent.lent)
+    elif one.limit is not None:
+        before, after = (parse_quantity(text) for text in one.limit[1:])
+        limit = LimitChange(*of, one.limit.key, before, after, team=one.team)
+    else:
         return PolicyChange(idle_minutes=one.minutes, idle_of=(one.team, one.tier))
-    before, after = (parse_quantity(text) for text in one.limit[1:])
-    limit = LimitChange(
-        QuotaSource.RESOURCE_QUOTA,
-        *(one.namespace, one.quota, one.limit.key, before, after),
-        team=one.team,
-    )
     return PolicyChange(limits=(with_others(limit, others),))

@@ -107,6 +107,23 @@ def lowered_limit(change: str) -> LoweredLimit | None:
     return LoweredLimit(*found.group("key", "before", "after")) if found else None
 
 
+class LentQuota(NamedTuple):
+    """A key, its amount, and how much of it to lend, as the words of `lend_quota` tell."""
+
+    key: str
+    hard: str
+    lent: float
+
+
+_LENT = re.compile(r"Lend (?P<lent>\d+) of (?P<hard>\S+) (?P<key>[^:]+):")
+
+
+def lent_quota(change: str) -> LentQuota | None:
+    """Return what the words of `lend_quota` lend; None for other words."""
+    found = _LENT.match(change)
+    return LentQuota(found["key"], found["hard"], float(found["lent"])) if found else None
+
+
 def shared_out(quotas: Iterable[QuotaEvidence]) -> list[QuotaEvidence]:
     """Return quotas told what all of their tier could be lowered by.
 

@@ -151,9 +151,17 @@ def _assumed(
 
 
 def _of_namespaces(cluster: ReplayCluster) -> ReplayCluster:
-    """Return ResourceQuotas as queues that lend and borrow nothing."""
+    """Return ResourceQuotas as queues that lend what is told of them, mostly nothing."""
+    lent = cluster.namespace_lending
     queues = tuple(
-        ReplayQueue(name, {("", key): FlavorQuota(hard) for key, hard in limits.items()})
+        ReplayQueue(
+            name,
+            {
+                ("", key): FlavorQuota(hard, lending_limit=lent.get((name, key), 0.0))
+                for key, hard in limits.items()
+            },
+            cohort="namespaces" if lent else "",
+        )
         for name, limits in cluster.namespace_quotas.items()
     )
     # They know no nodes and no flavors: what may be created is placed by other rules.

@@ -163,7 +163,9 @@ class ReplayCluster:
 
     `flavors` have the node labels of each flavor. Work of a queue that is not here needs no quota.
     `namespace_quotas` are limits of ResourceQuotas, in units of what is counted, by namespace: what
-    does not fit is not created until there is room.
+    does not fit is not created until there is room. `namespace_lending` is what a limit lends, by
+    namespace and what is counted: namespaces with a limit on it borrow that, as in a cohort of
+    Kueue whose other members lend nothing.
     """
 
     nodes: tuple[ReplayNode, ...]
@@ -171,6 +173,7 @@ class ReplayCluster:
     cohorts: tuple[ReplayCohort, ...] = ()
     flavors: Mapping[str, Labels] = field(default_factory=dict)
     namespace_quotas: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    namespace_lending: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
