@@ -158,9 +158,9 @@ def _fresh_cache() -> None:
     """Forget throttling counts, sums and the like of the test before."""
     cache.clear()
     # A database that is rolled back gives out the same keys again.
-    from apps.fairness.selectors.window_sums import KEPT_SUMS  # needs the apps to be ready
+    from apps.fairness.selectors.window_sums import CACHED_SUMS  # needs the apps to be ready
 
-    KEPT_SUMS.clear()
+    CACHED_SUMS.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -21,9 +21,9 @@ from apps.fairness.domain.team_table import (
 from apps.fairness.models import FairnessDay, TeamFairnessDay, TeamFairnessHour, TierTeamBlob
 from apps.fairness.selectors import fairness_overview
 from apps.fairness.selectors.window_sums import (
-    KEPT_SUMS,
+    CACHED_SUMS,
     BlobVersion,
-    kept_sums,
+    cached_sums,
     tier_names,
 )
 from apps.fairness.services import compute_hour, compute_hours, prune, roll_days
@@ -118,10 +118,10 @@ def test_sums_of_other_blobs_than_were_asked_for_are_not_kept(world: World) -> N
     # As told by a database that is ahead of the one that is read.
     newer = frozenset({BlobVersion(week.span, week.start, week.pk + 1, 1)})
     tiers = tuple(tier_names())
-    assert week.tier_id in kept_sums(newer, tiers)
-    assert KEPT_SUMS == {}
-    kept_sums(frozenset({BlobVersion(week.span, week.start, week.pk, 1)}), tiers)
-    assert len(KEPT_SUMS) == 1
+    assert week.tier_id in cached_sums(newer, tiers)
+    assert CACHED_SUMS == {}
+    cached_sums(frozenset({BlobVersion(week.span, week.start, week.pk, 1)}), tiers)
+    assert len(CACHED_SUMS) == 1
 
 
 def test_a_day_that_changes_changes_its_week(world: World) -> None:

@@ -276,7 +276,7 @@ def blob_sums(
     hours = frozenset(one for one in chosen.versions if one.span == TierTeamBlob.HOUR)
     # Apart: windows of other lengths end with the same hours, and there is one more each hour.
     for versions in (chosen.versions - hours, hours):
-        for tier, table in kept_sums(frozenset(versions), tuple(tiers)).items():
+        for tier, table in cached_sums(frozenset(versions), tuple(tiers)).items():
             tables[tier].append(table)
     rest = plan_of_cover(WindowCover(chosen.days, chosen.gaps))
     for tier, teams in team_sums(rest, tiers, columns=TABLE_COLUMNS).items():
@@ -289,13 +289,13 @@ def blob_sums(
 
 
 _SumsOfTiers = dict[int, TeamTable]
-KEPT_SUMS: dict[tuple[str, frozenset[BlobVersion], tuple[int, ...]], _SumsOfTiers] = {}
+CACHED_SUMS: dict[tuple[str, frozenset[BlobVersion], tuple[int, ...]], _SumsOfTiers] = {}
 """Sums by the blobs that they are of. A database that begins anew gives out the same keys again."""
-_MOST_KEPT = 12
+_MOST_CACHED = 12
 """So many sums are kept: each is a megabyte with a thousand teams on twenty tiers."""
 
 
-def kept_sums(versions: frozenset[BlobVersion], tiers: tuple[int, ...]) -> _SumsOfTiers:
+def cached_sums(versions: frozenset[BlobVersion], tiers: tuple[int, ...]) -> _SumsOfTiers:
     """Return the sums of blobs, kept by what they are of: the same blobs always have the same.
 
     A blob is never changed: another one takes its place, with a key that there was not before.
@@ -306,16 +306,16 @@ def kept_sums(versions: frozenset[BlobVersion], tiers: tuple[int, ...]) -> _Sums
         # A small part, read alone: of it nobody knows how many blobs there should be.
         return _sums_of_blobs(versions, Q(tier__in=tiers))[0]
     key = (TierTeamBlob.objects.db, versions, tiers)
-    kept = KEPT_SUMS.get(key)
-    if kept is not None:
-        return kept
+    known = CACHED_SUMS.get(key)
+    if known is not None:
+        return known
     found, read = _sums_of_blobs(versions)
     found = {tier: found[tier] for tier in tiers if tier in found}
     # A replica that is behind, or a blob that was replaced meanwhile: right now, but not for good.
     if read == versions:
-        if len(KEPT_SUMS) >= _MOST_KEPT:
-            KEPT_SUMS.clear()
-        KEPT_SUMS[key] = found
+        if len(CACHED_SUMS) >= _MOST_CACHED:
+            CACHED_SUMS.clear()
+        CACHED_SUMS[key] = found
     return found
 
 
