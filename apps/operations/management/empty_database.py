@@ -26,7 +26,8 @@ def make_tables(connection: BaseDatabaseWrapper) -> bool:
     """Make the tables of an empty database and note all migrations as applied, all or nothing.
 
     What models do not say, triggers and partitions, is what `RunPython` of the migrations makes,
-    where it is not `elidable`. Returns False, and does nothing, where there are tables already.
+    where it is not `elidable`. One in a `SeparateDatabaseAndState` makes what models say by now.
+    Returns False, and does nothing, where there are tables already.
     """
     executor = MigrationExecutor(connection)
     plan = [one for one, _ in executor.migration_plan(executor.loader.graph.leaf_nodes())]
