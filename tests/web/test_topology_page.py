@@ -104,7 +104,7 @@ def test_the_map_has_numa_nodes_where_they_are_published(portal: Portal) -> None
 def test_fragmentation_is_told_by_tier_and_day(portal: Portal) -> None:
     empty = text_of(reader(portal), f"{PAGE}?tab=fragmentation")
     assert "fragmentation" not in tables_of(empty)
-    assert "No hour of this window is stored" in empty
+    assert "No stored hour of this window has nodes" in empty
     store(portal)
     hold(portal, "n4", 2.0, timezone.now() - HOUR)
     page = text_of(reader(portal), f"{PAGE}?tab=fragmentation")

@@ -58,7 +58,7 @@ _TABS = (
 _DRAIN = Tab("drain", "Drain plan")
 _POD_SIZES = (1, 2, 4, 8)
 _MOST_ROWS = 25
-_NOT_STORED = "No hour of this window is stored. Hours are stored once they are collected."
+_NOT_STORED = "No stored hour of this window has nodes. They are known since the watch began."
 _WITH_FRAGMENTATION = frozenset({"slots", "fragmentation"})
 
 
