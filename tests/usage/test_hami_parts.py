@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from math import fsum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -65,7 +65,7 @@ def node(gpus: int) -> NodeInterval:
 def record(name: str, part: Part, *, placed: bool = True) -> PodRecord:
     """Return a pod as the watch reads it; `placed` says whether its GPUs are known."""
     given_it = ":".join(f"GPU-{gpu},NVIDIA,{part.mib},{part.cores}" for gpu in part.gpus)
-    pod = {
+    pod: dict[str, Any] = {
         "metadata": {
             "uid": f"uid-{name}",
             "namespace": "vision",
@@ -111,8 +111,10 @@ def test_a_pod_holds_the_larger_share_of_memory_and_cores() -> None:
     expected = {"memory": 0.5, "cores": 0.4, "none": 0.1}
     assert allocated(parts) == pytest.approx(expected)
     (of_node,) = facts(parts).nodes
+    capacity = of_node.amounts.capacity
+    assert capacity is not None
     assert of_node.amounts.allocated / 1e9 == pytest.approx(1.0)
-    assert of_node.amounts.unallocated == of_node.amounts.capacity - of_node.amounts.allocated
+    assert of_node.amounts.unallocated == capacity - of_node.amounts.allocated
 
 
 def test_pods_that_have_more_than_one_gpu_together_share_it_while_they_do() -> None:

@@ -52,11 +52,6 @@ class PendingLine:
         self._by_units: dict[Hashable, list[PendingNeeds]] = {}
         self._closed = False
 
-    @property
-    def is_passing(self) -> bool:
-        """Whether anybody is passed over."""
-        return self._closed or bool(self._blocked)
-
     def add(self, group: PendingGroup, key: LineKey) -> None:
         """Add a work. One that is removed stays in its heap until it is first there."""
         heappush(self._heaps.setdefault(group, []), key)
