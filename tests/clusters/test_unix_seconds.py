@@ -5,7 +5,8 @@ from math import floor
 
 import pytest
 
-from apps.clusters.models import Cluster, UnixSeconds, WatchCoverage, WholeSeconds
+from apps.clusters.models import Cluster, WatchCoverage
+from gpuportal.database_functions import UnixSeconds, WholeSeconds
 
 pytestmark = pytest.mark.django_db
 

@@ -13,7 +13,6 @@ from django.db.models import F, Q, QuerySet, Value
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
-from apps.clusters.models import LargeSum
 from apps.clusters.selectors import report
 from apps.costs.domain.carbon import hour_key
 from apps.costs.models import (
@@ -42,6 +41,7 @@ from apps.usage.selectors import (
     source_of,
     with_days,
 )
+from gpuportal.database_functions import LargeSum
 from gpuportal.queries import BatchQuery
 
 _MWH_PER_KWH = 10**6

@@ -13,7 +13,6 @@ from django.db.models import Aggregate, Case, F, IntegerField, Q, QuerySet, Valu
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
-from apps.clusters.models import LargestOf, LargeSum, LeastOf
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import CHARGED, FREE, HELD, Basis, Cause, Policy
 from apps.costs.models import (
@@ -47,6 +46,7 @@ from apps.usage.selectors import (
     source_of,
     with_days,
 )
+from gpuportal.database_functions import LargestOf, LargeSum, LeastOf
 from gpuportal.queries import Compiled, read_once
 
 _PART = 10**9

@@ -16,7 +16,7 @@ from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window, day_of, day_window
-from apps.clusters.models import UnixSeconds, holds_at
+from apps.clusters.models import holds_at
 from apps.clusters.selectors import report
 from apps.costs.domain.carbon import SiteFactor
 from apps.costs.domain.costing import FREE, HELD, SCALE_DIGITS, money, rounded_ratio
@@ -25,6 +25,7 @@ from apps.costs.models import EnergyFactor, PoolCostDay, Price, PricedHour
 from apps.goodput.selectors import GoodputLedger, LostReasonRow, PoolLoss, pool_losses_by_hour
 from apps.usage.domain.amounts import NANO, hours
 from apps.usage.models import CollectionWindow
+from gpuportal.database_functions import UnixSeconds
 from gpuportal.queries import read_once
 
 

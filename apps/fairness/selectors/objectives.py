@@ -26,7 +26,7 @@ from django.db.models import (
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import GpuSharing
 from apps.clusters.domain.window import Window, union
-from apps.clusters.models import WholeSeconds, holds_after
+from apps.clusters.models import holds_after
 from apps.clusters.selectors import team_spans, tier_rows
 from apps.fairness.domain.hour_state import HourState
 from apps.fairness.domain.objectives import (
@@ -45,6 +45,7 @@ from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode
 from apps.pending.selectors import NAMESPACES, known_until
 from apps.usage.models import TierDay
+from gpuportal.database_functions import WholeSeconds
 from gpuportal.queries import BatchQuery, read_once
 
 _INSTANT = timedelta(seconds=1)

@@ -12,7 +12,7 @@ from django.db.models import Min, Q, Sum
 
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import HOUR_SECONDS, TimeSpan, Window, union
-from apps.clusters.models import Namespace, UnixSeconds, WatchCoverage
+from apps.clusters.models import Namespace, WatchCoverage
 from apps.clusters.selectors import team_spans
 from apps.clusters.services import GAP_SECONDS
 from apps.pending.domain.day_sums import amount
@@ -20,6 +20,7 @@ from apps.pending.models import CauseInterval
 from apps.pending.selectors import counted_causes, known_until, watched_until, without_history
 from apps.usage.models import TierHour
 from apps.usage.selectors import clusters_with, of_claims_alone
+from gpuportal.database_functions import UnixSeconds
 
 # No hexadecimal digit: digests that begin with it are found by their prefix alone.
 BEHIND = "~"

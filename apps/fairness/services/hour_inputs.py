@@ -14,12 +14,13 @@ from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, UnixSeconds, WholeSum, holds_after
+from apps.clusters.models import Cluster, holds_after
 from apps.fairness.domain.hour_state import HourState
 from apps.fairness.services.demand import DemandSources, demand_sources, digest, unknown_tiers
 from apps.quotas.models import Entitlement
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, OutageHour, TeamHour, TierDay, TierHour
+from gpuportal.database_functions import UnixSeconds, WholeSum
 
 _HOUR = timedelta(hours=1)
 # Digests of rows are added up, so that their order does not matter; the sum may overflow.

@@ -12,7 +12,7 @@ from django.db.models import Count, F, Max, Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, WholeSum
+from apps.clusters.models import Cluster
 from apps.goodput.domain.ledger import RunAmounts
 from apps.goodput.models import LossDay, StoredLossDay
 from apps.goodput.selectors.loss_context import LossContext, loss_contexts
@@ -28,6 +28,7 @@ from apps.usage.selectors import (
     source_of,
     usage_rows,
 )
+from gpuportal.database_functions import WholeSum
 
 _Ids = tuple[Any, ...]
 _TimeKey = tuple[datetime, _Ids]

@@ -15,7 +15,7 @@ from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import NO_TEAM, UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import Window, day_of, day_start, day_window, days_in
-from apps.clusters.models import Tier, UnixSeconds
+from apps.clusters.models import Tier
 from apps.clusters.selectors import TeamSpan, report
 from apps.pending.domain.day_sums import COLUMN, DayPart, DayParts, amount
 from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
@@ -29,6 +29,7 @@ from apps.pending.selectors.scope import (
     tier_condition,
 )
 from apps.usage.selectors import rest_of
+from gpuportal.database_functions import UnixSeconds
 
 _SPACE = "workload__namespace_id"
 EpisodeCondition = Callable[[str], Q]

@@ -12,7 +12,6 @@ from django.db.models import Q
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import Window
-from apps.clusters.models import UnixSeconds
 from apps.pending.domain.day_sums import DayPart, DayParts, amount
 from apps.pending.domain.diagnosis import OF_DEMAND, PENDING_COUNTS, Cause
 from apps.pending.domain.effective import (
@@ -35,6 +34,7 @@ from apps.usage.domain.usage_query import (
     UsageRow,
 )
 from apps.usage.selectors import GroupingRefused, usage_rows
+from gpuportal.database_functions import UnixSeconds
 
 _CAUSES = tuple(sorted(cause.value for cause in OF_DEMAND))
 _IMPOSSIBLE = Q(cause=Cause.CAPACITY.value, detail=NONE_OFFERED)

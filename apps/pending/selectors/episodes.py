@@ -13,7 +13,6 @@ from django.db.models.functions import TruncDate
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window
-from apps.clusters.models import WholeSeconds
 from apps.pending.domain.day_sums import nearest_rank
 from apps.pending.domain.diagnosis import Outcome
 from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
@@ -35,6 +34,7 @@ from apps.pending.selectors.scope import (
     PendingScope,
     tier_condition,
 )
+from gpuportal.database_functions import WholeSeconds
 
 _MOST = 50
 _MONTH = timedelta(days=30)

@@ -12,7 +12,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import POD_GROUPS, ObservedKind
 from apps.clusters.domain.tiers import UNDETERMINED
-from apps.clusters.models import ObservedObject, Pod, UnixSeconds, Workload
+from apps.clusters.models import ObservedObject, Pod, Workload
 from apps.pending.domain.diagnosis import Counts
 from apps.pending.domain.queues.gangs import (
     GANG_KINDS,
@@ -31,6 +31,7 @@ from apps.pending.selectors.scope import (
 )
 from apps.usage.models import TierHour
 from apps.usage.selectors import cached
+from gpuportal.database_functions import UnixSeconds
 
 _MOST_GANGS = 200
 _RECENT = timedelta(hours=23)

@@ -29,7 +29,7 @@ from apps.clusters.domain.tiers import (
     tier_before_binding,
 )
 from apps.clusters.domain.window import TimeSpan, Window
-from apps.clusters.models import NamespaceTeam, UnixSeconds, WatchCoverage
+from apps.clusters.models import NamespaceTeam, WatchCoverage
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services import TierHistory, observed_objects
 from apps.pending.domain.day_sums import amount
@@ -39,6 +39,7 @@ from apps.pending.models import CauseInterval
 from apps.pending.selectors.rows import PendingFilters
 from apps.pending.selectors.scope import ALL_PENDING, INSTANT
 from apps.usage.models import QueuePending
+from gpuportal.database_functions import UnixSeconds
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 _KINDS = (ObservedKind.LOCAL_QUEUE, ObservedKind.CLUSTER_QUEUE, ObservedKind.RESOURCE_FLAVOR)

@@ -24,11 +24,12 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.pods.ledger import PodSource
 from apps.clusters.domain.resources import is_gpu, names_gpus
-from apps.clusters.models import Pod, UnixSeconds
+from apps.clusters.models import Pod
 from apps.clusters.services import TierHistory, chunks, observed_objects
 from apps.pending.domain.diagnosis import BoundPod, Cause, ClusterState
 from apps.pending.domain.episodes import PodLife, exact
 from apps.pending.domain.placement.messages import rejection
+from gpuportal.database_functions import UnixSeconds
 
 _GONE = frozenset({"", "Deleted", "Lost", "Completed"})
 """Reasons of an end that say that somebody took the pod away, not that a kubelet refused it."""

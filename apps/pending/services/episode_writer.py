@@ -10,7 +10,6 @@ from django.db.models import Q
 from apps.accounts.services import leases
 from apps.accounts.services.leases import LeaseLost
 from apps.clusters.domain.window import HOUR_SECONDS, TimeSpan, from_seconds, union
-from apps.clusters.models import UnixSeconds
 from apps.clusters.selectors import report
 from apps.clusters.services import NameRegistry
 from apps.pending.domain.diagnosis import DIAGNOSED, Cause, Counts
@@ -19,6 +18,7 @@ from apps.pending.models import CauseInterval, Episode, RefreshState
 from apps.pending.services.days import first_summed
 from apps.pending.services.episode_plans import EpisodePlan
 from apps.usage.models import QueueHour
+from gpuportal.database_functions import UnixSeconds
 
 _HOUR = timedelta(seconds=HOUR_SECONDS)
 logger = logging.getLogger(__name__)

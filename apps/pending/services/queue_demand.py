@@ -13,7 +13,7 @@ from django.db.models import Q
 from apps.clusters.domain.pods.ledger import gaps
 from apps.clusters.domain.tiers import NodeOffers, TierRule
 from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, Window, from_seconds
-from apps.clusters.models import Tier, UnixSeconds
+from apps.clusters.models import Tier
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services import NameRegistry, TierHistory
 from apps.pending.domain.diagnosis import PENDING_COUNTS, Cause, Counts
@@ -29,6 +29,7 @@ from apps.pending.models import CauseInterval, Episode, RefreshState
 from apps.pending.selectors.queues import QueueSettings, queue_settings, seen_places
 from apps.pending.services.episode_writer import lock_lease
 from apps.usage.models import QueueHour, QueuePending
+from gpuportal.database_functions import UnixSeconds
 
 _HOURS_AT_ONCE = 240
 """Hours that one refresh takes in; the next goes on."""

@@ -24,7 +24,7 @@ from apps.clusters.domain.window import (
     overlap,
     union,
 )
-from apps.clusters.models import Cluster, Pod, UnixSeconds, WatchCoverage
+from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services import (
     TierHistory,
@@ -66,6 +66,7 @@ from apps.planning.domain.recorded.works import (
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, NodeHour
+from gpuportal.database_functions import UnixSeconds
 
 _POD = "Pod"
 _FOUND_WITHIN = timedelta(hours=1)

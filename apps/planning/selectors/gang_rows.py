@@ -15,7 +15,7 @@ from apps.clusters.domain.observed.objects import (
     WorkloadSnapshot,
 )
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Pod, UnixSeconds
+from apps.clusters.models import Pod
 from apps.clusters.selectors import active_clusters, team_spans
 from apps.clusters.services import observed_in
 from apps.pending.domain.queues.gangs import GANG_KINDS
@@ -23,6 +23,7 @@ from apps.pending.selectors import use_of_ids
 from apps.planning.domain.topology.gang_spread import GangPod, GangSpread, spread_of, together
 from apps.planning.selectors.tier_nodes import TierFilters, TierNodes, tier_nodes
 from apps.usage.domain.amounts import NANO
+from gpuportal.database_functions import UnixSeconds
 
 _MOST_GANGS = 500
 _MOST_NAMES = 500

@@ -39,10 +39,11 @@ from apps.clusters.domain.topology import (
     levels_with,
 )
 from apps.clusters.domain.window import Window
-from apps.clusters.models import ClaimInterval, NodeInterval, Pod, UnixSeconds
+from apps.clusters.models import ClaimInterval, NodeInterval, Pod
 from apps.clusters.selectors import ActiveCluster, active_clusters
 from apps.clusters.services import TierHistory, observed_in
 from apps.planning.domain.topology.slots import Gpus, GpuSpan, free_gpus, offered_gpus
+from gpuportal.database_functions import UnixSeconds
 
 _INTERVAL_COLUMNS = (
     *("node__cluster_id", "node__name", "start_seconds", "end_seconds", "ready", "schedulable"),

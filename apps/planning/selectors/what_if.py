@@ -12,7 +12,7 @@ from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window, from_seconds
-from apps.clusters.models import Namespace, Pod, UnixSeconds, holds_at
+from apps.clusters.models import Namespace, Pod, holds_at
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.fairness.domain.measures import Measured, integrate
 from apps.fairness.domain.shares import Array
@@ -39,6 +39,7 @@ from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.explained import Explained, FigureUnit, RowColumn
 from apps.usage.models import HAS_FACTS, CollectionWindow
+from gpuportal.database_functions import UnixSeconds
 
 LONGEST = timedelta(days=31)
 _INSTANT = timedelta(seconds=1)

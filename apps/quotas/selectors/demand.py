@@ -13,7 +13,7 @@ from django.db.models.functions import Cast
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import QuotaScope
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Pod, UnixSeconds
+from apps.clusters.models import Pod
 from apps.pending.domain.diagnosis import PENDING_COUNTS, Cause, Counts
 from apps.pending.models import CauseInterval
 from apps.pending.services import amounts
@@ -22,6 +22,7 @@ from apps.quotas.domain.keys import IMPLICIT, Counting, ScopedRequest, counts
 from apps.quotas.domain.saturation import RefusedSpan, RequestLife
 from apps.quotas.selectors.observed_quotas import LocalQueues
 from apps.usage.selectors import exists_at
+from gpuportal.database_functions import UnixSeconds
 
 _NAMED = 500
 """More namespaces than this are not named in a query: then all are read."""

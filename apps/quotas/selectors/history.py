@@ -15,7 +15,7 @@ from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.observed.objects import FlavorSnapshot, ObservedKind
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, HourNumber
+from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
 from apps.clusters.services import TierHistory, observed_objects
 from apps.quotas.domain.keys import (
@@ -34,6 +34,7 @@ from apps.quotas.selectors.rows import QuotaFilters, QuotaPoint, UnusedRow
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Filters, Grouping, Periods, TimeStep, UsageQuery
 from apps.usage.selectors import usage_rows
+from gpuportal.database_functions import HourNumber
 
 _FLOAT = FloatField()
 _MOST_NAMED = 1000

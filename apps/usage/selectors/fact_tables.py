@@ -19,18 +19,7 @@ from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import Window
-from apps.clusters.models import (
-    DayNumber,
-    GpuModel,
-    LargestOf,
-    LargeSum,
-    Namespace,
-    Node,
-    Tier,
-    WholeSeconds,
-    WholeSum,
-    Workload,
-)
+from apps.clusters.models import GpuModel, Namespace, Node, Tier, Workload
 from apps.usage.domain.amounts import (
     CAPACITY_FIELDS,
     HELD_FIELDS,
@@ -49,6 +38,7 @@ from apps.usage.models import (
     TierHour,
     WorkloadDay,
 )
+from gpuportal.database_functions import DayNumber, LargestOf, LargeSum, WholeSeconds, WholeSum
 from gpuportal.queries import BatchQuery, read_once
 from gpuportal.redis_errors import redis_errors
 

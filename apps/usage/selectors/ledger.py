@@ -14,7 +14,7 @@ from django.db.models import Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, LargestOf, Pod, WholeSeconds, WholeSum
+from apps.clusters.models import Cluster, Pod
 from apps.clusters.selectors import report
 from apps.usage.domain.amounts import HELD_FIELDS, Amounts
 from apps.usage.domain.usage_query import (
@@ -48,6 +48,7 @@ from apps.usage.selectors.fact_tables import (
     with_days,
 )
 from apps.usage.selectors.names import NameLookup, check_known
+from gpuportal.database_functions import LargestOf, WholeSeconds, WholeSum
 from gpuportal.queries import GroupedQuery, rows_of_both
 
 _PODS = FactTables(PodHour, None, detailed=True)

@@ -11,9 +11,9 @@ from django.db.models import F, Q
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
-from apps.clusters.models import WholeSum
 from apps.usage.domain.amounts import NANO
 from apps.usage.models import HAS_FACTS, CollectionWindow, OutageHour, PlannedOutage
+from gpuportal.database_functions import WholeSum
 
 SHOWN_FOR = timedelta(days=92)
 """Outages that ended longer ago are not listed any more."""

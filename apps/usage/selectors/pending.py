@@ -15,11 +15,12 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, Pod, Unindexed, WholeSeconds, Workload
+from apps.clusters.models import Cluster, Pod, Workload
 from apps.clusters.selectors import team_spans
 from apps.usage.domain.explained import Explained, FigureUnit, RowColumn
 from apps.usage.domain.usage_query import Filters, Grouping
 from apps.usage.selectors.names import NameLookup
+from gpuportal.database_functions import Unindexed, WholeSeconds
 from gpuportal.queries import BatchQuery, QueryOfTimes
 
 EVERY_CLUSTER = Filters()

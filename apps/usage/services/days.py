@@ -13,7 +13,7 @@ from django.db import models, transaction
 from django.db.models import Exists, OuterRef
 
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Pod, UnixSeconds, Workload
+from apps.clusters.models import Pod, Workload
 from apps.clusters.services import chunks, forget_ledger, forget_objects, forget_people
 from apps.usage.domain.activity import JOINT, LETTERS, PodHourAmounts, QuietTime, counted, highest
 from apps.usage.models import (
@@ -32,6 +32,7 @@ from apps.usage.models import (
     WorkloadDay,
 )
 from apps.usage.services.facts import HELD_COLUMNS, Rollup, day_value, insert, sum_day
+from gpuportal.database_functions import UnixSeconds
 from gpuportal.partitions import drop_month, month_of, own_months
 
 MOST_PODS = 200

@@ -35,11 +35,11 @@ from apps.clusters.models import (
     Node,
     Pod,
     Tier,
-    UnixSeconds,
     WatchCoverage,
     Workload,
 )
 from apps.clusters.models import NodeInterval as NodeIntervalRow
+from gpuportal.database_functions import UnixSeconds
 
 _encode = msgspec.json.Encoder().encode
 

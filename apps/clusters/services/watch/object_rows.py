@@ -14,8 +14,8 @@ from apps.clusters.domain.observed.extract import setting_of
 from apps.clusters.domain.observed.objects import BODIES, WITH_HISTORY, ObservedKind, ObservedObject
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import ObservedObject as ObservedObjectRow
-from apps.clusters.models import UnixSeconds
 from apps.clusters.services.pods.pod_store import lock_cluster
+from gpuportal.database_functions import UnixSeconds
 
 _COLUMNS = (
     *("kind", "uid", "namespace", "name", "text"),

@@ -10,12 +10,13 @@ from django.db.models import F, Max, QuerySet
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
-from apps.clusters.models import GpuModel, LargeSum
+from apps.clusters.models import GpuModel
 from apps.costs.domain.bills.charges import ChargeKind
 from apps.costs.domain.bills.reconciliation import BilledDay
 from apps.costs.domain.bills.sku_mapping import SkuMapper, SkuTarget
 from apps.costs.domain.costing import SCALE_DIGITS
 from apps.costs.models import Bill, BillAmount, SkuMapping
+from gpuportal.database_functions import LargeSum
 
 
 @dataclass(frozen=True, slots=True)

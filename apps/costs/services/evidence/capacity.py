@@ -22,7 +22,7 @@ from apps.clusters.domain.tiers import (
     tier_of,
 )
 from apps.clusters.domain.window import day_of
-from apps.clusters.models import NodeInterval, Pod, UnixSeconds
+from apps.clusters.models import NodeInterval, Pod
 from apps.clusters.services import TierHistory, observed_objects
 from apps.costs.domain.recommendations.capacity import LendingEvidence, shared_out
 from apps.costs.domain.recommendations.evidence import (
@@ -52,6 +52,7 @@ from apps.quotas.models import QuotaKeyHour
 from apps.quotas.selectors import BlockedWork, blocked_in, named_by_tiers, observed_until
 from apps.usage.domain.amounts import NANO, hours
 from apps.usage.models import NodeHour, TierDay
+from gpuportal.database_functions import UnixSeconds
 
 _NAMED = 500
 """More names than this are not named in a query: then all are read."""

@@ -10,7 +10,7 @@ from math import fsum
 from django.db.models import F, Min, Sum
 
 from apps.clusters.domain.window import day_start
-from apps.clusters.models import Pod, Tier, UnixSeconds
+from apps.clusters.models import Pod, Tier
 from apps.costs.domain.recommendations.capacity import HoursEvidence, LendingEvidence
 from apps.costs.domain.recommendations.evidence import QuotaEvidence
 from apps.costs.domain.recommendations.idle_time import TEAM, TimeoutEvidence
@@ -21,6 +21,7 @@ from apps.costs.services.evidence.workloads import WorkloadOfTeam
 from apps.quotas.models import QuotaKeyHour
 from apps.usage.domain.amounts import NANO, hours
 from apps.usage.models import TierHour, WorkloadActivityDay
+from gpuportal.database_functions import UnixSeconds
 
 _ROWS_AT_A_TIME = 2000
 _LEAST_WAIT = timedelta(minutes=10)
