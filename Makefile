@@ -2,7 +2,7 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
 BIN := .venv/bin
-# Test processes, for two cores: one of three waits for a browser or a server most of the time.
+# Test processes, for two cores: one of three is blocked by a browser or a server most of the time.
 # More needs more memory and database connections.
 JOBS ?= 3
 # Further words for pytest, as in: make test ARGS="tests/usage -k conservation"
@@ -75,7 +75,7 @@ CHAINS := tests/costs/test_campus_slice.py tests/fairness/test_helios_chain.py \
 # Nor has this one a statement of its own: it kills workers between those of the others.
 CHAINS += tests/quota_requests/test_crashes.py
 
-# No browser is waited for: two processes fill two cores.
+# No browser delays these: two processes fill two cores.
 test-sqlite: JOBS := 2
 test-sqlite: programs ## Run the tests of what asks the database on SQLite
 	$(SQLITE) $(PYTEST) --database-only -m "not exhaustive and not redis and not prometheus" $(ON_SQLITE) \
@@ -108,7 +108,7 @@ static: setup ## Read the code without running it, two tools at a time
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync TOGETHER=yes $(STATIC) $(WITH)
 
 # What tests begin with: migrated databases to copy, and every module of tests compiled with its
-# asserts, which each process would do for itself. Types keep one core busy meanwhile.
+# asserts, which each process would do for itself. Types occupy one core meanwhile.
 prepared: programs
 	$(POSTGRESQL) true
 	$(SQLITE) $(BIN)/python -m pytest --collect-only -qq --numprocesses 0 >var/collected.txt \

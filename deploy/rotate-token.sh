@@ -1,6 +1,6 @@
 #!/bin/sh
-# Write a kubeconfig with a new lasting token of a portal account, in one step that the portal
-# notices by itself. Run it with the rights of an administrator of the cluster:
+# Write a kubeconfig with a new lasting token of a portal account, in one step; the
+# portal finds the new token by itself. Run it with the rights of an administrator of the cluster:
 #   deploy/rotate-token.sh gpuportal-reader /etc/gpuportal/west.kubeconfig [CONTEXT]
 # The Secrets of earlier tokens stay until you delete them: the last lines say how.
 set -eu

@@ -32,7 +32,7 @@ MONTHLY: Final = frozenset(("usage_podhour", "usage_nodehour", "costs_workloadco
 AHEAD: Final = 2
 """So many months after the present one are made ahead."""
 
-# Readers come in behind who waits for a table: a waiting change must give way soon.
+# Readers queue behind a change that is blocked on a table: it must give way soon.
 _WAIT: Final = "SET LOCAL lock_timeout = '5s'"
 _MONTH: Final = re.compile(r"_(\d{4})_(\d{2})$")
 _Migrate = Callable[[Apps, BaseDatabaseSchemaEditor], None]
@@ -88,8 +88,8 @@ def _partitions(table: str) -> Sequence[str]:
 def prepare_months(table: str, months: Iterable[datetime]) -> int:
     """Make the partitions of months that have none; return how many. One query where all are there.
 
-    Best called outside of a transaction: it waits for all who read the rest. Where it may not or
-    cannot make one, it says so in the log; the rows go to the rest then.
+    Best called outside of a transaction: it blocks until all readers of the rest end. Where it may
+    not or cannot make one, it says so in the log; the rows go to the rest then.
     """
     wanted = sorted({month_of(month) for month in months})
     if connection.vendor != "postgresql" or not wanted:
@@ -156,7 +156,8 @@ def _tried(table: str, month: datetime) -> int:
 
 
 def _make(cursor: Any, table: str, month: datetime) -> int:
-    # Whoever else makes one waits here, and nobody writes into the rest what belongs to the month.
+    # Another process that makes one blocks here, and rows of the month cannot go to the rest
+    # meanwhile.
     cursor.execute(f"LOCK TABLE {_rest(table)} IN ACCESS EXCLUSIVE MODE")
     name, start, end = _name(table, month), _bound(month), _bound(month_of(month, 1))
     cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [name])

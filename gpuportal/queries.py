@@ -51,7 +51,7 @@ def read_here() -> dict[Hashable, Any] | None:
 def read_once(function: Callable[_Parts, _Value]) -> Callable[_Parts, _Value]:
     """Return a function that reads once for the same arguments within `reading_once`.
 
-    Its arguments are hashable, and nobody changes what it returns.
+    Its arguments are hashable, and callers do not change what it returns.
     """
 
     @wraps(function)

@@ -228,7 +228,7 @@ CELERY_TASK_ROUTES = {
     # An hour that has just closed is behind one hour of a backfill at most, however many are there.
     "usage.backfill_hour": {"queue": "backfill"},
     "pending.*": {"queue": "pending"},
-    # A replay of two weeks takes seconds a tier: nobody waits for it.
+    # A replay of two weeks takes seconds a tier: no reader needs it at once.
     "planning.*": {"queue": "exports"},
     "goodput.*": {"queue": "exports"},
     "costs.write_export": {"queue": "exports"},
@@ -352,7 +352,7 @@ SINGLE_SIGN_ON = single_sign_on(production=PRODUCTION)
 LOCAL_SIGN_IN = env.flag("GPUPORTAL_LOCAL_SIGN_IN", default=True)
 if not LOCAL_SIGN_IN and SINGLE_SIGN_ON is None:
     raise ImproperlyConfigured(
-        "GPUPORTAL_LOCAL_SIGN_IN=no without GPUPORTAL_OIDC_ISSUER would let nobody sign in"
+        "GPUPORTAL_LOCAL_SIGN_IN=no without GPUPORTAL_OIDC_ISSUER leaves no way to sign in"
     )
 ACCOUNT_ADAPTER = "apps.web.accounts.single_sign_on.QuietAccounts"
 ACCOUNT_EMAIL_VERIFICATION = SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
@@ -368,7 +368,7 @@ SESSION_COOKIE_AGE = 3600 * env.whole("GPUPORTAL_SESSION_HOURS", 12, least=1, mo
 CSRF_COOKIE_HTTPONLY = True
 CSRF_COOKIE_SAMESITE = "Lax"
 SECURE_SSL_REDIRECT = env.flag("GPUPORTAL_HTTPS", default=PRODUCTION)
-# Over plain HTTP a browser would not send a Secure cookie back, and nobody could sign in.
+# Over plain HTTP a browser would not send a Secure cookie back, and sign-in would always fail.
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT
 SECURE_HSTS_SECONDS = env.whole("GPUPORTAL_HSTS_SECONDS", 31_536_000) if SECURE_SSL_REDIRECT else 0
 BEHIND_PROXY = env.flag("GPUPORTAL_BEHIND_PROXY", default=False)

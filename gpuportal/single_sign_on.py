@@ -51,7 +51,7 @@ def single_sign_on(*, production: bool) -> SingleSignOn | None:
     only_groups = env.flag("GPUPORTAL_OIDC_ONLY_GROUPS", default=False)
     if only_groups and not rules:
         raise ImproperlyConfigured(
-            "GPUPORTAL_OIDC_ONLY_GROUPS=yes without GPUPORTAL_OIDC_GROUPS would let nobody in"
+            "GPUPORTAL_OIDC_ONLY_GROUPS=yes without GPUPORTAL_OIDC_GROUPS refuses every user"
         )
     return SingleSignOn(
         issuer=issuer,

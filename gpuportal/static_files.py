@@ -127,7 +127,7 @@ def _written(name: str, text: str) -> Path:
     if path.is_file() and path.read_text("utf-8") == text:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Several processes may do this at once: nobody must read half a file.
+    # Several processes may do this at once: none of them must read half a file.
     handle, draft = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)

@@ -2,8 +2,8 @@
 """Build the image of a release, and write it with all that belongs to it to `var/release/VERSION`.
 
 `make release TAG=NAME:VERSION NODE_IMAGE=…@sha256:… PYTHON_IMAGE=…@sha256:…`. A base without its
-digest is refused: another one could come under its name, and nobody could say afterwards what the
-release was made of. The version is that of pyproject.toml, and CHANGELOG.md says what is new in it.
+digest is refused: another one could come under its name, and the content of the release would be
+unknown afterwards. The version is that of pyproject.toml, and CHANGELOG.md says what is new in it.
 """
 
 import re

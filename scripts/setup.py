@@ -21,7 +21,7 @@ PYTHON = VENV / "bin" / "python"
 # npm for machines without it: Node.js as a wheel, used once and thrown away.
 NODE_WHEEL = ROOT / "scripts" / "node.txt"
 # Only files whose hashes the lists name are installed. The lists are whole: pip has nothing to
-# resolve, and would take a newer version where one package asks for an extra of another.
+# resolve, and would take a newer version where one package requires an extra of another.
 _PINNED = ("--require-hashes", "--no-deps")
 PIP_INSTALL = ("-m", "pip", "install", "--disable-pip-version-check", "--quiet", *_PINNED)
 # It unpacks and compiles on all cores, where pip takes four times as long on one.

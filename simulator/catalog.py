@@ -63,7 +63,7 @@ def _clusters(scenario: Scenario, url: str) -> Iterator[str]:
         if scenario.site is not None:
             yield _energy(scenario.site)
         if name == scenario.cluster:
-            # The lab asks nobody for an account: the same address watches and writes.
+            # The lab needs no account: the same address watches and writes.
             yield from _kubernetes(url)
 
 

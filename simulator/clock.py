@@ -49,7 +49,7 @@ class Clock:
                 self._changed.wait(min(left, self._real_seconds_to(until_ms, left)))
 
     def close(self) -> None:
-        """Let everybody who waits go on."""
+        """Let all blocked threads go on."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -90,7 +90,8 @@ class Command(BaseCommand):
             ) from error
 
         def stop(*_: object) -> None:
-            # From another thread: shutdown() waits for the loop that this signal interrupts.
+            # From another thread: shutdown() blocks until the loop that this signal interrupts
+            # ends.
             Thread(target=server.stop).start()
 
         with server:
@@ -131,7 +132,7 @@ def _scenario(options: Mapping[str, Any]) -> Scenario:
 
 
 def _origin() -> int | None:
-    """Return the start of the trace that the environment asks for."""
+    """Return the start of the trace that the environment sets."""
     text = os.environ.get(ORIGIN, "")
     if not text:
         return None

@@ -119,7 +119,7 @@ EMPTY = QueueSteps(NEVER, NEVER, NEVER, NEVER, NEVER)
 class DeviceRun(NamedTuple):
     """Pods together on a device or instance, in milliseconds, with its energy counter at the start.
 
-    The counter and `watts` are the card's where the run is that of a whole card.
+    The counter and `watts` are the whole GPU's where the run is that of a whole GPU.
     """
 
     start_ms: int
@@ -135,7 +135,7 @@ class DeviceRun(NamedTuple):
 
 
 def tenants_activity(pods: Sequence[Pod]) -> float:
-    """Return how busy pods together keep what they are on: at most all of the time."""
+    """Return how active pods together keep what they are on: at most all of the time."""
     if len(pods) == 1:
         return min(1.0, pods[0].activity)
     return min(1.0, round(math.fsum(pod.activity for pod in pods), 6))
@@ -146,7 +146,7 @@ class Epoch:
 
     `controllers` are those that live only in this epoch; `hard` is the quota of each namespace, of
     keys but the usual one under namespace/key. `claims` are those of the epoch's pods and others
-    that no pod uses. `strays` keep cards busy unseen: no pod of the API, whatever they look like.
+    that no pod uses. `strays` keep GPUs active unseen: no pod of the API, whatever they look like.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class Epoch:
     def in_use(
         self, node: Node, counts: Callable[[Pod], bool], kind: Hashable
     ) -> Sequence[tuple[int, int]]:
-        """Return the spans (milliseconds) in which a pod that counts is on any card of a node.
+        """Return the spans (milliseconds) in which a pod that counts is on any GPU of a node.
 
         `kind` names the predicate, which must not change.
         """
@@ -370,7 +370,7 @@ def _together(pods: Sequence[Pod], until: int) -> Iterator[tuple[int, int, tuple
 
 
 def _watts(tenants: Sequence[Pod], node: Node) -> float:
-    """Return what a card draws: idle, and what each of its pods adds, at most its limit."""
+    """Return what a GPU draws: idle, and what each of its pods adds, at most its limit."""
     if len(tenants) == 1:
         return tenants[0].power_watts
     added = math.fsum(max(0.0, pod.power_watts - node.idle_watts) for pod in tenants)

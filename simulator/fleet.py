@@ -31,7 +31,7 @@ DAY = 86_400
 
 
 class Sharing(StrEnum):
-    """How a node's cards are given out. A MIG node's devices have instances."""
+    """How a node's GPUs are given out. A MIG node's devices have instances."""
 
     EXCLUSIVE = "exclusive"
     TIME_SLICED = "time-slicing"
@@ -81,8 +81,8 @@ class Exporter:
     """How a dcgm-exporter is set up and scraped; `version` is the exporter's, not DCGM's.
 
     `kubernetes` is the mapping of devices to pods, which looks at `nvidia.com/gpu`, MIG resources
-    and those of `resource_names`, and at claims with `dra`. `virtual_gpus` names every container
-    on a card, `host_pid` lets it see their processes.
+    and those of `resource_names`, and at claims with `dra`. `virtual_gpus` names every container on
+    a GPU, `host_pid` lets it see their processes.
     """
 
     version: tuple[int, int, int] = (4, 4, 0)
@@ -105,7 +105,7 @@ class Exporter:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A model of card; `product` is as GPU Feature Discovery labels it.
+    """A model of GPU; `product` is as GPU Feature Discovery labels it.
 
     `profiling` says whether it has profiling counters (Volta and newer), `hbm` whether it tells
     the temperature of its memory, `resource` what it is offered as when whole.
@@ -128,7 +128,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A GPU instance of a card in MIG mode; `number` is its id on the card."""
+    """A GPU instance of a GPU in MIG mode; `number` is its id on the GPU."""
 
     number: int
     profile: str
@@ -172,7 +172,7 @@ class NodeState:
 class Node:
     """A machine and the exporter that runs on it; `scrape_phase_ms` is when that is scraped.
 
-    `replicas` are those of each card of a shared node; `renamed` says that they are offered as
+    `replicas` are those of each GPU of a shared node; `renamed` says that they are offered as
     `nvidia.com/gpu.shared`. `states` are in the order of time; before the first all is well.
     With `repeats` their times count from the start of each stretch of so many seconds.
     `cpu_cores` and `memory_gib` 0 stand for the usual amount. Of a second exporter pod, address
@@ -204,7 +204,7 @@ class Node:
 
     @property
     def resource(self) -> str:
-        """What its whole cards or their replicas are offered as; nothing by DRA."""
+        """What its whole GPUs or their replicas are offered as; nothing by DRA."""
         if self.sharing is Sharing.DRA:
             return ""
         if self.renamed:
@@ -298,7 +298,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """A Job that waits in a queue of Kueue, suspended, as long as it is there: without pods.
+    """A Job that is pending in a queue of Kueue, suspended, as long as it is there: without pods.
 
     It wants `parallelism` pods of `units` each. `queue` is the ClusterQueue, `local` the
     LocalQueue, `workload` the uid of its Workload.
@@ -363,21 +363,21 @@ class Crash(NamedTuple):
 class Pod:
     """One pod. A time that has not come, or never comes, is FOREVER.
 
-    A pod that ended is Succeeded from `finished` until `deleted`; one that gave up waiting has
-    `deleted` alone. `devices` are indexes on `node`, and `instances`, where they are of MIG, the
-    places among the instances of each. Its `units` are spread evenly over them.
+    A pod that ended is Succeeded from `finished` until `deleted`; one that was canceled before its
+    start has `deleted` alone. `devices` are indexes on `node`, and `instances`, where they are of
+    MIG, the places among the instances of each. Its `units` are spread evenly over them.
 
     `activity` (0..1 of each device or instance it is on), memory and power are what it adds to
     each while it runs; with `phases`, the first of which begins with it, they change over time.
-    `cpu_cores` 0 asks for the usual amount. It `tolerates` taints beside that of GPUs.
+    `cpu_cores` 0 requests the usual amount. It `tolerates` taints beside that of GPUs.
 
     One that a kubelet turned away `failed`; one that is `crashing` counts as running and never
-    does; one of which no scheduler says that it cannot be placed is not `unschedulable`.
-    `attempts` are (time, what the scheduler said) while it waited, instead of `pending_message`
-    alone; before its `admission` no scheduler looks at it. One that did not end as it should has
-    the `end_reason` that a kubelet or a scheduler gives. `crashes` of its container are in the
-    order of time, as its `checkpoints` are, of which an annotation tells the last, or
-    a series where it is not `annotating` them. Its template may carry `annotations`.
+    does; one of which no scheduler says that it cannot be placed is not `unschedulable`. `attempts`
+    are (time, what the scheduler said) while it was pending, instead of `pending_message` alone;
+    before its `admission` no scheduler looks at it. One that did not end as it should has the
+    `end_reason` that a kubelet or a scheduler gives. `crashes` of its container are in the order of
+    time, as its `checkpoints` are, of which an annotation tells the last, or a series where it is
+    not `annotating` them. Its template may carry `annotations`.
     """
 
     uid: str

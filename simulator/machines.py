@@ -1,4 +1,4 @@
-"""Builds nodes of GPU cards, labelled as GPU Feature Discovery labels them."""
+"""Builds GPU nodes, labelled as GPU Feature Discovery labels them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -128,9 +128,9 @@ def gpu_node(
     taints: Sequence[tuple[str, str, str]] = (),
     labels: Mapping[str, str] | None = None,
 ) -> Node:
-    """Return a node; `layouts` has for each card the MIG profiles it is cut into, none for whole.
+    """Return a node; `layouts` has for each GPU the MIG profiles it is cut into, none for whole.
 
-    A layout that no card can have is not refused: facts about cards are `clusters.domain.mig`'s.
+    A layout that no GPU can have is not refused: facts about GPUs are `clusters.domain.mig`'s.
     """
     plain = a100_node(
         seed=seed, name=name, position=position, cards=cards, created=created, labels={}
@@ -178,7 +178,7 @@ def _instances(
 
 
 def _discovered(node: Node, card: Card) -> dict[str, str]:
-    """Return the labels of a node: features of its card, and how it is shared."""
+    """Return the labels of a node: features of its GPUs, and how they are shared."""
     labels = {
         **_FEATURES,
         "kubernetes.io/hostname": node.name,
@@ -212,7 +212,7 @@ def _of_shared(node: Node, card: Card) -> dict[str, str]:
 
 
 def _of_single(node: Node, card: Card) -> dict[str, str]:
-    """Return the labels of a node whose instances look like whole cards."""
+    """Return the labels of a node whose instances look like whole GPUs."""
     profile = node.devices[0].instances[0].profile
     return {
         **_mig_labels("single", f"all-{profile}"),

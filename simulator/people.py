@@ -15,13 +15,13 @@ _MEMBERS: Mapping[str, tuple[str, ...]] = {
     "vision": ("ada", "lin", "tess"),
 }
 _KEEPERS: Mapping[tuple[str, str], str] = {("speech-apps", "tts-legacy"): "ben"}
-"""Who keeps a service that nobody calls any more: the demo's member has it to answer for."""
+"""Who keeps a service without calls: the demo's member has it to answer for."""
 _NOTEBOOK = "notebook-"
 _WITHOUT_ONE_OF = 3
 
 
 class PersonMarks(NamedTuple):
-    """The labels and annotations that name a pod's person; empty for pods of nobody."""
+    """The labels and annotations that name a pod's person; empty for pods of no person."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]

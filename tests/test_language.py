@@ -16,9 +16,20 @@ LANGUAGE: Mapping[str, Any] = tomllib.loads(
     (ROOT / "tests" / "language.toml").read_text(encoding="utf-8")
 )
 CODE = ("apps", "gpuportal", "simulator", "clients")
+SAYING = {"apps", "gpuportal", "clients"}  # whose texts readers see
 LABEL_WORDS = 3
 DOCUMENT_COLUMNS = 120
 NAMES = r"`[^`\n]*`"  # of fields, values and commands
+# Comments on lines of their own, behind code (ruff puts two spaces before them), and blocks.
+HASH_COMMENTS = re.compile(r"(?:^[ \t]*#(?!!).*\n)+|(?<=\S)  # .*$", re.MULTILINE)
+SLASH_COMMENTS = re.compile(r"/\*[\s\S]*?\*/|(?:^[ \t]*//.*\n)+|(?<=\S)[ \t]+// .*$", re.MULTILINE)
+COMMENT_BREAKS = re.compile(r"\n[ \t]*(?:#|//|\*(?!/))?[ \t]*")
+# Where comments are looked for, by how they are written.
+COMMENTED = (
+    (HASH_COMMENTS, (*(f"{folder}/**/*.py" for folder in CODE), "scripts/**/*.py")),
+    (HASH_COMMENTS, ("deploy/**/*.y*ml", "deploy/**/*.sh", "docker-compose*.yml", "Makefile")),
+    (SLASH_COMMENTS, ("static/**/*.js", "static/**/*.css")),
+)
 # Arguments that are read as a label, by keyword; of a `Column` also one without.
 LABELS = {"label", "title", "heading", "caption", "verbose_name", "verbose_name_plural"}
 HEADS = re.compile(
@@ -135,13 +146,17 @@ def _is_product(path: Path) -> bool:
     return path.relative_to(ROOT).parts[0] == "apps"
 
 
+def _is_saying(path: Path) -> bool:
+    return path.relative_to(ROOT).parts[0] in SAYING
+
+
 @cache
 def code_sentences() -> tuple[Text, ...]:
-    """Return the texts of the product's code that have a space: what pages, API and files say."""
+    """Return the texts of code that have a space: what pages, API, files and commands say."""
     return tuple(
         Text(_where(path, node.lineno), re.sub(NAMES, "", _content(node)))
         for path, node in nodes()
-        if isinstance(node, ast.Constant | ast.JoinedStr) and _is_product(path)
+        if isinstance(node, ast.Constant | ast.JoinedStr) and _is_saying(path)
         if " " in _content(node).strip()
     )
 
@@ -155,15 +170,42 @@ def _content(node: ast.AST) -> str:
 
 @cache
 def docstrings() -> tuple[Text, ...]:
-    """Return what the product's docstrings say, names of code left out."""
+    """Return what docstrings say, names of code left out."""
+    scripts = [(one, ast.parse(one.read_text("utf-8"))) for one in _paths("scripts/**/*.py")]
     return tuple(
         Text(_where(path, node.value.lineno), re.sub(NAMES, "", node.value.value))
-        for path, tree in trees()
-        if _is_product(path)
+        for path, tree in (*trees(), *scripts)
         for node in ast.walk(tree)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if isinstance(node.value.value, str)
     )
+
+
+@cache
+def comments() -> tuple[Text, ...]:
+    """Return what comments say of code, styles, scripts and deployments, each as one line."""
+    found = []
+    for written, patterns in COMMENTED:
+        for path in _paths(*patterns):
+            code = path.read_text(encoding="utf-8")
+            for match in written.finditer(code):
+                line = code.count("\n", 0, match.start()) + 1
+                words = COMMENT_BREAKS.sub(" ", re.sub(NAMES, "", match.group()))
+                found.append(Text(_where(path, line), words))
+    return tuple(found)
+
+
+@pytest.mark.parametrize(
+    ("commented", "said"),
+    [
+        ("x = 1\n    # One that\n    # waits.\n", "One that waits."),
+        ("x = 1  # it waits\n", "it waits"),
+    ],
+)
+def test_a_comment_is_read_as_one_line(commented: str, said: str) -> None:
+    found = HASH_COMMENTS.search(commented)
+    assert found is not None
+    assert COMMENT_BREAKS.sub(" ", found.group()).strip(" #") == said
 
 
 @cache
@@ -386,7 +428,7 @@ def test_no_label_uses_a_retired_word(texts: Any) -> None:
     assert _found("label", texts()) == []
 
 
-@pytest.mark.parametrize("texts", [*SHOWN, docstrings])
+@pytest.mark.parametrize("texts", [*SHOWN, docstrings, comments])
 def test_no_text_uses_a_retired_word(texts: Any) -> None:
     assert _found("prose", texts()) == []
 

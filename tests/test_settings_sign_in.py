@@ -25,10 +25,10 @@ PROVIDER = {
             {"GPUPORTAL_OIDC_CLIENT_SECRET": ""}, "GPUPORTAL_OIDC_CLIENT_SECRET_FILE", id="secret"
         ),
         pytest.param({"GPUPORTAL_OIDC_GROUPS": "admins=root"}, "'admins=root'", id="rule"),
-        pytest.param({"GPUPORTAL_OIDC_ONLY_GROUPS": "yes"}, "let nobody in", id="no group"),
+        pytest.param({"GPUPORTAL_OIDC_ONLY_GROUPS": "yes"}, "refuses every user", id="no group"),
         pytest.param(
             {"GPUPORTAL_OIDC_ISSUER": "", "GPUPORTAL_LOCAL_SIGN_IN": "no"},
-            "would let nobody sign in",
+            "leaves no way to sign in",
             id="no way in",
         ),
         pytest.param({"GPUPORTAL_OIDC_TOKEN_DAYS": "0"}, "must be 1 or more", id="no days"),

@@ -99,7 +99,7 @@ def check_administer(user: User) -> None:
 def check_manage(user: User, person_id: int) -> None:
     """Switching an account off and on: administrators, and never their own."""
     check_administer(user)
-    # So one administrator is always left: the last has nobody else to switch off.
+    # So one administrator is always left: users cannot disable themselves.
     if user.pk == person_id:
         raise NotAllowed("You cannot switch your own account off or on: ask another administrator.")
 

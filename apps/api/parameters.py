@@ -226,7 +226,7 @@ class Params(serializers.Serializer[dict[str, Any]]):
             query = dict(_shared(cls).run_validation(given))
         except serializers.ValidationError as error:
             refused = cast("Mapping[str, Any]", error.detail)
-            # All at once: whoever writes a client mends it in one go.
+            # All at once: the author of a client fixes them in one go.
             errors |= {name: _texts(found) for name, found in refused.items()}
         if errors:
             raise InvalidParameters(errors)

@@ -135,7 +135,7 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
         return None
     request = context["request"]
     problem = problem_of(error)
-    # Refusals are for whoever asked; only mistakes of the portal belong in its log.
+    # Refusals are for the client; only mistakes of the portal belong in its log.
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         logger.error(
             "%s: %s",

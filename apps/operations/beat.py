@@ -63,7 +63,7 @@ class DatabaseScheduler(Scheduler):  # type: ignore[misc]
         now = time.monotonic()
         if self._checked is None or now - self._checked >= CHECK_SECONDS:
             self._checked = now
-            # What asks whether this process lives reads the file's time, also while it only waits.
+            # The liveness probe reads the file's time, also while this process is idle.
             Path(settings.BEAT_ALIVE_FILE).touch()
             self._with_database(self._renew)
             self._forget_times_to_come()

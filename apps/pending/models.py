@@ -80,8 +80,8 @@ class CauseInterval(models.Model):
             models.UniqueConstraint(fields=["episode", "start"], name="cause_interval_once"),
             forward("start", "end", name="cause_interval_forward", instant=True),
         ]
-        # By end first: of a year of intervals few are open or ended lately, and these are asked
-        # for.
+        # By end first: of a year of intervals few are open or ended recently, and queries want
+        # these.
         indexes = [models.Index(fields=["end", "start"], name="cause_interval_lifetime")]
 
     def __str__(self) -> str:

@@ -474,7 +474,7 @@ class CollectionWindow(models.Model):
         indexes = [
             models.Index(fields=["-hour", "cluster"], name="collection_hour"),
             models.Index(
-                # Few hours have one, and every run of the scheduler asks for them.
+                # Few hours have one, and every run of the scheduler reads them.
                 fields=["again_at"],
                 condition=Q(again_at__isnull=False),
                 name="collection_again",

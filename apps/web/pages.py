@@ -33,7 +33,7 @@ from apps.web.components.window_picker import PLACE_KEYS, before, picker_of, rem
 from apps.web.query_session import PageRequest, QuerySession, query_session
 from gpuportal.queries import BoundQuery, reading_once
 
-# Named one by one: a password or the address of a channel is shown to nobody again.
+# Named one by one: a password or the address of a channel is never shown again.
 _TYPED = {
     "before": "From",
     "after": "To",
@@ -177,7 +177,7 @@ def page(
             raise Http404("No name holds that.")  # PostgreSQL refuses to compare with it
         asked = cast("PageRequest", request)
         try:
-            # What selectors read is kept for this one page, and for nobody else.
+            # What selectors read is kept for this one page alone.
             with reading_once():
                 return view(asked, *args, **kwargs)
         except GroupingRefused as refusal:

@@ -90,7 +90,7 @@ REQUESTS = (
 )
 _VERDICTS = {
     "starts": "starts now",
-    "waits": "waits until other work ends",
+    "waits": "is pending until other work ends",
     "never": "never starts without a change",
 }
 _GRADES = {"inferred": "from series", "unmeasured": "no metrics"}

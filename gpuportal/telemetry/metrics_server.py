@@ -1,7 +1,7 @@
 """Where series are read: on a port of their own, and as `/metrics` on the web port with a token.
 
-The port answers `/livez` too, from threads of its own: those that answer pages may all be waiting
-for a slow database, and a process that waits must not be taken for dead.
+The port answers `/livez` too, from threads of its own: those that answer pages may all be blocked
+by a slow database, and a blocked process must not be taken for dead.
 """
 
 import hmac
@@ -62,7 +62,7 @@ class _SharedServer(_Server):
 
 
 class _Quiet(WSGIRequestHandler):
-    # Whoever asks nothing holds a thread and an open file.
+    # A silent client holds a thread and an open file.
     timeout = 10
 
     def handle(self) -> None:

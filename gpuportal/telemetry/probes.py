@@ -25,7 +25,7 @@ class ProbeMiddleware:
 
     A kubelet asks a pod by its IP, which is no allowed host, and over HTTP, which is redirected.
     `/livez` answers while the process serves requests and asks nothing of the database; where all
-    its threads wait, that of the metrics port still answers. `/readyz` asks for the database and
+    its threads wait, that of the metrics port still answers. `/readyz` queries the database and
     its migrations; how fresh the data is, a metric tells.
     """
 
@@ -88,7 +88,8 @@ class Readiness:
 def _check_database() -> None:
     has_limits = connection.vendor == "postgresql"
     try:
-        # SQLite has no limits of a transaction, which would wait there until nobody writes.
+        # SQLite has no limits of a transaction, which would wait there until no other process
+        # writes.
         with transaction.atomic() if has_limits else nullcontext():
             if has_limits:
                 with connection.cursor() as cursor:

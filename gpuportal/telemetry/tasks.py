@@ -29,7 +29,7 @@ def _keep_settings_of_logs(**_: object) -> None:
 @signals.before_task_publish.connect
 def _note_sending(headers: dict[str, Any] | None = None, **_: object) -> None:
     if headers is not None:
-        # A retry is another message, and waits anew.
+        # A retry is another message, and is queued anew.
         headers[SENT_AT] = time.time()
         headers["request_id"] = REQUEST_ID.get()
 

@@ -57,7 +57,7 @@ def start_traces(endpoint: str, service: str) -> None:
     provider = sdk.TracerProvider(resource=resource)
     provider.add_span_processor(export.BatchSpanProcessor(exporter))
     load("trace").set_tracer_provider(provider)
-    # Behind our own, which answer probes of any host: it asks for the host.
+    # Behind our own, which answer probes of any host: it checks the host.
     own = sum(name.startswith("gpuportal.") for name in settings.MIDDLEWARE)
     load("instrumentation.django").DjangoInstrumentor().instrument(middleware_position=own)
     load("instrumentation.celery").CeleryInstrumentor().instrument()

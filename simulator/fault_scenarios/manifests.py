@@ -65,7 +65,7 @@ def template(
 
 
 def pod(namespace: str, name: str, of: Object) -> Object:
-    """Return a pod that nobody controls."""
+    """Return a pod without a controller."""
     metadata = {"name": name, "namespace": namespace, "labels": {"app": name}}
     metadata["labels"] |= of["metadata"]["labels"]
     if annotations := of["metadata"].get("annotations"):

@@ -132,7 +132,7 @@ class FaultPods:
         return tuple(found)
 
     def _busy(self, pod: Pod) -> Pod:
-        """Return a pod with what it does to its cards while it runs."""
+        """Return a pod with what it does to its GPUs while it runs."""
         node = self._nodes.get(pod.node)
         if node is None or node.card is None or pod.started == FOREVER:
             return pod

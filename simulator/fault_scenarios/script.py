@@ -1,4 +1,4 @@
-"""What happens in a cycle: something of every cause waits, and its time comes.
+"""What happens in a cycle: a workload of every cause is pending, then starts.
 
 Times are minutes after the start of the cycle. What is made here is gone at its end.
 """
@@ -156,7 +156,7 @@ def _capacity() -> Iterator[_Timed]:
 def _partial_gang() -> Iterator[_Timed]:
     space = "vision-lab"
     yield make(80, job(space, "backfill", template("r1", gpus=3, minutes=18), pods=2))
-    # One card is left on each node: two of the four hold theirs and wait for the others.
+    # One GPU is left on each node: two of the four hold theirs and wait for the others.
     yield make(82, job(space, "ddp-loose", template("r1", minutes=18), pods=4))
 
 
@@ -280,7 +280,7 @@ def _spread() -> Iterator[_Timed]:
         "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": {"app": "even"}},
     }
-    # Both cards of one node are taken, so a second pod on the other would lean to one side.
+    # Both GPUs of one node are taken, so a second pod on the other would lean to one side.
     zoned = {**even, "topologyKey": "example.com/zone"}
     lonely = pod("vision-lab", "zoned", template("r5", minutes=5, labels={"app": "even"},
                                                  topologySpreadConstraints=[zoned]))  # fmt: skip

@@ -21,7 +21,7 @@ PRICE = "0.85"
 TIER = Tier(
     name="whole-a10",
     sharing="exclusive",
-    promise="A whole A10, alone: for trying things out.",
+    promise="A whole A10, alone: for trials.",
     resources=(GPU,),
     node_selector={"nvidia.com/gpu.product": PRODUCT},
 )
@@ -31,7 +31,7 @@ _GPU_TAINT = (GPU, "present", "NoSchedule")
 DEDICATED = ("dedicated", "robotics", "NoSchedule")
 RESERVED = ("dedicated", "claims", "NoSchedule")
 
-# Rack, cards, cores and GiB of each node; a few are short of either.
+# Rack, GPUs, cores and GiB of each node; a few are short of either.
 _NODES: Sequence[tuple[str, int, int, int]] = (
     ("r1", 4, 64, 512),
     ("r1", 4, 64, 512),

@@ -31,7 +31,7 @@ def class_object(name: str, created: int) -> Object:
 
 
 def slice_object(node: Node, at: int) -> Object:
-    """Return the ResourceSlice by which a node offers its cards and instances."""
+    """Return the ResourceSlice by which a node offers its GPUs and instances."""
     state = node.state(at)
     name = f"{node.name}-{DRIVER}-{identity.suffix(5, node.name, 'slice')}"
     return {

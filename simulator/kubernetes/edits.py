@@ -1,8 +1,8 @@
 """Limits that somebody set in quotas and queues of which the scenario tells.
 
-They hold from then on, whatever limits the scenario has later. Its work takes no notice: who asks
-for GPUs there does so as its trace says. They are kept in memory alone, and the metrics do not
-show them: a lab that is started again is as the scenario has it.
+They hold from then on, whatever limits the scenario has later. Its work takes no notice: it
+requests GPUs there as its trace says. They are kept in memory alone, and the metrics do not show
+them: a lab that is started again is as the scenario has it.
 """
 
 from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ class Entity:
     """One object over its life; `changes` are the times, in order, at which it is another.
 
     `render` returns it as of a time from `created` up to and including `deleted`. `of_faults` marks
-    what the fault scenarios show as they would be, had nobody changed anything.
+    what the fault scenarios show as they would be, without any change from outside.
     """
 
     namespace: str

@@ -170,7 +170,7 @@ def namespace_object(namespace: Namespace) -> Object:
 def quota_object(
     quota: Quota, *, hard: Mapping[str, int], used: Mapping[str, int], changed: int
 ) -> Object:
-    """Return a ResourceQuota; `used` counts every pod that has not ended, waiting ones too."""
+    """Return a ResourceQuota; `used` counts every pod that has not ended, pending ones too."""
     limits = {key: str(count) for key, count in hard.items()}
     return {
         "kind": "ResourceQuota",

@@ -199,7 +199,7 @@ def _pod_status(pod: Pod, at: int) -> Object:
 
 
 def _unscheduled(pod: Pod, at: int) -> Object:
-    """Return why a pod is on no node: it is held back, or what the scheduler said last."""
+    """Return why a pod is on no node: it has scheduling gates, or what the scheduler said last."""
     if at < pod.admitted:
         reason, message = "SchedulingGated", GATED
     else:

@@ -260,7 +260,7 @@ def _full(asked: WriteRequest, item: Object) -> Object:
 
 
 def _unchanged(old: Object, new: Object) -> Object:
-    """Return the new object with what nobody may set: its identity, versions and status."""
+    """Return the new object with what no client may set: its identity, versions and status."""
     found = copied(new)
     own = {
         key: old["metadata"][key]

@@ -29,7 +29,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Times(NamedTuple):
-    """The instants a query asks for: `steps` of them from `first_ms`, `step_ms` apart."""
+    """The instants of a query: `steps` of them from `first_ms`, `step_ms` apart."""
 
     first_ms: int
     step_ms: int

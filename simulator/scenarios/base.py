@@ -85,8 +85,8 @@ DEVICES = ".deviceclass.resource.k8s.io/devices"
 class Quota:
     """A ResourceQuota; its limits over time are in the epochs.
 
-    A key without the prefix `requests.` is taken by the API server, counted by nobody and
-    limits nothing.
+    A key without the prefix `requests.` is taken by the API server, counts no pods and limits
+    nothing.
     """
 
     namespace: str
@@ -112,7 +112,7 @@ class Queue:
 
     `nominal` is the team's share of a resource on the nodes of a flavor; beyond it the queue may
     have as much as `borrowing` of what others of the cohort lend, each at most its `lending`. In a
-    `strict` one nobody is passed over.
+    `strict` one no Workload is passed over.
     """
 
     name: str

@@ -48,7 +48,7 @@ class Distribution:
         )
 
     def on(self, card: Card, level: float) -> Signal:
-        """Return the signal as another card would show it: the same shares of what it has."""
+        """Return the signal as another GPU would show it: the same shares of what it has."""
         seen = self.at(level, visible_mib=A100.visible_mib)
         load = (seen.power_watts - A100.idle_watts) / (A100.board_watts - A100.idle_watts)
         added = min(1.0, max(0.0, load)) * (card.board_watts - card.idle_watts)

@@ -2,7 +2,7 @@
 
 In every minute the pods of a team hold and wait for as many GPUs as the trace says. The trace is
 about allocation only: what the GPUs do is drawn for each pod from the Acme distributions, and the
-cards are taken to be A100 80 GB as in these. Each team has nodes of its own.
+GPUs are taken to be A100 80 GB as in these. Each team has nodes of its own.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ class Helios(EpochScenario):
     further off is an epoch of its own, at the start of which all pods are new.
 
     In the trace jobs queue behind a team's quota. Here they are pods, so a ResourceQuota's `used`,
-    which counts waiting pods too, may exceed its `hard`, as it may where a quota was lowered.
+    which counts pending pods too, may exceed its `hard`, as it may where a quota was lowered.
     """
 
     name = "helios"
@@ -182,7 +182,7 @@ class _PodMaker:
 
 
 def _cards(quota: int) -> list[int]:
-    """Return the cards of each node that make up a quota: nodes of eight, and what is left."""
+    """Return the GPUs of each node that make up a quota: nodes of eight, and what is left."""
     whole, rest = divmod(quota, _CARDS)
     return [_CARDS] * whole + ([rest] if rest else [])
 

@@ -1,8 +1,8 @@
 """`openb`: the pods of an Alibaba trace on 120 GPUs that are shared in thousandths.
 
-Each card has 1,000 replicas, offered as `nvidia.com/gpu.shared`, and a pod asks for num_gpu x
+Each GPU has 1,000 replicas, offered as `nvidia.com/gpu.shared`, and a pod requests num_gpu x
 gpu_milli of them. Where pods sit is part of the data, what they do is drawn from the Acme
-distributions: mostly within their part of the card, a few beyond it.
+distributions: mostly within their part of the GPU, a few beyond it.
 """
 
 import csv
@@ -69,7 +69,7 @@ _CARDS: Mapping[str, Card] = {
 }
 _PRICES = {"G2": "0.80", "G3": "2.10", "P100": "0.45", "T4": "0.35", "V100M16": "1.20",
            "V100M32": "1.45"}  # fmt: skip
-# Class of the trace → (namespace, kind of controller, part of the cards it is entitled to).
+# Class of the trace → (namespace, kind of controller, part of the GPUs it is entitled to).
 _CLASSES: Mapping[str, tuple[str, str, float]] = {
     "LS": ("online", "ReplicaSet", 0.6),
     "BE": ("batch", "Job", 0.1),

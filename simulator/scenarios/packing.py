@@ -1,10 +1,10 @@
 """Finds pods that hold and wait for exactly as many GPUs as a trace says, minute by minute.
 
-The trace has sums only. Pods of 1, 2, 4 or 8 GPUs are laid under them: what has waited longest is
-bound first, what was bound first ends first, what came last gives up first. What waits becomes
-pods only when it leaves the queue, for only then is it known what is bound together. Where no set
-of running pods adds up to what ends, one is started again with the rest. A pod sits on one node,
-and no two pods share a device.
+The trace has sums only. Pods of 1, 2, 4 or 8 GPUs are laid under them: the longest pending is bound
+first, what was bound first ends first, what came last gives up first. Pending demand becomes pods
+only when it leaves the queue, for only then is it known what is bound together. Where no set of
+running pods adds up to what ends, one is started again with the rest. A pod sits on one node, and
+no two pods share a device.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _LARGEST = 8
 
 @dataclass(slots=True)
 class Draft:
-    """A pod in the making; `ended` is when it finished, or gave up if it was never bound."""
+    """A pod in the making; `ended` is when it finished, or was canceled if it was never bound."""
 
     number: int
     family: int
@@ -143,7 +143,7 @@ class Packer:
         self._held -= draft.units
         self._running.remove(draft)
 
-    # ------------------------------------------------------------ waiting pods
+    # ------------------------------------------------------------ pending pods
 
     def _ask(self, at: int, amount: int, jobs: int) -> None:
         self._waiting.append(_Batch(at, amount, self._largest(amount, jobs)))

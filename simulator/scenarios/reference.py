@@ -25,7 +25,7 @@ _PENDING = (
 
 @dataclass(frozen=True, slots=True)
 class _WorkloadProfile:
-    """A kind of workload: what one of its pods asks for and shows."""
+    """A kind of workload: what one of its pods requests and shows."""
 
     units: int
     activity: float

@@ -24,7 +24,8 @@ class TraceError(Exception):
 
 
 class Level(NamedTuple):
-    """What a team held and waited for from a minute on (minutes count from the trace's start).
+    """What a team had allocated and pending from a minute on (minutes count from the trace's
+    start).
 
     `jobs` and `pending_jobs` say by how many jobs: a hint for the sizes of pods.
     """

@@ -50,7 +50,7 @@ def total(parts: Iterable[Amounts]) -> dict[str, float]:
 
 
 def requests_of(spec: Object) -> dict[str, float]:
-    """Return what a pod of this spec asks for: its containers together, or its largest start."""
+    """Return what a pod of this spec requests: its containers together, or its largest start."""
     asked = [_container_requests(container) for container in spec.get("containers", [])]
     found = total(asked)
     for container in spec.get("initContainers", []):

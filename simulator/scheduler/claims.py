@@ -102,7 +102,7 @@ def give(store: Store, pod: Object, claim: Object, machine: Machine, devices: li
 
 
 def release(store: Store, pod: Object) -> None:
-    """Take an ended pod off its claims; what nobody uses any more is given back."""
+    """Take an ended pod off its claims; what no pod uses any more is given back."""
     uid = pod["metadata"]["uid"]
     for claim in store.all("resourceclaims", pod["metadata"]["namespace"]):
         users = claim.get("status", {}).get("reservedFor", [])

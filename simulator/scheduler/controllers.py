@@ -124,7 +124,7 @@ class Controllers:
         self._job_status(item, done, refusal)
 
     def _holds_back(self, pod: Object) -> bool:
-        """Say whether a pod was turned away so lately that it is not replaced yet."""
+        """Say whether a pod was turned away so recently that it is not replaced yet."""
         started = pod["status"].get("startTime")
         return (
             pod["status"].get("phase") == "Failed"

@@ -21,7 +21,7 @@ SPREAD = "node(s) didn't match pod topology spread constraints"
 SPREAD_LABEL = f"{SPREAD} (missing required label)"
 NO_DEVICES = "cannot allocate all claims"
 OPINION = "node(s) were vetoed by policy engine shim-7 (verdict 0x2f)"
-"""What a plug-in says that nobody knows; nodes with the annotation `lab.example/veto` have it."""
+"""What an unknown plug-in says; nodes with the annotation `lab.example/veto` have it."""
 VETO = "lab.example/veto"
 _CORDON = "node.kubernetes.io/unschedulable"
 RESOLVABLE = ("Insufficient ", NO_PORTS, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY, SPREAD)

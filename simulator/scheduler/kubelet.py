@@ -2,7 +2,7 @@
 
 A container runs as long as its command sleeps; one that is told to `crash` does. An image with the
 tag `missing` cannot be pulled. A node with the annotation `lab.example/refuses` turns pods away
-with that reason, and a pod with `lab.example/mount-seconds` waits so long for its volume.
+with that reason, and a pod with `lab.example/mount-seconds` needs so long for its volume.
 """
 
 from simulator.scheduler import claims

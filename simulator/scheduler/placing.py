@@ -31,7 +31,7 @@ class Scheduler:
         return len(self._others) + len(self._store.all("nodes"))
 
     def run(self) -> None:
-        """Try every waiting pod once: the most important first, then the oldest."""
+        """Try every pending pod once: the most important first, then the oldest."""
         waiting = [pod for pod in self._store.all("pods") if _is_unscheduled(pod)]
         waiting.sort(key=lambda pod: -pod["spec"].get("priority", 0))
         self._machines = machines_of(self._store) if waiting else []
@@ -77,7 +77,7 @@ class Scheduler:
         return found
 
     def _reserved_for_another(self, pod: Object, machine: Machine) -> bool:
-        """Say whether room on a node is kept for a more important pod that waits for it."""
+        """Say whether room on a node is kept for a more important pending pod."""
         mine = pod["spec"].get("priority", 0)
         return any(
             _is_unscheduled(other)

@@ -74,7 +74,7 @@ class ControlPlane:
         self.store.now = max(until, self.store.now)
 
     def settle(self) -> None:
-        """Give everybody a turn until nobody changes anything."""
+        """Give each controller a turn until none changes anything."""
         seen: dict[int, int] = {}
         for _ in range(_MOST_ROUNDS):
             rest = True

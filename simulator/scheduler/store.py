@@ -191,7 +191,7 @@ class Store:
         return self.version
 
     def start_cycle(self, cycle: int) -> None:
-        """Name what is made from now on as things of another cycle."""
+        """Name what is made from now on as objects of another cycle."""
         self._cycle = cycle
         self._numbers.clear()
 

@@ -9,7 +9,7 @@
   // style element of this id unless one is there; our content security policy refuses such an
   // element, so a stand-in takes its place. The id changes with Plotly's version.
   const MAP_STYLE_ID = "9f215cf04c5486422605d13261cb87401f4e7763b6296af81e98efbc0130da53";
-  // What fits between the margins of a card on A4 or US Letter laid across, in CSS pixels.
+  // What fits between the margins of a panel on A4 or US Letter laid across, in CSS pixels.
   const PAPER_WIDTH = 860;
   const CONFIG = { displayModeBar: false, locale: "en-US", doubleClick: false };
   const PICTURE = { format: "png", width: 1200, height: 480, scale: 2 };

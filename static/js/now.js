@@ -1,6 +1,6 @@
-// What a page says of "now" fetches itself every minute. A page that nobody looks at asks for
-// nothing and catches up when it is looked at; an answer that fails to come leaves the old one
-// with its time, rather than the whole page as for what the reader asked for (failures.js).
+// What a page says of "now" fetches itself every minute. A hidden page requests nothing and
+// catches up when it is shown; an answer that fails to come leaves the old one with its time,
+// rather than the whole page as for what the reader asked for (failures.js).
 (() => {
   "use strict";
 

@@ -15,7 +15,7 @@ from apps.accounts.models import ApiToken, User
 from apps.accounts.permissions import can_administer
 from apps.accounts.services.audit import note, the_portal
 
-# Says to whoever finds one, and to programs that search for lost secrets, what it is.
+# Tells people and secret scanners that find one what it is.
 PREFIX = "gpuportal_"
 MOST_TOKENS = 20
 LONGEST_DAYS = 366

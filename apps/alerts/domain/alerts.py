@@ -24,10 +24,10 @@ LONGEST_REASON: Final = 500
 class AlertKind(StrEnum):
     """What alerts are about; the unit of the value is beside each."""
 
-    BUDGET = "budget"  # used / allowance
+    BUDGET = "budget"  # used / budget
     QUOTA = "quota"  # used / hard
     IDLE = "idle"  # hours without work
-    WAIT = "wait"  # hours waited
+    WAIT = "wait"  # hours pending
     DATA_GAP = "data gap"  # hours without data
     DRIFT = "drift"  # 1 while the cluster differs from what was approved
     REQUEST = "request"  # a step of a quota request; no level

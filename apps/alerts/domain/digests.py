@@ -24,7 +24,7 @@ HEADINGS = {
     AlertKind.DIGEST: "Weekly digest",
 }
 _LONGEST_SUBJECT = 150
-# Teams takes 28 kB of a card, its frame included.
+# Teams takes messages of at most 28 kB, with their frame.
 _LONGEST_ENTRY, _LONGEST_TEXT = 1000, 10_000
 RETRY_DELAYS: Final = (
     timedelta(minutes=1),

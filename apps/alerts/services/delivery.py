@@ -33,12 +33,12 @@ from apps.alerts.ports import Messenger, NotDelivered, NotReached
 
 _LOG = logging.getLogger(__name__)
 LEASE = timedelta(minutes=5)
-# A lease of what is on its way begins with it; that of what waits for its turn does not.
+# A lease of what is on its way begins with it; that of a queued message does not.
 SENDING = "s"
 _TWICE = "It may have arrived twice: a process ended while it sent it."
 # The next round begins after a minute: what this one has no time for is left to it.
 _LONGEST = timedelta(seconds=50)
-# The lease of what a person sends again: it is nobody's, and silences are not asked.
+# The lease of what a person sends again: it has no owner, and silences do not apply.
 BY_HAND = "by hand"
 _NO_LONGER = "Its owner may not see it any more."
 _SWITCHED_OFF = "The channel was switched off."

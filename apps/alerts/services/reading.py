@@ -16,7 +16,7 @@ def mark_read(user: User, alert: Alert) -> None:
 def mark_all_read(user: User, *, up_to: int) -> None:
     """Note that a person read every alert up to an id, whether they may see it or not."""
     newest = Alert.objects.aggregate(newest=Max("pk"))["newest"] or 0
-    # An id of the future would hide alerts that nobody has read.
+    # An id of the future would hide alerts that are still to come.
     up_to = min(up_to, newest)
     _mark(user, kind="", subject="", up_to=up_to)
     ReadMarker.objects.filter(user=user, up_to__lte=up_to).exclude(kind="").delete()

@@ -60,7 +60,7 @@ class MyWorkloadsView(PortalView):
         named = query.get("person", "").strip().lower()
         if named and named not in people:
             people, visibility = frozenset({named}), visibility_of_led(user)
-            # Who leads nobody learns nothing, not even whether there is such a person.
+            # Without a team to lead, a user learns nothing, not even whether such a person exists.
             if not visibility.team_ids:
                 raise NotFound("Person not found, or you may not see them.")
         work = person_workloads(

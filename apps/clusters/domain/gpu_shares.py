@@ -98,7 +98,7 @@ def reserves_gpu(metadata: JsonObject, requests: Mapping[str, float]) -> bool:
 
     Those that share never request a GPU.
     """
-    # The label alone would not do: whoever may write pods could hide whole GPUs with it.
+    # The label alone would not do: a user who may write pods could hide whole GPUs with it.
     is_kai = text(metadata.get("namespace")) in _RESERVATIONS
     return is_kai and GPU in requests and _GROUP in mapping(metadata, "labels")
 
@@ -155,7 +155,7 @@ def _requested_of_kai(annotations: JsonObject) -> dict[str, float]:
     if fraction is not None and fraction <= 1:
         return {GPU_FRACTION: fraction * devices}
     memory = _positive(annotations.get(_MEMORY))
-    # No GPU has more: whoever writes so asks for something that nobody can give.
+    # No GPU has more: such a request can never be met.
     if memory is None or memory > MOST_GPU_MIB:
         return {}
     return {GPU_MEMORY: memory * devices}

@@ -143,7 +143,7 @@ def parse_quantity(text: object) -> float:
 def mebibytes(text: str) -> float:
     """Return the MiB of one GPU that whole digits stand for; 0 where they cannot be that."""
     # Digits of other scripts and raised ones are digits to Python, and no number; a long row of
-    # nines is infinite. Whoever may write an annotation may write both.
+    # nines is infinite. An annotation may hold both.
     if not (text.isascii() and text.isdigit()) or len(text) > 20:
         return 0.0
     found = float(text)

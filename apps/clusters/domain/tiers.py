@@ -84,7 +84,7 @@ class TierRule:
 
     def asks_for(self, resource: str) -> bool:
         """Say whether it names a resource or device class."""
-        # Who shares GPUs asks for parts of them: these are of the tiers of GPUs.
+        # Pods that share GPUs request parts of them: these are of the tiers of GPUs.
         asked = GPU if resource in PARTS_OF_GPU else resource
         return asked in self.resources or resource in self.device_classes
 

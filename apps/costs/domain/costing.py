@@ -254,7 +254,7 @@ def shared(
     """
     weights = _weights(policy, entitlements, used)
     if not any(weights.values()):
-        # Nobody to divide among: dropping the cost would break the sum over all payers.
+        # No payer to divide among: dropping the cost would break the sum over all payers.
         return {PLATFORM: cost}
     # A team without weight would else receive a remainder of 1e-8.
     teams = sorted(team for team, weight in weights.items() if weight)

@@ -62,8 +62,8 @@ _SHARE = {
     (Policy.USE, Basis.USED): "by_used",
 }
 _OF_HOLDER = frozenset({Grouping.TEAM, *DETAILED})
-# Energy beside the causes: what cards drew that somebody held, and what others did. Columns of
-# money are named after these, as after causes; those of what was measured are not.
+# Energy beside the causes: what allocated GPUs drew, and what others did. Columns of money are
+# named after these, as after causes; those of what was measured are not.
 _ENERGY, _FREE_ENERGY = "energy", "free_energy"
 _MEASURED = {_ENERGY: "energy_mwh", _FREE_ENERGY: "free_energy_mwh"}
 _CARBON = {

@@ -319,7 +319,7 @@ def uncollected_hours(month: date, *, now: datetime) -> list[UncollectedHours]:
     zone = report().zone
     whole = month_window(month, zone)
     settled = last_closed_hour(now, zone, timedelta(seconds=settings.SETTLING_SECONDS)) + _HOUR
-    # Of hours that are past their retention nobody knows any more whether they were collected.
+    # It is unknown whether hours past their retention were collected.
     retained = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
     start, end = max(whole.start, retained), min(whole.end, settled)
     if start >= end:

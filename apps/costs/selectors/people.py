@@ -340,7 +340,7 @@ def _unused_costs(
 
 def _part(costs: Sequence[WorkloadCost], own: int, whole: int) -> tuple[float, str]:
     (cost,) = costs
-    # The two come from two readings: nobody is to get more than all of it.
+    # The two come from two reads: no person may get more than all of it.
     part = min(1.0, own / whole) if whole else 0.0
     return float(money(round(cost.unused * part))), cost.currency
 
@@ -392,7 +392,7 @@ def person_sums(window: Window, *, visibility: Visibility, now: datetime) -> lis
             there[pod.key.person].append(pod)
     people = {*sums, *there}
     accounts = accounts_of(people)
-    # Who held nothing in collected hours has zeros; without such hours nobody has.
+    # A person without allocation in collected hours has zeros; without such hours there are none.
     is_known = facts_state(facts_states(window).values()) is FactsState.KNOWN
     rows = [
         _sum_row(one, accounts.get(one), there[one], sums[one] if is_known else None)

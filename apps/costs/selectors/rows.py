@@ -192,7 +192,7 @@ class CostQuery(UsageQuery):
     @property
     def whole(self) -> "CostQuery":
         """The same of all that was held, as one sum: what its coverage is told from."""
-        # What a basis charges to nobody ran, too.
+        # What a basis leaves uncharged ran, too.
         return replace(
             self,
             interval=TimeStep.TOTAL,

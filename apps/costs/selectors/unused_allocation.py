@@ -67,7 +67,7 @@ def unused_costs(
     causes: dict[_Key, dict[Cause, int]] = defaultdict(dict)
     for line_key, line in reading.sums(window).items():
         key, cause = _Key(line_key.ids, line_key.currency), line_key.cause
-        # Without metrics nobody knows whether it was used: it is in neither of the two sums.
+        # Without metrics its use is unknown: it is in neither of the two sums.
         if cause not in HELD or cause is Cause.UNMEASURED:
             continue
         known[key] += line.cost

@@ -252,7 +252,7 @@ def _freeze(
     if month.day != 1 or window.end > at:
         raise CloseRefused(f"{month:%Y-%m} is not over: a month is closed after its last day.")
     with transaction.atomic():
-        # Whoever prices a day holds its row: none is half written while it is frozen.
+        # Pricing locks a day's row: none is half written while it is frozen.
         days = Day.objects.select_for_update().filter(start__gte=window.start, end__lte=window.end)
         if not days.count():
             raise CloseRefused(f"{month:%Y-%m} has no facts at all.")

@@ -130,7 +130,7 @@ def _read_facts(
         found[row[0]].free[kind] = [a + b for a, b in zip(known, row[first:], strict=True)]
     for hour, facts in found.items():
         for kind, (*free, energy) in facts.free.items():
-            # A tier's energy is that of its cards; what no pod explains drew is left.
+            # A tier's energy is that of its GPUs; the draw of unattributed activity stays out.
             facts.free[kind] = [*free, max(0, energy - drawn[hour, kind])]
     return found
 
@@ -213,7 +213,7 @@ class Pricing:
                 split = shared(amount, policy, entitlements=entitlements, used=used[basis])
                 for name, share in split.items():
                     team = self._teams.id(name) if name else None
-                    # What nobody can be charged stays with the platform, which has no row here.
+                    # Cost without a payer stays with the platform, which has no row here.
                     if team is not None and share:
                         found[team][column] += share
         return found

@@ -88,7 +88,7 @@ def ask_export(user: User, asked: ExportScope, format_: FileFormat, *, now: date
     visibility = visibility_of(user)
     asked = _as_charged(asked)
     question = asked.record()
-    # Opens it as the worker will: what is refused is refused at once, before anybody waits.
+    # Opens it as the worker will: a refusal comes at once, not after a time in the queue.
     file_of(asked, format_, visibility)
     with transaction.atomic():
         # Locked: a double click would else pass the limit and write the file twice.
@@ -208,7 +208,7 @@ def _write_file(row: Export, clock: Callable[[], datetime]) -> tuple[Stored, str
     asked, format_ = ExportScope.of(row.question), FileFormat(row.format)
     if not row.asked_by.is_active:
         raise ExportRefused("The account that asked for it is disabled.")
-    # It may have waited for hours: who left a team meanwhile gets no file of it.
+    # It may have been queued for hours: who left a team meanwhile gets no file of it.
     check_still_sees(row, visibility_of(row.asked_by))
     visibility = Visibility(everything=row.everything, team_ids=frozenset(row.team_ids))
     _renew_lease(row, clock(), rows_expected=_expected_rows(asked, visibility))
@@ -403,7 +403,7 @@ def _write_again(period: ClosedPeriod, format_: FileFormat, sha: str, now: datet
     file = period_file(period.month, format_, visibility=EVERYTHING)
     storage = exports_storage()
     with drafted(storage, partial(write, file, format_)) as draft:
-        # Open still, and gone with whoever reads it where it is not what was closed.
+        # Still open, and gone with its reader where it is not what was closed.
         binary = draft.path.open("rb")
         as_closed = draft.sha256 == sha
         is_stored = as_closed and _was_stored(storage, draft, closed_name(sha, format_))

@@ -113,7 +113,7 @@ def _by_rate(made: PrunedDay) -> dict[_Holding, dict[_Row, list[int]]]:
         for row in costs.teams:
             values = row[first + rates : first + rates + len(HELD_COLUMNS)]
             if not any(values):
-                continue  # it has a share of what nobody held, and held nothing
+                continue  # it has a share of what was unallocated, and held nothing
             known = found[row[:first]].get(row[first : first + rates], [0] * len(HELD_COLUMNS))
             summed = [a + b for a, b in zip(known, values, strict=True)]
             found[row[:first]][row[first : first + rates]] = summed

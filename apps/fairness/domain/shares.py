@@ -177,9 +177,9 @@ def lend(
         amounts("held", held), amounts("demand", demand), amounts("entitlement", entitlement)
     )
     pool = np.maximum(0.0, amounts("capacity", capacity) - entitled.sum(axis=-1))
-    # Entitlement comes first even when the team asks for nothing: it cannot borrow from itself.
+    # Entitlement comes first even when the team requests nothing: it cannot borrow from itself.
     borrowed = np.maximum(0.0, holding - entitled)
-    # What a team asks for itself is not lent: who holds it is over-borrowed.
+    # What a team requests itself is not lent: who holds it is over-borrowed.
     lendable = np.maximum(0.0, entitled - np.maximum(holding, asked))
     wanted = borrowed.sum(axis=-1)
     from_pool = np.minimum(wanted, pool)

@@ -349,7 +349,7 @@ def _jain_terms(below: str, name: str, where: Q) -> dict[str, Any]:
 
 
 def _jain(count: int, total: float | None, squares: float | None) -> float | None:
-    # (Σ x)² ÷ (n × Σ x²), as `domain.shares.jain`; None where nobody was allocated anything.
+    # (Σ x)² ÷ (n × Σ x²), as `domain.shares.jain`; None where no team was allocated anything.
     return total * total / (count * squares) if total and squares else None
 
 

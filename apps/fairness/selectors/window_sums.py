@@ -303,7 +303,7 @@ def cached_sums(versions: frozenset[BlobVersion], tiers: tuple[int, ...]) -> _Su
     if not versions:
         return {}
     if len(tiers) == 1:
-        # A small part, read alone: of it nobody knows how many blobs there should be.
+        # A small part, read alone: how many blobs it should have is unknown.
         return _sums_of_blobs(versions, Q(tier__in=tiers))[0]
     key = (TierTeamBlob.objects.db, versions, tiers)
     known = CACHED_SUMS.get(key)

@@ -309,7 +309,7 @@ def _measure_tier(
             entitlement=entitlement,
             weight=weight,
             held=_half_means(amounts)[half],
-            # More pending than the tier has can never be served, whoever gets it.
+            # More pending than the tier has can never be served, however it is divided.
             pending=np.minimum(_pending_means(teams, waiting, hours), room[:, np.newaxis]),
         )
     )

@@ -267,7 +267,7 @@ def _capacity(of_hour: Q) -> dict[int, HourHalves]:
     rows = TierHour.objects.filter(of_hour).order_by().values_list("tier_id")
     sums = rows.annotate(in_all=WholeSum("capacity"), in_first=_first_half("capacity"))
     found = {tier: HourHalves(whole, first) for tier, whole, first in sums}
-    # Nobody can be given what is away as announced: it is in no fair share, and not unmet.
+    # Capacity that is away as announced cannot be given out: it is in no fair share, and not unmet.
     away = OutageHour.objects.filter(of_hour).order_by().values_list("tier_id")
     parts = away.annotate(
         in_all=WholeSum(F("unhealthy") + F("unallocated")), in_first=WholeSum("first")
@@ -380,7 +380,7 @@ def collections_digests(hours: Q) -> dict[datetime, str]:
     ordered = rows.order_by("hour", "cluster_id")
     for hour, cluster, state, withheld, at in ordered.values_list(*columns):
         with_facts = state in HAS_FACTS and not withheld
-        # An hour that failed waits in between for the next attempt.
+        # A failed hour pauses until the next attempt.
         lines[hour].append(f"{cluster} {state if with_facts else _FAILED} {at}")
         if with_facts or withheld or state == _FAILED:
             # Other hours are not collected yet: they are no hours that are missing.

@@ -191,7 +191,7 @@ class GpuReliabilityRow:
     ]
 
 
-# Of failures that nobody counted yet: that is not none.
+# Of failures that are not counted yet: that is not none.
 _UNCOUNTED: Mapping[str, Any] = dict.fromkeys(
     ("incidents", "compared", "compared_ratio", "lost_gpu_hours", "gpu_hours")
 )

@@ -37,7 +37,7 @@ def _depths() -> dict[str, QueueDepth]:
         names = _queue_names()
         if connection.transport_cls == "filesystem":
             return _of_files(names)
-        # Not `queue_declare`, which would make queues that nobody uses.
+        # Not `queue_declare`, which would make unused queues.
         channel = connection.default_channel
         return {name: _of_redis(channel, name) for name in names}
 

@@ -258,7 +258,7 @@ DEVICE = (*CARD, "GPU_I_ID", "GPU_I_PROFILE")
 """Labels of a GPU or MIG instance."""
 HOLDER = ("namespace", "pod", "exported_namespace", "exported_pod")
 
-# Faults of the card or its driver; other codes mostly come from the program that runs on it.
+# Faults of the GPU or its driver; other codes mostly come from the program that runs on it.
 HARDWARE_XIDS = (48, 63, 64, 74, 79, 92, 94, 95, 119, 120)
 
 
@@ -403,7 +403,7 @@ def _xid() -> dict[str, Any]:
 
 def _gone(given: AlertThresholds) -> dict[str, Any]:
     there = 'kube_node_status_allocatable{resource=~"nvidia_com_(gpu|mig_).*"} > 0'
-    # Memory is exported of whole cards and of MIG instances alike.
+    # Memory is exported of whole GPUs and of MIG instances alike.
     shown = _by("max", ("node",), _with_node(USED))
     return alert(
         "GpuExporterGone",

@@ -106,7 +106,7 @@ class DemoDirectory:
 
 APART = "leave DATABASE_URL out, and the demo keeps a file of its own"
 PASSWORD = "gpuportal-demo"  # noqa: S105 - printed at every start, and of use on 127.0.0.1 alone
-# Marks the accounts that the demo made; nobody can have an address there (RFC 2606).
+# Marks the accounts that the demo made; no real address can be there (RFC 2606).
 DEMO_MAIL = "@demo.invalid"
 
 

@@ -239,7 +239,7 @@ def gather_pending(now: datetime, zone: ZoneInfo) -> int:
     least = threshold.levels[0] * _HOUR_SECONDS
     found: dict[str, Measurement] = {}
     for row in _pending_rows(now, least):
-        # What has waited longest comes first: of each workload that is the one to tell of.
+        # The longest pending comes first: of each workload that is the one to tell of.
         found.setdefault(_pending_subject(row), _measured_pending(row, ids))
     return evaluate(threshold, list(found.values()), now=now, zone=zone)
 
@@ -380,7 +380,7 @@ def _measured_quota(row: QuotaRow, ids: dict[str, int]) -> Measurement:
         ),
         path=f"/quotas/?{urlencode({'cluster': row.cluster, 'namespace': row.namespace})}",
     )
-    # Amounts of an hour ago say nothing of now: nobody watches the cluster.
+    # Amounts of an hour ago say nothing of now: the cluster is not watched.
     known = row.used is not None and not row.stale
     return Measurement(said, row.used / row.hard if known and row.used is not None else None)
 

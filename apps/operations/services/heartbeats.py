@@ -23,7 +23,7 @@ from apps.usage.models import CollectionWindow
 logger = logging.getLogger(__name__)
 
 _ROW = 1
-# A worker is gone after four lost beats: one may be late while the database is busy.
+# A worker is gone after four lost beats: one may be late while the database is under load.
 _PRESENT_SECONDS = 90.0
 _BEAT_SECONDS = 20.0
 

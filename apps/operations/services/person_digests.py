@@ -69,7 +69,7 @@ def _digest(user: User, week: Window, now: datetime, zone: ZoneInfo) -> NewAlert
 def _sentences(work: PersonWork) -> Iterable[str]:
     total = work.total
     if work.state is not FactsState.KNOWN:
-        # Sums of no hour are zeros, and would praise or blame nobody's week.
+        # Sums of no hour are zeros, and would praise or blame a week without data.
         yield "No hour of that week is collected: what you used is not known."
     else:
         yield from _usage_sentences(total)

@@ -28,7 +28,7 @@ from apps.operations.selectors.portal_health import portal_health
 logger = logging.getLogger(__name__)
 # Several Prometheus servers may scrape a process: within this time they share one reading.
 _CACHE_SECONDS = 15.0
-# Prometheus waits for ten seconds by default, for everything that a process shows.
+# Prometheus has a timeout of ten seconds by default, for everything that a process shows.
 _QUERY_SECONDS = 5
 MOST_SAMPLES = 10_000
 

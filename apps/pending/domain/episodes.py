@@ -146,7 +146,7 @@ def _chain(marks: Sequence[CauseSpan], start: float, end: float | None) -> list[
     """
     if end is not None and end <= start:
         return []
-    # What was noted only after the end, by another clock, still tells what it had waited for.
+    # What was noted only after the end, by another clock, still tells why it had been pending.
     kept = [mark for mark in marks if end is None or mark.start < end] or [marks[0]]
     chain: list[CauseSpan] = []
     for mark in kept:

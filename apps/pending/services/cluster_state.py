@@ -211,7 +211,7 @@ def current_state(cluster_id: int, *, now: datetime, catalog: TierHistory) -> Cl
 
 def _bound_pods(cluster_id: int) -> list[BoundPod]:
     """Return who is bound and not over, as `holders` does of whole rows. One query."""
-    # Of 20,000 pods whole rows take twice as long, and somebody waits for the answer.
+    # Of 20,000 pods whole rows take twice as long, and a reader needs the answer now.
     rows = Pod.objects.filter(cluster_id=cluster_id, ended_at__isnull=True, bound_at__isnull=False)
     timed = rows.order_by("pk").annotate(bound=UnixSeconds("bound_at"), **_TEXTS)
     found = list(timed.values_list(*_HOLDER_COLUMNS))

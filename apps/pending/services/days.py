@@ -93,7 +93,7 @@ def _roll_next(
     A refresh may have moved the mark back meanwhile: then it stays, False comes back, and the
     days from there on are summed the next time.
     """
-    # A refresh that writes now waits until the sums and the mark are both written.
+    # A refresh that writes now blocks until the sums and the mark are both written.
     RefreshState.objects.select_for_update().filter(pk=row.pk).first()
     roll_day(row.cluster_id, day, now=now, zone=zone)
     # By its old value: a mark that was moved back meanwhile does not match any more.

@@ -116,7 +116,7 @@ def _controller_ending(
     if failed is not None:
         outcome = Outcome.REFUSED if cause in _REFUSALS else Outcome.GAVE_UP
         return failed.since, outcome
-    # It wants no pods any more: given up by whoever scaled it down or suspended it.
+    # It wants no pods any more: its owner scaled it down or suspended it.
     if not body.wanted or body.suspended:
         return changed, Outcome.GAVE_UP
     # What it lacked were pods: it is settled when the last of them was created.
@@ -334,7 +334,7 @@ def _object_plan(
     demand = context.weights.demand(item)
     since = min(exact(item.since), context.now)
     if row is not None and row.until is not None:
-        # It waits again: since it says so, unless that was said before the last end too.
+        # It is pending again: since it says so, unless that was said before the last end too.
         ended = row.until.timestamp()
         if since <= ended:
             # At the last diagnosis it was not pending, so it came back after that.
@@ -442,7 +442,7 @@ def _mark(
     counted = demand.gpu_equivalents * item.share
     pod = record.pod
     if counts is Counts.NOTHING and pod is not None and pod.bound is not None:
-        # A kubelet turned it away: it asks for nothing more, and until then it held its GPUs.
+        # A kubelet turned it away: it requests nothing more, and until then it held its GPUs.
         counts, counted = Counts.STARTING, demand.gpu_equivalents
     return CauseSpan(
         start=since,

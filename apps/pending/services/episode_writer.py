@@ -23,7 +23,7 @@ from gpuportal.database_functions import UnixSeconds
 _HOUR = timedelta(seconds=HOUR_SECONDS)
 logger = logging.getLogger(__name__)
 _AT_ONCE = 1000
-# Longer than a refresh takes; after a crash the cluster waits for it to end.
+# Longer than a refresh takes; after a crash the cluster is blocked until it ends.
 LEASE = timedelta(seconds=60)
 _KEYS = ["cluster", "kind", "uid", "since"]
 _FIELDS = [

@@ -462,7 +462,7 @@ def take_in_pods(
     cluster that another process refreshes.
     """
     count, before = 0, None
-    # Without progress it ends: the rest waits for a lease or for rows that are still young.
+    # Without progress it ends: the rest needs a lease, or its rows are too young.
     while (left := _left_of(clusters)) and left != before:
         for cluster in sorted(left):
             refresh(cluster, now=now, diagnose=diagnose)

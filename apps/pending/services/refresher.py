@@ -69,7 +69,7 @@ class PendingRefresher:
             while not self.stop.wait(self.seconds):
                 self._diagnose_all()
         finally:
-            # Each thread has a database connection of its own, which nobody else closes.
+            # Each thread has a database connection of its own, which only it closes.
             connection.close()
 
     def _diagnose_all(self) -> None:

@@ -175,7 +175,7 @@ def moved(works: Iterable[ReplayWork], changes: Sequence[Change]) -> list[Replay
     found = list(works)
     for move in moves:
         for number, work in enumerate(found):
-            # What runs already keeps the card that it runs on.
+            # What runs already keeps the GPU that it runs on.
             if not work.running and (work.team, work.tier) == (move.team, move.from_tier):
                 found[number] = replace(work, tier=move.to_tier, gpus=work.gpus * move.gpus)
     return found

@@ -72,7 +72,7 @@ class BudgetFacts:
         """
         if self.burn_rate is None or self.hours <= 0:
             return None
-        # Floats become Decimals by their text: the binary value would bring digits nobody
+        # Floats become Decimals by their text: the binary value would add digits that were never
         # measured.
         pace = self.burn_rate * (self.hours_left + self.hours_unknown) / self.hours
         return self.used + self.allowance * Decimal(str(pace))

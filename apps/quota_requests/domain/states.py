@@ -311,7 +311,7 @@ def relations(standing: TransitionFacts, person: ActingPerson | None) -> frozens
     # Who no longer leads the team has no say in its requests, written by them or not.
     if wrote and (leads or person.admin):
         found.add(ActorRole.AUTHOR)
-    # One edit makes an admin an author: nobody decides on words of their own.
+    # One edit makes an admin an author, and no author decides on their own words.
     if person.admin and not wrote:
         found.add(ActorRole.REVIEWER)
     if leads:
@@ -367,7 +367,7 @@ def _after(
     elif row.end in (RequestState.IN_REVIEW, RequestState.CHANGES_ASKED, RequestState.SUBMITTED):
         approvals = ()
     if row.action is RequestAction.EDIT and person is not None:
-        # Whoever edits can no longer review it.
+        # An editor can no longer review it.
         authors = authors | {person.name}
     return replace(standing, state=row.end, approvals=approvals, authors=authors)
 

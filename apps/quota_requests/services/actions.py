@@ -35,7 +35,8 @@ class ActionTakes(StrEnum):
 class ActionInput:
     """What somebody gives with an action; `version` is of the request as they read it."""
 
-    # No request has this version: whoever leaves it out meets a conflict, never a blind write.
+    # No request has this version: a client that leaves it out meets a conflict, never a blind
+    # write.
     version: int = -1
     text: str = ""
     offer: str = ""

@@ -272,7 +272,8 @@ def _checked(request: ChangeRequest, before: str, after: str) -> tuple[str, str]
 def _amounts(known: KnownQuota, before: str, after: str) -> tuple[str, str]:
     old, new = amount_for(known.target, before), wanted_amount(known.target, after)
     check_change(old, new)
-    # What nobody watches now may have changed: the cluster itself is asked when it is submitted.
+    # A key that is not watched now may have changed: the cluster itself is asked when it is
+    # submitted.
     is_current = known.row is not None and not known.row.stale
     # As floats: the watch knows what is above 2^53 only roughly, and 2^63 − 1 is "no limit".
     if is_current and known.amount is not None and float(known.amount.units) != float(old.units):
@@ -457,7 +458,7 @@ def comment(pk: int, text: str, *, by: Actor, now: datetime) -> int:
     with transaction.atomic():
         request = found(pk, by)
         check_comment(by, request)
-        # Without a new version, so that a comment spoils nobody's open form.
+        # Without a new version, so that a comment spoils no open form.
         row = Comment.objects.create(request=request, at=now, author=by.name, text=kept)
         record(by, "comment", request.audit_subject, at=now, after={"comment": row.pk}, note=kept)
     return row.pk

@@ -122,7 +122,7 @@ def _revert(pk: int, now: datetime) -> bool:
         _end_under(pk, superseded.later, now)
         return False
     except TransitionDenied as denied:
-        # Another change of the key is being made, or nobody may write: looked at again later.
+        # Another change of the key is being made, or writing is not allowed: looked at again later.
         _put_off(pk, str(denied), now)
         return False
     return True

@@ -127,7 +127,7 @@ def burn(
     # Hours that were not collected are no time without use: the rate rests on known hours.
     known = elapsed if usage.hours is None else min(elapsed, usage.hours)
     even = allowance / length
-    # A budget of 0 that nobody uses is not used up.
+    # A budget of 0 without usage is not used up.
     if usage.used >= allowance and usage.used > 0:
         end = used_up_at or usage.at
         expected = _ExhaustionRange(end, end, end)
@@ -344,7 +344,7 @@ class KnownHours:
     def _ratio(self, so_far: Window, start: datetime) -> float | None:
         known = expected = 0
         for hours in self._every():
-            # Before data starts nobody knows a cluster's age: those known first are taken as older.
+            # Before data starts a cluster's age is unknown: those known first are taken as older.
             first = hours.there_since is not None and hours.there_since == self.data_start
             there = hours.expected(so_far, from_start=first)
             expected += there

@@ -108,7 +108,7 @@ def fill(
         return None
     there = fsum(s.end - s.start for s in intervals)
     filled = KeyHour(there, _hours(s.hard * (s.end - s.start) for s in intervals))
-    # Limits are known from the settings even where nobody saw who used them.
+    # Limits are known from the settings even where their use was not seen.
     if not known:
         return filled
     used: list[float] = []

@@ -49,7 +49,7 @@ def tier_capacities(now: datetime) -> Mapping[str, float]:
     rows = usage_rows(asked, visibility=EVERYTHING, zone=zone)
     told = known_hours(rows, asked, zone=zone, whole=True)
     for row, hours in zip(rows, told, strict=True):
-        # 0: claims alone give the tier out, and nobody watched them in that hour. None needs no
+        # 0: claims alone give the tier out, and they were not watched in that hour. None needs no
         # watch.
         if row.amounts.capacity is not None and hours != 0:
             known[row.groups[Grouping.TIER]].append(row.amounts.capacity)

@@ -72,7 +72,7 @@ def explain_queue(figure: str, found: QuotaDetail) -> Explained:
         value=value,
         unit=FigureUnit.COUNT,
         formula=formula,
-        # Only those that the formula names: whoever reads it works it out from these.
+        # Only those that the formula names: a reader works it out from these.
         inputs=[one for one in _queue_inputs(row, found.lent) if one.name in formula],
         columns=(
             RowColumn("name", "Queue or cohort"),

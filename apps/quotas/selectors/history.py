@@ -293,6 +293,6 @@ def _visible(
         rows = rows.filter(**dict(zip(_HOUR_REF, ref, strict=True)))
     if visibility.everything:
         return rows
-    # By the row's own team: a namespace that moved shows nobody the other team's hours.
+    # By the row's own team: a namespace that moved shows neither team the other's hours.
     seen = Q(team_id__in=visibility.team_ids)
     return rows.filter(seen | Q(team_id=None) if teamless else seen)

@@ -124,7 +124,7 @@ def read_inputs(
     keys = seen_intervals(seen, start, end, named=named)
     shown: list[QuotaSlot] = []
     queues: list[QueueSlot] = []
-    # Series show means of a slot and no pods: they are asked only where nobody watched.
+    # Series show means of a slot and no pods: they are queried only for time without a watch.
     if unwatched:
         answers = source().quotas(window), source().queues(window)
         _check_whole(cluster, window, [*answers[0].incomplete, *answers[1].incomplete])
@@ -320,7 +320,7 @@ def roll_hours(*, now: datetime, source: MetricsSource | None = None) -> int:
             try:
                 roll_window(cluster_id, window, now=now, source=source)
             except (SourceUnavailable, SourceRejected) as error:
-                # What does not answer for one window would keep the others waiting for the same.
+                # What does not answer for one window would delay the others for the same reason.
                 logger.warning("quotas of cluster %s at %s: %s", cluster_id, window.start, error)
                 break
             # The database is away: no cluster could be summed, and the task is tried again.
@@ -440,7 +440,7 @@ def _fill_quota(
         known=known,
     )
     if filled is not None and not known:
-        # Nobody saw the claims; what was used of them is what the series say.
+        # The claims were not watched; what was used of them is what the series say.
         filled.used = _shown_hours(inputs.shown_used.get(key.id, {}), hour, part)
     if filled is not None and not watched:
         filled.suppressed = None  # No series shows work that never became a pod.

@@ -160,7 +160,7 @@ def _named(
         found: dict[object, str] = {}
         columns = ("pk", "kind", "name", "namespace_id", "namespace__name")
         for pk, kind, name, namespace, its_name in rows.values_list(*columns):
-            # Read along: whoever names workloads names their namespaces next.
+            # Read along: a caller that names workloads names their namespaces next.
             found[pk], namespaces[namespace] = f"{kind}/{name}", its_name
         return found
     model = Namespace if grouping is Grouping.NAMESPACE else Node

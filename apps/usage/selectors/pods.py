@@ -330,7 +330,7 @@ def _held(pod: Any, window: Window, now: datetime) -> TimeSpan | None:
     if pod.bound_at is None:
         return None
     start = max(pod.bound_at, window.start).timestamp()
-    # The window may end in the future; nobody has held anything there yet.
+    # The window may end in the future; it has no allocation there yet.
     end = min(pod.ended_at or now, window.end, now).timestamp()
     return (start, end) if end > start else None
 

@@ -18,7 +18,7 @@ from apps.clusters.selectors import TeamSpan, team_spans
 from apps.usage.domain.usage_query import Filters
 from apps.usage.selectors.pods import PodScope
 
-# Pods are many: by name they are looked for among those that lived lately.
+# Pods are many: by name they are looked for among those that lived recently.
 POD_DAYS = 31
 _CACHED = timedelta(days=400)  # how long the pod ledger goes back
 _INSTANT = timedelta(seconds=1)

@@ -231,7 +231,8 @@ def _of_cluster(cluster: int, hour: datetime) -> list[IdleWorkload]:
     rows = held.order_by("workload_id").values(*columns)
     kept = Count("pk", filter=Q(pod__kept_for_latency=True))
     sums = rows.annotate(held=Sum("allocated"), idle_held=Sum("idle"), kept=kept).filter(kept=0)
-    # A service that answers now and then waits for requests: stopping it would break its callers.
+    # A service that answers now and then has to stay up for requests: stopping it would break its
+    # callers.
     answered = ServingHour.objects.filter(
         cluster_id=cluster, hour__gt=hour - _BACK, hour__lte=hour, requests__gt=0
     )

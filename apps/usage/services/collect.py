@@ -84,8 +84,8 @@ _DEFAULT_INTERVAL_SECONDS = 30.0
 _INTERVAL_DIFFERS = 0.2
 
 
-# What data that nobody thought of makes Python raise. An hour must not wait for ever without a
-# word because of it, nor take the others of its window along.
+# What unforeseen data makes Python raise. An hour must not wait for ever without a word because of
+# it, nor take the others of its window along.
 _STRANGE = (ArithmeticError, LookupError, TypeError, ValueError, DataError)
 
 
@@ -263,7 +263,8 @@ def _read(
     coming = beside.submit(source.devices, window)
     catalog = TierHistory.load()
     ledger = read_ledger(cluster, window, source, catalog, now=now)
-    # Small answers, but they come after those of devices: who waits for them here computes nothing.
+    # Small answers, but they come after those of devices: a worker that blocks on them here
+    # computes nothing.
     objectives = ttft_objectives(cluster, window, ledger.pods)
     aside = beside.submit(read_aside, source, window, objectives)
     answers = _Answers(cluster, now, ledger, coming, aside, int(window.start_seconds), source)

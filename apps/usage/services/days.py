@@ -318,7 +318,7 @@ def _prune_month(month: datetime) -> int:
     days = list(of_month.select_for_update())
     if not all(day.rolled for day in days):
         return 0
-    # First, since it waits for readers: no row of a day is locked by it alone.
+    # First, since it blocks until readers end: no row of a day is locked by it alone.
     drop_month([model._meta.db_table for model in (PodHour, NodeHour)], month)
     for day in days:
         _delete_hours(day)

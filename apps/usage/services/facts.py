@@ -388,7 +388,7 @@ def write_queue_hour(
     # A write makes the pending history of the hour due again, which must not happen for nothing.
     if {_compared(row) for row in found} == set(there.order_by().values_list(*_COMPARED)):
         return
-    # Locked before anything of it changes: who derives from it waits, or is waited for.
+    # Locked before anything of it changes: who derives from it comes strictly before or after.
     QueueHour.objects.bulk_create(
         [QueueHour(cluster=cluster, hour=hour.start)],
         update_conflicts=True,

@@ -64,7 +64,8 @@ def plan_outages(
         _check(one, clusters, now)
     made = 0
     with transaction.atomic():
-        # Two presses at once would both find none that is announced: one waits for the other.
+        # Two presses at once would both find none that is announced: one blocks until the other
+        # ends.
         of = {clusters[one.cluster].pk for one in asked}
         list(Cluster.objects.select_for_update(no_key=True).filter(pk__in=of).order_by("pk"))
         for one in asked:

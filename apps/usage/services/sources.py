@@ -153,7 +153,7 @@ def read_ledger(
         unwatched=unwatched,
         covered=answer.covered,
         warnings=answer.warnings,
-        # While somebody watched, a pod that nobody saw was not there.
+        # While a watch ran, a pod that it did not see was not there.
         limits={pod.uid: unwatched for pod in answer.pods if pod.uid not in shown},
         ids={
             row.record.uid: PodIds(row.id, row.workload_id, row.namespace_id, row.record.namespace)

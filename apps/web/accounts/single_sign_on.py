@@ -116,7 +116,7 @@ def fetched(address: str) -> Any:
 
 logger = logging.getLogger(__name__)
 
-# Public keys only: with a shared secret whoever can check a token could also make one.
+# Public keys only: with a shared secret a program that can check a token could also make one.
 ALGORITHMS = [
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),

@@ -191,7 +191,7 @@ def _user_row(row: PersonRow, *, is_own: bool) -> TableRow:
             "role": line.role_from,
             "state": "your own" if is_own else "",
         },
-        # Nobody disables themselves: an administrator must be left to undo it.
+        # No user disables themselves: an administrator must be left to undo it.
         actions=() if is_own else (switch,),
     )
 
@@ -273,7 +273,7 @@ def _managing(
         who = Manager(request.user, client_address(request) or "", timezone.now())
         try:
             return view(request, who, *args, **kwargs)
-        # Both look alike: nobody learns which accounts there are.
+        # Both look alike: the answer does not tell which accounts there are.
         except (NotAllowed, ObjectDoesNotExist) as refusal:
             raise Http404(_NOTHING_THERE) from refusal
 

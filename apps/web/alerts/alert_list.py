@@ -321,7 +321,7 @@ def open_alert(request: PageRequest, pk: int) -> HttpResponseBase:
     alert = selectors.alert_of(pk, visibility=visibility_of(request.user))
     if alert is None or not _is_own(alert.path):
         raise Http404("Alert not found, or you may not see it.")
-    # Browsers and mail programs look ahead with HEAD, which nobody has read.
+    # Browsers and mail programs look ahead with HEAD, which is not reading.
     if request.method == "GET":
         mark_read(request.user, alert)
     return HttpResponseRedirect(alert.path)

@@ -281,7 +281,7 @@ def _timeline(
 
 
 def _pods_table(pods: RowPage[PodRow], reading: QuerySession) -> Table:
-    # The page asks for no more pods: a busy node has thousands in a day.
+    # The page reads no more pods: an active node has thousands in a day.
     table = listings.pods(pods.rows, reading, next_query=None, every=lambda: pods.rows)
     cut = "" if pods.next_cursor is None else f" These are the {_MOST_PODS} newest."
     return replace(

@@ -102,7 +102,7 @@ def device_list(request: PageRequest) -> HttpResponseBase:
     unattributed = unattributed_nodes(reading)
     looks = last_readings(visibility=reading.visibility, clusters=reading.filters.cluster)
     tabs = tab_bar(request, _TABS, name="GPUs")
-    # Drawing thousands of cells for a tab that nobody sees would cost most of the page.
+    # Drawing thousands of cells for a hidden tab would cost most of the page.
     drawn = [_map(request, fleet, shown, asked, reading)] if tabs.chosen == "map" else []
     return respond(
         request,

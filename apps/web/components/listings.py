@@ -249,7 +249,7 @@ def pod_values(row: PodRow, reading: QuerySession) -> dict[str, Value]:
     ledger = tables.ledger_values(amounts) if amounts else {}
     own = tables.declared_values(row)
     if not row.gpu_equivalents:
-        # Every pod here asks for GPUs: of this one the ResourceClaims are not known.
+        # Every pod here requests GPUs: of this one the ResourceClaims are not known.
         own = {**own, "units": None, "gpu_equivalents": None}
     waited = max(0.0, (until - row.created_at).total_seconds())
     return {**ledger, **own, "wait_seconds": waited}

@@ -93,7 +93,7 @@ def strip(amounts: Amounts, classes: Sequence[LedgerClass]) -> list[StripPart]:
     return [StripPart(c, round(100 * n / whole, 3), n) for c, n in parts if n > 0]
 
 
-# What a phone shows before one asks for more, as in tables.css: a name and a line of three values.
+# What a phone shows until the row is opened, as in tables.css: a name and a line of three values.
 _PHONE_ROWS, _PHONE_COLUMNS = 6, 4
 
 

@@ -50,7 +50,7 @@ def bill(request: PageRequest) -> HttpResponseBase:
 
 def _check(request: PageRequest) -> None:
     if not can_see_bills(request.user):
-        # Not found rather than forbidden: the page is in nobody else's menu either.
+        # Not found rather than forbidden: the page is in no other user's menu either.
         raise Http404(_NOT_THERE)
 
 

@@ -401,7 +401,7 @@ def _window_file(
     names, unknown = page_query.names_from(request.GET, "format", [f.value for f in FileFormat])
     lengths, no_length = page_query.names_from(request.GET, "interval", [i.value for i in TimeStep])
     problems = [*reading.problems, unknown, no_length, asked.problem]
-    # A file with other rows than those asked for would mislead whoever opens it later.
+    # A file with other rows than those asked for would mislead its later readers.
     if any(problems):
         return refused(" ".join(text for text in problems if text))
     format_ = FileFormat(names[0]) if names else FileFormat.CSV

@@ -427,7 +427,7 @@ def _cost_of(own: Sum) -> int | None:
 def _row_of(own: Sum, whole: Sum, text: str, text_before: str, currency: str) -> MoneyRow:
     cost, priced = _cost_of(own), own.gpu_hours - own.unpriced
     price = None if cost is None or priced <= 0 else round(cost * 10**9 / priced)
-    # What the platform pays is nobody's unused allocation.
+    # What the platform pays is no team's unused allocation.
     unused = own.unused if own.unused_ratio is not None else None
     per_active = round(own.cost * 10**9 / own.active) if own.active and cost is not None else None
     values: dict[str, Value] = {

@@ -405,7 +405,7 @@ def export_list(request: PageRequest) -> HttpResponseBase:
 def month_warnings(request: PageRequest) -> HttpResponseBase:
     """Answer with what the file of a month lacks, as htmx fetches it when another one is chosen."""
     month = month_of(request.GET.get("period", "").strip())
-    # The browser asks for a month by itself; what is half typed is no mistake yet.
+    # The browser requires a month by itself; what is half typed is no mistake yet.
     warnings = months.uncollected_texts(month, timezone.now()) if month else ()
     return render(request, "costs/_export_warnings.html", {"warnings": warnings})
 

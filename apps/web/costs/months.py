@@ -63,7 +63,7 @@ def as_closed(
     try:
         file = make()
     except GroupingRefused as refusal:
-        # Nothing streams it any more, and nobody else would close it.
+        # Nothing streams it any more, and no other code would close it.
         copy.binary.close()
         return refused(f"This cannot be had over this window: {refusal}.")
     named = name if copy.as_closed else f"{name}-NOT-as-closed"

@@ -165,7 +165,7 @@ def query_of(
     return CostPageQuery(
         by=by,
         groups=with_places(by),
-        # Waste is the holder's on any basis: nobody is charged for it twice.
+        # Waste is the holder's on any basis: it is never charged twice.
         basis=Basis.ALLOCATED if waste else Basis(bases[0]) if bases else basis,
         policy=Policy.PLATFORM if waste else Policy(policies[0]) if policies else policy,
         query=(

@@ -191,7 +191,7 @@ def _sum_figure(
     priced = [one for one in sums if one.saving_per_month is not None]
     count = sum(one.count for one in sums)
     note = f"{count:,} counted"
-    # Unpriced ones save something, only nobody knows what it is worth: that is no 0.
+    # Unpriced ones save something of unknown worth: that is no 0.
     if not priced:
         return KeyFigure(label, UNPRICED if count else "0", note=note)
     texts = [money(one.saving_per_month, one.currency) for one in priced]
@@ -278,7 +278,7 @@ def _table(
     retained = costs.retained_of(rows, now=reading.now, reader=request.user)
     back = [*reading.query, *query_of(request.GET).query, *_tab(state)]
     lines = [line_of(row, reading, led, back, retained.get(row.pk)) for row in rows]
-    # A column of buttons that nobody may press is left out.
+    # A column of buttons that the reader may not press is left out.
     decides = any(line.decides for line in lines)
     return MoneyTable(
         id="recommendations",

@@ -126,7 +126,7 @@ def _written(figure: LedgerFigure, value: Number, *, hours_to: int, percent_to: 
     if value is None:
         return "unknown"
     if figure.is_ratio:
-        # By way of its text: a binary fraction would show digits that nobody computed.
+        # By way of its text: a binary fraction would show digits that were never computed.
         return f"{plain(round(Decimal(repr(float(value))) * 100, percent_to))} %"
     return f"{round(Decimal(value).scaleb(-9), hours_to).normalize():,f}"
 
@@ -244,7 +244,7 @@ def queries_of(
         for matchers, group in alike.items()
         for about in kinds
     ]
-    # Queries that nobody can put would explain nothing: of a job log its files and columns do.
+    # Queries that cannot be run would explain nothing: of a job log its files and columns do.
     return from_series + [
         QuerySource(
             [row.name], (), about, files=logs[row.name], columns=gateways.log_columns(about)

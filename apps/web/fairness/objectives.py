@@ -56,7 +56,7 @@ def _budget(row: ObjectiveRow) -> str:
 
 def tone_of(row: ObjectiveRow) -> Tone:
     """Return how loud an objective is: missed, or about to be."""
-    # A fast burn misses the objective soon: waiting until it is missed would be too late.
+    # A fast burn misses the objective soon: an alert after that would be too late.
     if row.met is False or row.burn == Burn.FAST:
         return Tone.DANGER
     return Tone.WARNING if row.burn else Tone.NONE

@@ -43,7 +43,7 @@ IDLE_PARTS = (
 MOST_COMPARED = 200_000
 """Hours × teams whose unused entitlement is read for a page; more would take seconds."""
 TOO_MANY = "Choose a shorter time: these are too many hours and teams to compare."
-_SHOWS = 0.5  # GPU-hours; less is nobody's loss
+_SHOWS = 0.5  # GPU-hours; less is no team's loss
 
 
 # ---------------------------------------------------------------- figures
@@ -214,7 +214,7 @@ def _underserved(found: FairnessOverview, reading: QuerySession) -> Drawing:
 
 def _idle(found: FairnessOverview, reading: QuerySession) -> Drawing:
     """Return the largest unused entitlements in the hours with unmet fair share of other teams."""
-    # Where nobody lacked a fair share, unused entitlement was withheld from nobody.
+    # Where no team lacked a fair share, unused entitlement was withheld from no team.
     tiers = _comparable([row for row in found.tiers if row.denied_gpu_hours > 0])
     by_tier = idle_entitlement(reading.window, tiers, visibility=reading.visibility)
     named = reading.filters.team
@@ -247,7 +247,7 @@ def _idle(found: FairnessOverview, reading: QuerySession) -> Drawing:
         ],
         parts=IDLE_PARTS,
         empty=TOO_MANY
-        # Nothing was compared: it would be untrue that nobody held any.
+        # Nothing was compared: it would be untrue that no team held any.
         if left_out and not tiers
         else "No team held unused entitlement in the hours with unmet fair share.",
     )
@@ -259,7 +259,7 @@ def _comparable(tiers: Sequence[TierGlance]) -> list[str]:
     found, rows = [], 0
     for row in sorted(tiers, key=lambda one: -one.denied_gpu_hours):
         rows += row.teams * row.hours.known
-        # It stops here: smaller tiers after a large one would be a choice that nobody understands.
+        # It stops here: smaller tiers after a large one would be an arbitrary choice.
         if rows > MOST_COMPARED:
             break
         found.append(row.tier)

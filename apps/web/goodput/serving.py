@@ -112,7 +112,7 @@ def _figures(services: Sequence[ServingRow]) -> FigureRow:
 
     def idle(rows: Sequence[ServingRow]) -> str:
         known = [row.idle_gpu_hours for row in rows if row.idle_gpu_hours is not None]
-        # Without metrics of any of them a sum would be a zero that nobody measured.
+        # Without metrics of any of them a sum would be a zero that was never measured.
         if rows and not known:
             return "idle GPU-h: no metrics"
         part = f" of {len(known):,} with metrics" if len(known) < len(rows) else ""

@@ -51,7 +51,7 @@ def _full_quotas(scope: TeamScope, asker: Asker) -> Iterator[Action]:
     rows = fullest_quota_rows(
         scope.reading.now, filters=filters, visibility=scope.reading.visibility, at_most=50
     )
-    # A quota that is nearly full blocks nobody yet: it asks for no action.
+    # A quota that is nearly full blocks no work yet: it needs no action.
     blocking = [row for row in rows if row.suppressed or (row.saturation_ratio or 0) >= 1]
     for row in sorted(blocking, key=lambda row: -(row.suppressed or 0)):
         link = asker.ask_href(row, scope.reading.query)

@@ -178,7 +178,7 @@ def pods_in_front(teams: Sequence[BlockingTeam], reading: QuerySession) -> Table
 
 
 def _idleness(pod: BlockingPod) -> tuple[bool, float, float, str]:
-    # Pods without metrics come last: nobody knows that they are idle.
+    # Pods without metrics come last: it is unknown whether they are idle.
     return (pod.utilization is None, pod.utilization or 0.0, -pod.gpu_equivalents, pod.uid)
 
 

@@ -393,7 +393,7 @@ def _run_by(request: PageRequest, row: PendingRow, reading: QuerySession) -> lis
 
 def _typical(row: PendingRow, reading: QuerySession) -> tuple[str, str] | None:
     """Return how long pods wait that request the same; None where that says nothing."""
-    # A Workload waits for all of its pods, which times of single pods tell nothing of.
+    # A Workload needs all of its pods, which times of single pods tell nothing of.
     if row.kind != "Pod" or not row.resource:
         return None
     found = typical_queue_time(row.tier, row.resource, row.units, reading.now, cluster=row.cluster)

@@ -91,7 +91,7 @@ def class_of(cause: str) -> LedgerClass:
         return OTHER
     if known in OF_DEMAND:
         return _OF_DEMAND[known]
-    # What no GPU would help is for the owner of the workload to change.
+    # Where more GPUs do not help, the owner of the workload has to change it.
     return OTHER if known is Cause.OTHER else MISCONFIGURED
 
 

@@ -385,7 +385,7 @@ def size_table(plan: TierCapacityPlan, reading: QuerySession) -> Table:
     def values(size: SizePoint) -> dict[str, float | str | None]:
         found: dict[str, float | str | None] = {
             "gpus": size.gpus,
-            # Shares of GPUs leave digits behind that nobody asked for.
+            # Shares of GPUs leave needless digits behind.
             "change_gpus": round(size.gpus - one.capacity_now, 3),
             "unmet_gpu_hours": size.unmet_gpu_hours,
             "wait_p95_seconds": size.p95_seconds,

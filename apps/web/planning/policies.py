@@ -95,7 +95,7 @@ def simulate(request: PageRequest) -> HttpResponseBase:
         pk = planning_services.start_simulation(
             request.user, typed.get(CLUSTER_KEY, ""), changed, limits, now=reading.now
         )
-    # The form comes back as it was typed: nobody types a table of limits twice.
+    # The form comes back as it was typed: a table of limits must not be typed twice.
     except PolicyRefused as refusal:
         return _form_page(request, typed, problem=str(refusal), status=HTTPStatus.BAD_REQUEST)
     return HttpResponseRedirect(href("policy-simulation", pk=str(pk)) or "/")

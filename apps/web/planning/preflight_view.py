@@ -123,7 +123,7 @@ def _figures(one: PreflightResult, tone: Tone) -> Iterable[KeyFigure]:
         yield KeyFigure("Size", size, unit_words(size, "GPUs"), note=one.tier, exact=each)
     if one.verdict == Verdict.WAITS.value and one.cause in _QUEUEING:
         yield _position(one)
-    # What never starts has no queue time, however long others waited.
+    # What never starts has no queue time, however long others were pending.
     if one.tier and one.verdict != Verdict.NEVER.value:
         yield _queue_time(one)
     if one.tier:

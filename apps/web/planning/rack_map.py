@@ -63,7 +63,7 @@ def map_figures(rooms: Sequence[NodeRoom]) -> FigureRow:
     """Return how many GPUs and hosts are free."""
     if not rooms:
         return figure_row(no_data("Free GPUs", NO_NODES))
-    # What is free on a node that takes no pods is free for nobody.
+    # What is free on a node that takes no pods is free for no pod.
     is_open = [room for room in rooms if room.is_open]
     gpus = sum(room.gpus for room in is_open)
     empty = sum(room.free >= room.gpus for room in is_open)

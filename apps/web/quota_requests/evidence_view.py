@@ -109,7 +109,8 @@ def evidence_summary(evidence: Evidence | None, zone: ZoneInfo) -> Summary:
 def _glance(evidence: Evidence) -> list[tuple[str, str, str]]:
     quota, usage = evidence.quota or QuotaUse(), evidence.usage or ()
     unit = quota.unit or "units of the key"
-    # Utilization is of what could be active: neither unmeasured time nor pods that did not run.
+    # Utilization is of what could be active: neither time without metrics nor pods that did not
+    # run.
     measured = _sum(usage, "allocated") - _sum(usage, "unmeasured") - _sum(usage, "not_running")
     used = _sum(usage, "busy") / measured if measured > 0 else None
     pending, rejected = amount(quota.pending), amount(quota.suppressed)

@@ -254,7 +254,7 @@ def _warnings(preview: ImpactPreview, before: str, units: str) -> list[str]:
         found.append(f"The cluster shows {live} now, not {before}.")
     if preview.unreached:
         found.append(preview.unreached)
-    # A dry run that was not made is a warning too: nobody knows what the cluster says.
+    # A dry run that was not made is a warning too: the cluster's answer is unknown.
     if preview.dry_run_passed is not True and preview.dry_run:
         found.append(preview.dry_run)
     return found

@@ -37,7 +37,7 @@ REFUSALS = tuple(kind for kind, _ in _STATUSES)
 
 
 def status_of(error: Exception) -> HTTPStatus:
-    # Not by the type itself: a key that is taken is a kind of denied transition.
+    # Not by the type itself: a key that is taken is a kind of `TransitionDenied`.
     return next(status for kind, status in _STATUSES if isinstance(error, kind))
 
 

@@ -409,7 +409,7 @@ def act(request: PageRequest, pk: int, action: str) -> HttpResponseBase:
     detail = detail_for(pk, actor)
     try:
         if action in DECISIONS and TAKE in detail.actions:
-            # Deciding is a step of its own in the audit; nobody has to press two buttons for it.
+            # Deciding is a step of its own in the audit; one button does both.
             taken = services.take(pk, by=actor, version=given.version, now=reading.now)
             given = replace(given, version=taken)
         done = services.ACTIONS[action].does(pk, given, by=actor, now=reading.now)
@@ -490,7 +490,7 @@ def approvals(request: PageRequest) -> HttpResponseBase:
         waiting=selectors.pending_count(actor),
         next_href=next_href(path_of(request), reading.query, found.next_cursor),
         first_href=with_query(path_of(request), reading.query) if cursor else None,
-        # What somebody accepted is decided: it needs nobody any more.
+        # An accepted proposal is decided: it needs no action any more.
         drifts=[row for row in selectors.drift_rows(actor, at_most=20) if not row.accepted_by],
         proposals=[
             (one, len(found.rows) + place >= OPEN_CARDS)

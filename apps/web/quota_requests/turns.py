@@ -23,7 +23,7 @@ def _counts(user: "User") -> Any:
         proposals = undecided_proposals(visibility=EVERYTHING, decider=user.username)
     try:
         return turn_counts(actor_of(user, origin=""), proposals=proposals)
-    # Some readers ask for nothing and decide nothing: nothing waits for them.
+    # Some readers request nothing and decide nothing: they have no turns.
     except NotAllowed:
         return turn_counts(None)
 

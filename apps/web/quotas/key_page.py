@@ -315,7 +315,7 @@ def _blocked(row: QuotaRow, reading: QuerySession) -> Table:
 
 def _blocked_workload(items: Sequence[PendingRow], reading: QuerySession) -> TableRow:
     """Return the row of a workload's items; why it is blocked is that of the oldest."""
-    # Rows come oldest first: what waits longest is blocked by the limit itself.
+    # Rows come oldest first: the longest pending is blocked by the limit itself.
     oldest = items[0]
     return TableRow(
         {

@@ -147,7 +147,7 @@ def saturation(row: QuotaRow) -> Saturation | None:
         return None
     held, pending, suppressed = row.held or 0.0, row.pending or 0.0, row.suppressed or 0.0
     whole = max(row.hard, held + pending + suppressed)
-    # A limit of 0 that nobody wants anything of: the bar is its frame alone.
+    # A limit of 0 without usage or demand: the bar is its frame alone.
     if whole <= 0:
         return Saturation(0.0, 0.0, 0.0, 100.0)
 

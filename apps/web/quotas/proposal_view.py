@@ -103,7 +103,7 @@ def _view(
     if found is None:
         return ProposalView(row, address, before, after)
     impact, run = found
-    # Nobody decides on a proposal of their own, an administrator neither.
+    # No user decides on a proposal of their own, an administrator neither.
     own = row.author == user.username
     is_admin = can_administer(user)
     return ProposalView(

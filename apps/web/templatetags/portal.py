@@ -36,7 +36,7 @@ from apps.web.quota_requests.turns import turns_for
 register = template.Library()
 register.filter(mebibytes)
 register.simple_tag(turns_for)
-# Numbers are written alike in every zone; the formatter asks for one all the same.
+# Numbers are written alike in every zone; the formatter needs one all the same.
 _UTC = ZoneInfo("UTC")
 _WHOLE_FROM = 100
 

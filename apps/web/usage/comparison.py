@@ -248,7 +248,7 @@ def compared(
     hours, hours_before = usage.collected_hours(
         reading.window, filters=narrowed, visibility=reading.visibility, before=window
     )
-    # By the cluster with most hours: one that came lately does not hide the others.
+    # By the cluster with most hours: one that came recently does not hide the others.
     there = max(hours_before.values(), default=0)
     every = round((window.end - window.start) / HOUR)
     if there < _ENOUGH * every:

@@ -164,7 +164,7 @@ def holding(known: TierContext, query: Query) -> TeamTiers:
     """Return what the scope of `known` held, tier by tier."""
     by_tier = rows_by(known.rows, Grouping.TIER)
     cards = [_held_card(name, rows, known, query) for name, rows in by_tier.items()]
-    # With a single tier the total would repeat its card.
+    # With a single tier the total would repeat its panel.
     total = _held_card("", known.rows, known, query) if len(cards) > 1 else None
     return TeamTiers(cards, total)
 

@@ -64,7 +64,7 @@ def pod(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
         tables=[
             _life(row, reading),
             listings.pod_ledger(row, reading),
-            # A pod that shared with nobody needs no empty table to say so.
+            # A pod that shared with no other needs no empty table to say so.
             *([_co_tenants(beside, reading, cluster)] if beside else []),
         ],
         beside=beside,

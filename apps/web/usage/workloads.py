@@ -207,7 +207,7 @@ def verdict_words(
     match found.kind:
         case VerdictKind.NOTHING:
             return ""
-        # No share is told: a part that is unused of what is not measured would be a guess.
+        # No share is told: an unused part of time without metrics would be a guess.
         case VerdictKind.UNKNOWN:
             return f"No utilization: {percent(found.no_metrics)} of its GPU-hours have no metrics."
         case VerdictKind.SHORT:
@@ -406,7 +406,7 @@ def _cost(
             },
         )
         for row in found
-        # What was held, by state: capacity that nobody held is not a workload's.
+        # What was held, by state: unallocated capacity is not a workload's.
         if row.cause.value in _CAUSES
     ]
     table = MoneyTable(

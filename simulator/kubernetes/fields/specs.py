@@ -24,7 +24,7 @@ Amount = tuple[float, str, str]
 
 
 def pod_requests(pod: Pod) -> Mapping[str, Amount]:
-    """Return what a pod asks for; its claims are no resource."""
+    """Return what a pod requests; its claims are no resource."""
     cores = pod.cpu_cores or 4 * pod.units
     gib = pod.memory_gib or 32 * pod.units
     amounts: dict[str, Amount] = {
@@ -53,7 +53,7 @@ def node_resources(node: Node, unhealthy: tuple[int, ...] = ()) -> Mapping[str, 
 
 
 def gpu_amounts(node: Node, unhealthy: tuple[int, ...] = ()) -> Mapping[str, int]:
-    """Return the GPU resources of a node; one that is all unhealthy is there with 0."""
+    """Return the GPU resources of a node; one without an available device is there with 0."""
     amounts: Counter[str] = Counter()
     for device in node.devices:
         for name, count in _offered(node, device).items():

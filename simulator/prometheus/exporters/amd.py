@@ -1,4 +1,4 @@
-"""What AMD's device-metrics-exporter shows of the cards of a scenario.
+"""What AMD's device-metrics-exporter shows of the GPUs of a scenario.
 
 Prometheus keeps its target's `namespace` and `pod` and renames those of the workload. Activity is
 in per cent, memory in MB, the energy counter in microjoules.
@@ -37,7 +37,7 @@ class _Value(NamedTuple):
 
 
 def exported(scenario: Scenario) -> Mapping[str, Metric]:
-    """Return the metrics that the exporters of a scenario's AMD cards have."""
+    """Return the metrics that the exporters of a scenario's AMD GPUs have."""
     return METRICS if any(node.resource == AMD_GPU for node in scenario.nodes) else {}
 
 

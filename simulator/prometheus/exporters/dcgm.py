@@ -1,10 +1,10 @@
-"""What the dcgm-exporters of a scenario show of its cards, each as it is set up.
+"""What the dcgm-exporters of a scenario show of its GPUs, each as it is set up.
 
-A row is a card, or an instance of a card in MIG mode under the UUID of the card. Which pod a row
-names is the exporter's setting: the one that is listed last, every container on the card, or none.
+A row is a GPU, or an instance of a GPU in MIG mode under the UUID of the GPU. Which pod a row
+names is the exporter's setting: the one that is listed last, every container on the GPU, or none.
 A workload is named while its container runs. Without honorLabels Prometheus keeps its target
 labels (`namespace`, `pod`, `container` are the exporter's) and renames the workload's to
-`exported_*`; an idle card has none of these.
+`exported_*`; an idle GPU has none of these.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from simulator.scenarios.base import Scenario
 
 CLUSTER = "lab"
 FIXED = frozenset({"UUID", "cluster", "gpu", "job", "modelName"})
-"""Labels that say the same of a card whoever is on it."""
+"""Labels that say the same of a GPU whatever runs on it."""
 _CONTAINER = "main"
 _NO_LABELS: Mapping[str, str] = {}
 
@@ -45,7 +45,7 @@ class _Target(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """What has rows of its own: a card (`instance` -1), or an instance of a card."""
+    """What has rows of its own: a GPU (`instance` -1), or an instance of a GPU."""
 
     node: Node
     device: Device
@@ -68,7 +68,7 @@ def device_series(
 ) -> Iterator[Series]:
     """Yield a metric's series with all their segments that touch low..high.
 
-    Those of a card are left out where `wanted` refuses its FIXED labels.
+    Those of a GPU are left out where `wanted` refuses its FIXED labels.
     """
     epochs = list(scenario.epochs(low_ms // 1000, high_ms // 1000))
     for node in scenario.nodes:
@@ -86,7 +86,7 @@ def device_series(
 
 
 def _units(node: Node, exporter: Exporter, metric: str) -> Iterator[_Unit]:
-    """Yield what has rows of a metric: under MIG there is no utilization, and no whole card."""
+    """Yield what has rows of a metric: under MIG there is no utilization, and no whole GPU."""
     unprofiled = node.card is not None and not node.card.profiling
     if metric in PROFILING and unprofiled:
         return
@@ -253,7 +253,7 @@ def _named(name: Name, unit: _Unit, exporter: Exporter) -> Mapping[str, str]:
 
 
 def dra_device_name(device: Device, instance: int) -> str:
-    """Return the name under which a ResourceSlice offers a card or an instance."""
+    """Return the name under which a ResourceSlice offers a GPU or an instance."""
     if instance < 0:
         return f"gpu-{device.index}"
     one = device.instances[instance]

@@ -1,4 +1,4 @@
-"""Which pods the rows of a card or an instance name over time, by the exporter's setting."""
+"""Which pods the rows of a GPU or an instance name over time, by the exporter's setting."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from simulator.prometheus.exporters.device_values import (
 )
 
 _FLAP_MS = 900_000
-"""How long the same one of several pods on a card stays the last in the kubelet's list."""
+"""How long the same one of several pods on a GPU stays the last in the kubelet's list."""
 _SEES_CLAIMS = (4, 8, 3)
 _KEEPS_IDLE = (4, 8, 2)
-"""Since when rows of idle cards stay where virtual GPUs are on."""
+"""Since when rows of idle GPUs stay where virtual GPUs are on."""
 
 
 class Name(NamedTuple):
@@ -81,7 +81,7 @@ def namings(
 
 
 def names(exporter: Exporter, pod: Pod) -> bool:
-    """Say whether an exporter finds out that a pod is on a card."""
+    """Say whether an exporter finds out that a pod is on a GPU."""
     if not exporter.kubernetes or not pod.namespace:
         return False
     if pod.claim is not None:
@@ -98,7 +98,7 @@ def _every(
     exporter: Exporter,
     metric: str,
 ) -> tuple[Name, ...]:
-    """Return a row for every container: copies of the card's value, or by process."""
+    """Return a row for every container: copies of the GPU's value, or by process."""
     own = metric == MEMORY_USED or (metric == UTILIZATION and not device.instances)
     by_process = exporter.per_process and own
     with_uid = by_process or exporter.version < _KEEPS_IDLE
@@ -108,7 +108,7 @@ def _every(
         if by_process:
             value = of_process(metric, pod, run) if exporter.host_pid else 0.0
         rows.append(Name(pod, _replica(node, device, pod), with_uid, value))
-    # Beside what processes do there is a row of what the card does, which names nobody.
+    # Beside what processes do there is a row of what the GPU does, which names no pod.
     return (*rows, Name(None)) if by_process else tuple(rows)
 
 
@@ -138,7 +138,7 @@ def _last_listed(
 def _vanished(
     epoch: Epoch, node: Node, exporter: Exporter, start: int, end: int, low_ms: int
 ) -> Iterator[Naming]:
-    """Yield the rows of an idle card: none while a pod is on any card of the node."""
+    """Yield the rows of an idle GPU: none while a pod is on any GPU of the node."""
     at = start
     used = epoch.in_use(node, lambda pod: names(exporter, pod), exporter)
     for since, until in used:

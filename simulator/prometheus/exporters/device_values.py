@@ -1,6 +1,6 @@
-"""What DCGM measures of a card or a MIG instance over time: values in closed form.
+"""What DCGM measures of a GPU or a MIG instance over time: values in closed form.
 
-A card does what its tenants do together. What is measured of the whole card (power, temperature,
+A GPU does what its tenants do together. What is measured of the whole GPU (power, temperature,
 clocks, errors) is the same on each of its instances.
 """
 
@@ -73,7 +73,7 @@ METRICS: Mapping[str, Metric] = {
 }
 PROFILING = frozenset({ACTIVITY, SM_ACTIVE, TENSOR_ACTIVE})
 NOT_ON_MIG = frozenset({UTILIZATION, MEMORY_COPY})
-# Of each MIG instance by itself; all else is measured of the card.
+# Of each MIG instance by itself; all else is measured of the GPU.
 OF_INSTANCE = frozenset({ACTIVITY, SM_ACTIVE, TENSOR_ACTIVE, MEMORY_USED, MEMORY_FREE})
 # Of memory that an instance has, this much is the driver's.
 _RESERVED_MIB = 512
@@ -109,7 +109,7 @@ def pieces(
 ) -> Iterator[Piece]:
     """Yield a metric's values in an epoch, without a gap, from the piece that holds `low_ms` on.
 
-    `instance` is the place of a MIG instance among the device's, -1 for a whole card.
+    `instance` is the place of a MIG instance among the device's, -1 for a whole GPU.
     """
     if metric == XID:
         yield from _errors(epoch, device)
@@ -237,7 +237,7 @@ def _used(run: DeviceRun | None, visible_mib: int) -> int:
 
 
 def _of_watts(metric: str, watts: float, idle_watts: float, card: Card | None) -> float:
-    """Return what follows from how hard a card works: its temperatures and clock."""
+    """Return what follows from how hard a GPU works: its temperatures and clock."""
     board = card.board_watts if card else 400.0
     load = min(1.0, max(0.0, (watts - idle_watts) / max(1.0, board - idle_watts)))
     if metric == SM_CLOCK:

@@ -1,7 +1,7 @@
 """What runs on the apps nodes of `campus` day by day, whatever the trace says.
 
 Services that follow the working day, notebooks, jobs that load for long and hold their GPUs after
-the work is done, a service nobody calls any more, and a gang that keeps all of its GPUs busy.
+the work is done, a service without calls, and a gang that keeps all of its GPUs active.
 """
 
 from collections.abc import Mapping, Sequence

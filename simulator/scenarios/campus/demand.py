@@ -1,7 +1,7 @@
 """What the teams of `campus` want of a pool over time, and what they get: the Helios trace, scaled.
 
 A pool has as much demand as its load says, on average. In each minute those who hold GPUs keep
-them as long as they want them; what is left goes to the others in their order, the rest waits.
+them as long as they want them; what is left goes to the others in their order, the rest is pending.
 """
 
 from collections.abc import Iterator, Sequence

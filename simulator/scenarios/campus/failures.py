@@ -23,7 +23,7 @@ ENDS = {"Error": 0.12, "OOMKilled": 0.2, "Evicted": 0.26, "PreemptionByScheduler
 _CRASHES = 0.55
 _MOST_CRASHES = 3
 _BACK_OFF_SECONDS = 40
-"""Of the first crash; each one after it waits twice as long, as a kubelet has it."""
+"""Of the first crash; each one after it pauses twice as long, as a kubelet has it."""
 _APART_SECONDS = 1200
 """Runs are no shorter: a status tells the last two, so that a list now and then shows each."""
 _SAVES = 0.5
@@ -99,7 +99,7 @@ class FailingCampus(Campus):
 
     def pool_pods(self, pool: Pool, number: int, start: int, end: int) -> Iterator[Pod]:
         for pod in super().pool_pods(pool, number, start, end):
-            # Pods of claims are spared: whoever looks now and then does not know their devices.
+            # Pods of claims are spared: a reader of samples does not know their devices.
             failing = pod if pool.device_class else self._failing(pod)
             if failing is not pod:
                 node = next(node for node in pool.nodes if node.name == pod.node)

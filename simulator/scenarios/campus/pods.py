@@ -13,7 +13,7 @@ from simulator.scenarios.packing import Draft
 from simulator.scenarios.workloads import Workloads, bound_pod
 
 SignalOf = Callable[[str, Node, float], Signal]
-"""What the pod of a uid adds to a card of a node of which it has a part (0..1)."""
+"""What the pod of a uid adds to a GPU of a node of which it has a part (0..1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class PodMaker:
 
 
 def part_of(pool: Pool, node: Node) -> float:
-    """Return the part of a card of a node that one unit of a pool is."""
+    """Return the part of a GPU of a node that one unit of a pool is."""
     if pool.profile:
         return mig_part(pool.profile, node.model)
     return 1.0 / node.replicas

@@ -1,4 +1,4 @@
-"""The pools of `campus`: what cards there are, how each is shared, and how its exporter is set up.
+"""The pools of `campus`: what GPUs there are, how each is shared, and how its exporter is set up.
 
 A pool is what one tier of the catalog gives out. Nodes that are cut for two tiers are in two
 pools, each with its own places on them.
@@ -64,7 +64,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes that are alike; `layouts` are the MIG profiles of the cards of each."""
+    """Nodes that are alike; `layouts` are the MIG profiles of the GPUs of each."""
 
     name: str
     card: Card
@@ -84,7 +84,7 @@ class Pool:
     """What a tier gives out: `units` of one pod at most, `load` the part of it that is wanted.
 
     `teams` are numbers of those who use it, `shift_days` moves their demand in time so that
-    pools are not busy all together. `places` are what it gives out on each of its nodes.
+    pools do not peak all together. `places` are what it gives out on each of its nodes.
     """
 
     tier: Tier
@@ -257,7 +257,7 @@ SPOT_POOL = "a100-spot"
 NODE_POOLS: Mapping[str, int] = {SPOT_POOL: 24}
 """Node pools of Karpenter with the GPUs that each may have. The other nodes were not made by it."""
 
-# What is out of order, and since which day: a card that fell off the bus, one whose counters are
+# What is out of order, and since which day: a GPU that fell off the bus, one whose counters are
 # stuck, one that somebody uses behind the scheduler's back, a node that is being cut anew.
 UNHEALTHY = ("a100-03", 5)
 HOT = ("h100-02", 3)
@@ -353,7 +353,7 @@ def _with_faults(node: Node, origin: int) -> Node:
 
 
 def make_pools(nodes: Sequence[Node]) -> list[Pool]:
-    """Return the pools with what each gives out; cards that are out of order are left out."""
+    """Return the pools with what each gives out; GPUs that are out of order are left out."""
     return [
         replace(
             pool,

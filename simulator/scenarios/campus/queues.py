@@ -1,7 +1,7 @@
 """The queues of `campus`: each team's share of each pool, and when its pods are let through.
 
 A team's share is its quota in the trace, scaled as its demand is. Who is first in line gets quota
-as soon as there is enough, then waits for an admission check; that is over when the pool has no
+as soon as there is enough, then needs an admission check; that is over when the pool has no
 room any more (then the scheduler says so) or when the trace binds the pod.
 """
 
@@ -37,7 +37,7 @@ def queue_of(draws: Draws, pool: Pool, number: int, team: str, namespace: str, a
         resource=pool.resource,
         nominal=draws.share(pool, number) - borrowed,
         created=at,
-        # Where all ask for one unit nobody can be passed over.
+        # Where all request one unit, no pod can be passed over.
         strict=pool.largest > 1,
         borrowing=borrowed,
         lending=_LENDERS.get((team, pool.tag), 0),
@@ -79,7 +79,7 @@ def admissions(
 
 
 def _leaves(draft: Draft) -> int:
-    """Return when a pod stops waiting: it is bound or gives up."""
+    """Return when a pod is no longer pending: it is bound or canceled."""
     return min(draft.bound, draft.ended)
 
 
@@ -122,7 +122,7 @@ class _Moment:
 
 
 class _FifoQueue:
-    """Plays a queue: the first in line gets quota when there is enough, nobody is passed over.
+    """Plays a queue: the first in line gets quota when there is enough, none is passed over.
 
     In the end `reserved` is when each pod, by number, got it, `first` when it came to be the first.
     """

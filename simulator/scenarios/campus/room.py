@@ -14,7 +14,7 @@ from simulator.scheduler.filters import NO_DEVICES, NOT_SELECTED, TAINTED, UNSCH
 class FreeSpace:
     """How much is free on the roomiest node of a pool, over time.
 
-    What nodes offer counts, not what the pool gives out: a card that somebody uses behind the
+    What nodes offer counts, not what the pool gives out: a GPU that somebody uses behind the
     scheduler's back is free to it.
     """
 

@@ -1,4 +1,4 @@
-"""`campus`: a university's cluster with every way to share a GPU, and things out of order.
+"""`campus`: a university's cluster with every way to share a GPU, and with faults.
 
 310 GPUs of seven models in eleven tiers, 16 teams. Demand over time is the Helios trace, scaled to
 each pool; running work keeps its GPUs, the rest is pending. Utilization is drawn from the Acme
@@ -72,9 +72,9 @@ _FIRST_EPOCH_DAYS, _EPOCH_DAYS = 57, 21
 _FEW = Counts(jobs=4, deployments=2, cron_jobs=1)
 _MANY = Counts(jobs=10, deployments=4, cron_jobs=2)
 _BEYOND = 0.2
-"""The share of pods on shared cards that use half as much again as they hold."""
+"""The share of pods on shared GPUs that use half as much again as they hold."""
 _FILLED = 0.9
-"""The part of its memory that a card's pods can fill: an instance has less than its share."""
+"""The part of its memory that a GPU's pods can fill: an instance has less than its share."""
 _HOURS_A_MONTH = 730
 _FAULTS_DAY = 28
 """The day of the history on which the fault scenarios begin: a week of them is enough."""
@@ -271,14 +271,14 @@ class Campus(EpochScenario, FaultScenario):
             yield from map(maker.pod, drafts, let)
 
     def signal(self, pod_uid: str, node: Node, part: float) -> Signal:
-        """Return what a pod adds to the card it has `part` of."""
+        """Return what a pod adds to the GPU it has `part` of."""
         cluster = CLUSTERS[identity.below(len(CLUSTERS), pod_uid, "cluster")]
         card = node.card or H100
         seen = self._distributions[cluster].on(card, identity.fraction(pod_uid, "signal"))
         shared = node.sharing in {Sharing.TIME_SLICED, Sharing.MPS}
         if shared and identity.fraction(pod_uid, "beyond") < _BEYOND:
             part = min(1.0, 1.5 * part)
-        # An instance's activity is told of the instance, a shared card's of the card.
+        # An instance's activity is told of the instance, a shared GPU's of the GPU.
         of = part if shared else 1.0
         added = (seen.power_watts - card.idle_watts) * part
         return Signal(
@@ -334,7 +334,7 @@ class Campus(EpochScenario, FaultScenario):
             )
 
     def _stray(self, start: int, end: int) -> Pod:
-        """Return what keeps a card busy that nobody holds: a process started by hand."""
+        """Return what keeps an unallocated GPU active: a process started by hand."""
         node, index = STRAY
         return Pod(
             uid="",

@@ -64,7 +64,7 @@ class Command(BaseCommand):
         if changes.active is False:
             raise CommandError(f"no account has the name {name!r}, so none was deactivated")
         services.check_new_person(name, changes)
-        # Checked before: nobody types a password for a name that is refused.
+        # Checked before the prompt: a refused name needs no password.
         password = None if changes.drops_password else _password(name)
         by, now = services.from_command("person"), timezone.now()
         return services.make_person(name, changes, password=password, by=by, now=now)

@@ -366,7 +366,7 @@ class KubernetesApi:
         rest = b""
         received = SourceRequest("kubernetes", self._server).received
         while True:
-            # Whatever has arrived, without waiting for more.
+            # Only what has arrived, without blocking for more.
             part = response.read1(_READ_BYTES)
             if not part:
                 break

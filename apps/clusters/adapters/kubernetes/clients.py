@@ -101,7 +101,7 @@ def api_client(entry: Mapping[str, Any]) -> client.ApiClient:
     configuration = client.Configuration()
     # Each collection that is watched keeps one open.
     configuration.connection_pool_maxsize = _CONNECTIONS
-    # Retrying is for the caller, who waits longer and can be stopped.
+    # Retrying is for the caller, which has longer pauses and can be stopped.
     configuration.retries = False
     try:
         if entry.get("kubeconfig"):

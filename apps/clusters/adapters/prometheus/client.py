@@ -276,8 +276,8 @@ class PrometheusApi:
                 pending.extend(pool.submit(self.post, request) for request in islice(queue, 1))
                 yield body
         finally:
-            # Nothing is waited for here: a generator that is given up ends wherever the garbage
-            # collector runs, which may be one of the workers.
+            # Nothing blocks here: a generator that is given up ends wherever the garbage collector
+            # runs, which may be one of the workers.
             for future in pending:
                 future.cancel()
 
@@ -300,7 +300,7 @@ class PrometheusApi:
             except _Repeatable as failure:
                 last = attempt == ATTEMPTS - 1
                 seconds = self._seconds(attempt, failure.wait_seconds)
-                # A server that asks for more time gets it: the task is tried again later.
+                # A server that requests more time gets it: the task is tried again later.
                 if last or seconds > LONGEST_WAIT_SECONDS:
                     raise SourceUnavailable(self._say(str(failure))) from failure.__cause__
                 self._wait(seconds)
@@ -349,7 +349,7 @@ class PrometheusApi:
         except requests.exceptions.RequestException as error:
             raise _Repeatable(f"cannot be reached ({_short(error)})") from error
         except ValueError as error:
-            # requests reads where an answer leads to, although nobody goes there.
+            # requests reads where an answer leads to, although the redirect is not followed.
             raise self._rejected(f"answers with a redirect to no address ({error})") from error
         except OSError as error:
             lost = [

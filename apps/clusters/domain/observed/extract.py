@@ -342,7 +342,7 @@ def _node(item: JsonObject, _: ExtractionContext) -> NodeSnapshot:
     metadata = mapping(item, "metadata")
     ready = condition(status, "Ready")
     return NodeSnapshot(
-        # What a pending pod that asks for memory is in GPUs, each node tells.
+        # How many GPUs a pending pod's request for memory is depends on the node.
         labels=words(metadata.get("labels")) | hami_memory(mapping(metadata, "annotations")),
         taints=taints(spec.get("taints")),
         allocatable=amounts(status.get("allocatable")),

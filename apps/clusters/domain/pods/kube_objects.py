@@ -67,7 +67,7 @@ def gang_name(metadata: JsonObject, spec: JsonObject) -> str:
 
 def has_latency_mark(metadata: JsonObject) -> bool:
     """Say whether a pod is marked to stay for quick answers; only `true` marks it."""
-    # Whoever takes a mark back often writes `false` instead of taking the annotation out.
+    # Users often write `false` instead of removing the annotation.
     return text(mapping(metadata, "annotations").get(KEPT_FOR_LATENCY)).strip().lower() == "true"
 
 
@@ -93,7 +93,7 @@ NODE_POOL_LABEL = "karpenter.sh/nodepool"
 """Names the NodePool of Karpenter that a node is of."""
 STORED_LABELS = frozenset(
     {
-        # What the cards are and how they are shared (GPU Feature Discovery, GKE).
+        # What the GPUs are and how they are shared (GPU Feature Discovery, GKE).
         "nvidia.com/gpu.present",
         "nvidia.com/gpu.product",
         "nvidia.com/gpu.count",
@@ -423,7 +423,7 @@ def _is_unfinished(status: ContainerStatus, *, over: bool) -> bool:
     """Say whether a container has ended, or must have as its pod is over, at a time unknown."""
     if status.state.kind == "terminated":
         return status.state.finished is None
-    # Pods of lost nodes are failed by the control plane: nobody corrects what runs there.
+    # Pods of lost nodes are failed by the control plane: no kubelet corrects what runs there.
     return over and status.state.kind == "running"
 
 

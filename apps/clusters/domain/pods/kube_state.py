@@ -22,7 +22,7 @@ from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, union
 READ_AHEAD_SECONDS = 90
 # Samples that may lack without meaning anything: the phase of the scrapes, and one that failed.
 TOLERATED_SAMPLES = 1.5
-# A pod that lived shorter than this may be missed; a longer hole is time that nobody saw.
+# A pod that lived shorter than this may be missed; a longer hole is time without data.
 LARGEST_HOLE_SECONDS = 90.0
 # One scrape that fails doubles the spacing. Two that fail are a hole.
 _HOLE_INTERVALS = 2.5

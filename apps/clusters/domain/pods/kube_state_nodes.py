@@ -160,7 +160,7 @@ def _slot_intervals(
     offered, there = node.capacity_samples.get(slot), samples.get(slot, 0.0)
     before = node.samples_before(slot, coverage.full[slot])
     if offered is not None and offered < there - TOLERATED_SAMPLES:
-        # The device plugin registered late: GPUs that nobody could ask for were not there.
+        # The device plugin registered late: GPUs that no pod could request were not there.
         start = max(start, end - (offered - before) * coverage.interval(slot))
     gpus = node.gpus(slot)
     if before:

@@ -216,7 +216,7 @@ def controller_of(item: Mapping[str, Any]) -> OwnerReference | None:
     """
     if not isinstance(item, KubePod):
         return _controller(item)
-    # Kept with the pod, as what is decoded of it is: each part of the watch asks for it.
+    # Kept with the pod, as what is decoded of it is: each part of the watch reads it.
     known = vars(item)
     if "controller" not in known:
         known["controller"] = _controller(item)

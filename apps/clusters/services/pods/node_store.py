@@ -246,7 +246,7 @@ class NodeUse(ObservedStore[BoundRequest]):
         if not node or (pod.get("status") or {}).get("phase") in _OVER:
             self.delete(uid)
             return
-        # What a bound pod asks for is settled, but for a resize in place.
+        # The requests of a bound pod are fixed, but for a resize in place.
         found = tuple(whole_request(spec).items())
         bound = BoundRequest(uid, node, self._shared.setdefault(found, found))
         known = self.get(uid)

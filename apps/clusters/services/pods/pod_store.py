@@ -30,7 +30,7 @@ LOST = "Lost"
 _RESTORED_AFTER_SECONDS = 900.0
 """A list asked for so long after a deletion is newer than it, even where clocks differ."""
 
-# Pods of one transaction: on SQLite nobody else writes meanwhile.
+# Pods of one transaction: on SQLite no other process writes meanwhile.
 PODS_AT_ONCE = 2000
 # SQLite takes 32,766 parameters in a query, PostgreSQL 65,535.
 UIDS_AT_ONCE = 5000
@@ -199,8 +199,8 @@ def agreed(known: TrackedPod, ours: TrackedPod) -> TrackedPod:
     Two processes may watch one cluster at once, as when a new version takes over, and one of them
     may be some seconds behind. An end that either saw stays, whichever writes last.
     """
-    # The end of a lost pod is a guess: whoever saw the pod or its end knows better. So does who has
-    # listed it anew long after its deletion.
+    # The end of a lost pod is a guess: a process that saw the pod or its end knows better. So does
+    # one that listed it anew long after its deletion.
     if ours.restored or (known.lost and not ours.lost):
         return ours
     assigned = ours.assigned if ours.settled or known.assigned is None else known.assigned

@@ -182,7 +182,7 @@ class _Streams:
         """Begin what is served and not followed yet, end what is served no more."""
         paths = (*COLLECTIONS, *found.optional)
         for path in self._running.keys() - set(paths):
-            # Its watch may last for a minute: nobody waits for it.
+            # Its watch may last for a minute: no other work depends on it.
             self._running.pop(path).ended.set()
         for path in paths:
             if path not in self._running:

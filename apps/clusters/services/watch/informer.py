@@ -281,7 +281,7 @@ class Informer:
         for name in sorted(touched):
             self._nodes.apply(self._offering(self._states[name]), at)
         if self._nodes.changed:
-            # What waits weighs what it would on the nodes there are.
+            # Pending work has the weight that it would have on the present nodes.
             self._nodes_known = None
             self._pods.reassess({""})
         for seen in again:
@@ -338,8 +338,8 @@ class Informer:
             try:
                 seen = self._observation(pod, deleted)
             except (ValueError, ArithmeticError):
-                # Whoever may make a pod may write anything into it: one that cannot be read must
-                # not stop the watch of the whole cluster.
+                # A user who may create pods may write anything into one: a pod that cannot be read
+                # must not stop the watch of the whole cluster.
                 logger.exception("a pod cannot be read and is passed over: %s", uid)
                 if deleted is None:
                     self._unread[uid] = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
@@ -413,7 +413,7 @@ class Informer:
             devices = () if interval is None else interval.state.devices
         return replace(state, devices=devices)
 
-    # ------------------------------------------------------------ what explains waiting
+    # ------------------------------------------------------------ what explains pending work
 
     def _apply_observed(
         self, items: Sequence[Item], naming: set[str], touched: set[str], at: float

@@ -32,7 +32,7 @@ _INSTANT = 1e-3
 
 Key = tuple[ObservedKind, str]
 
-# As long as the API server keeps an event that nobody repeats (--event-ttl).
+# As long as the API server keeps an event that is not repeated (--event-ttl).
 KEEP_SECONDS = 3600.0
 MOST_EARLY = 10_000
 _CHECK_SECONDS = 60.0

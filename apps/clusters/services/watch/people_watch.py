@@ -113,7 +113,7 @@ class PeopleWatch:
                 update=("person",),
             )
             self._written |= {uid: self._unwritten[uid] for _, uid in found}
-        # What has no row asks for no GPU; if it ever does, its next change is seen.
+        # A pod without a row requests no GPU; if it ever does, its next change is seen.
         self._unwritten.clear()
 
 

@@ -36,7 +36,7 @@ class SharedGpus:
 
     def memory(self, node: str) -> float:
         """Return the MiB of one GPU that HAMi registered of a node; without a node of any."""
-        # A pod that waits may come to any node.
+        # A pending pod may come to any node.
         known = self._registered
         return known.get(node, 0.0) if node else max(known.values(), default=0.0)
 

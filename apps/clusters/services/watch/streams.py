@@ -22,7 +22,7 @@ from gpuportal.telemetry.metrics import WATCH_CONNECTED, WATCH_EVENT, WATCH_RELI
 
 # A stream that is well proves itself more often than this: it ends in order after a minute.
 GAP_SECONDS = 90.0
-# What waits on a stream that is taken up again within this time has hardly waited.
+# A stream that resumes within this time delays its readers hardly at all.
 PROMPT_SECONDS = 5.0
 
 logger = logging.getLogger(__name__)

@@ -72,7 +72,7 @@ class Watchers:
                 watch.thread.join()
                 del self._running[name]
                 ended.append(name)
-        # After the last write: whoever watches next lists everything anew.
+        # After the last write: the next watcher lists everything anew.
         self.share.give_back([name for name in ended if name not in ours])
         for name in sorted(ours - self._running.keys()):
             self._running[name] = self._start(name, clusters[name])

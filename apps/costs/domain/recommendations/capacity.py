@@ -315,7 +315,7 @@ def empty_hours(one: HoursEvidence) -> Finding | None:
     hours = sum(len(amounts) for amounts in one.empty.values())
     if hours < LEAST_HOURS:
         return None
-    # Whole GPUs: nobody can scale down a part of one.
+    # Whole GPUs: a part of one cannot be scaled down.
     always = floor(min(map(min, one.empty.values())) + _HAIR)
     usual = {at: _usually_empty(amounts, always) for at, amounts in one.empty.items()}
     freed = sum(min(each, usual[at]) for at, amounts in one.empty.items() for each in amounts)

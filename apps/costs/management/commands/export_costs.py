@@ -124,7 +124,7 @@ def _to_file(put: _Put, path: Path) -> str:
             # Temporary files are for their owner alone, but a file of costs is fetched by others.
             beside.chmod(0o640)
             beside.replace(path)
-        # Interrupts too: nobody looks for the hidden file that they would leave behind.
+        # Interrupts too: they would leave a hidden file behind.
         except BaseException:
             with suppress(FileNotFoundError):
                 beside.unlink()

@@ -195,7 +195,7 @@ def _model(
 ) -> Iterator[Finding]:
     shown = model or "of no model"
     found = counted(len(cards), "device")
-    # Some cards of a model being silent is a fault of nodes, which coverage shows.
+    # Some GPUs of a model being silent is a fault of nodes, which coverage shows.
     if not any(card.activity for card in cards):
         yield observed.finding(
             "no-activity-metric",

@@ -30,7 +30,7 @@ def check_hardware(observed: ClusterObservations) -> Iterator[Finding]:
 
 
 def _commands(gpu: GpuAdvice) -> Iterator[str]:
-    # Either needs a GPU that nobody holds, so the whole node gives up its pods.
+    # Either needs an unallocated GPU, so the whole node gives up its pods.
     yield f"kubectl cordon {gpu.node}\n# when no pod holds the GPU any more, on the node:"
     if gpu.action is not GpuAction.REPLACE:
         yield f"nvidia-smi --gpu-reset -i {gpu.gpu}"

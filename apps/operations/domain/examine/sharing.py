@@ -57,7 +57,7 @@ def offers(observed: ClusterObservations) -> Iterator[Offer]:
 
 def sharing_of(resource: str, labels: Mapping[str, str]) -> GpuSharing:
     """Return how a unit of `resource` is shared, by what the node's labels say."""
-    # A shared MIG device counts as MIG: its memory is divided, whoever shares it.
+    # A shared MIG device counts as MIG: its memory is divided in any mode of sharing.
     if mig_profile(resource, labels):
         return GpuSharing.MIG
     if not is_shared(resource, labels):
@@ -82,7 +82,7 @@ def check_sharing(observed: ClusterObservations) -> Iterator[Finding]:
     if not shared:
         return
     yield from _not_renamed(observed, shared)
-    # A tier that has whole cards as well is told of as such; which its pods got is not known here.
+    # A tier that has whole GPUs as well is told of as such; which its pods got is not known here.
     mixed = {offer.tier for offer in offers(observed) if not offer.shared}
     surely = [offer for offer in shared if offer.tier not in mixed]
     yield from _several_units(observed, surely)
@@ -164,7 +164,7 @@ def _surplus(observed: ClusterObservations, resource: str) -> float | None:
         for tenant in observed.past.tenants
         if tenant.resource == resource and tenant.units > 1
     )
-    # 0 would read as no loss, where only nobody holds any at this moment.
+    # 0 would read as no loss, where there only is no allocation at this moment.
     return 24.0 * over or None
 
 
@@ -172,7 +172,7 @@ def _gangs(observed: ClusterObservations, shared: list[Offer]) -> Iterator[Findi
     tiers = _shared_tiers(shared)
     groups = [g for g in observed.past.groups if g.tier in tiers and g.kind in GANGS]
     pods = sum(group.pods for group in groups)
-    # A gang of one waits for nobody.
+    # A gang of one needs no other pod.
     if pods < 2:
         return
     kinds = ", ".join(sorted({group.kind for group in groups}))
@@ -195,7 +195,7 @@ def _pressure(observed: ClusterObservations, shared: list[Offer]) -> Iterator[Fi
     by_model: dict[str, list[tuple[Offer, float]]] = defaultdict(list)
     held = Counter(tenant.node for tenant in observed.past.tenants)
     for offer in shared:
-        # MPS divides memory, and who is alone on a card fills it for nobody else.
+        # MPS divides memory, and a pod alone on a GPU takes it from no other.
         if offer.sharing is not GpuSharing.TIME_SLICED or held[offer.node] <= offer.gpus:
             continue
         board = _number(offer.labels.get(MEMORY_LABEL))

@@ -109,8 +109,8 @@ class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
         if options["check_unapplied"]:
-            # Asked by what waits for migrations. During an upgrade pods of the version before
-            # start again too, and find nothing that they would have to wait for.
+            # Called by processes that start after migrations. During an upgrade pods of the version
+            # before start again too, and find nothing that they would have to wait for.
             super().handle(*args, **options)
             return
         with migration_lock(connection):

@@ -22,7 +22,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         first = month(options["month"])
         try:
-            # Whoever runs commands of this machine sees everything: no reader narrows it.
+            # A user with a shell on this machine sees everything: no reader narrows it.
             found = month_report(
                 first, team=options["team"], visibility=EVERYTHING, now=timezone.now()
             )

@@ -97,7 +97,7 @@ class Command(BaseCommand):
         finally:
             stop.set()
             looks.join(_JOIN_SECONDS)
-            # Put back, for whoever called this command within a process of their own.
+            # Put back, for a caller that runs this command within its own process.
             for number, handler in before.items():
                 signal.signal(number, handler)
         logger.info("watch has ended")

@@ -182,7 +182,7 @@ class Command(BaseCommand):
             return answer(found, now=now, zone=zone)
         typical = None
         if row.kind == "Pod" and row.resource:
-            # Other things have no start of which a typical wait could be known.
+            # Other kinds have no start from which a typical queue time could be known.
             typical = pending.typical_queue_time(
                 row.tier, row.resource, row.units, now, cluster=row.cluster
             )

@@ -227,7 +227,7 @@ def _open(user: User, pk: int) -> CatalogProposal:
 
 def _locked(pk: int) -> CatalogProposal:
     """Return an open proposal, locked: two who decide at once must not both succeed."""
-    # The team is only read: to lock its row would hold up whoever writes to it.
+    # The team is only read: a lock on its row would delay those who write to it.
     rows = CatalogProposal.objects.select_for_update(of=("self",)).select_related("team")
     row = rows.filter(pk=pk).first()
     if row is None:

@@ -55,8 +55,8 @@ _POLICY = "ValidatingAdmissionPolicy"
 QUEUES = "clusterqueues/"
 _CLUSTER_WIDE = frozenset({"nodes", "namespaces", "resourceslices", "deviceclasses"})
 
-# What a source may raise, and what data that nobody thought of makes Python raise: either way the
-# other clusters are still looked at.
+# What a source may raise, and what unforeseen data makes Python raise: either way the other
+# clusters are still looked at.
 _FAILURES = (
     *(SourceUnavailable, SourceRejected),
     *(ArithmeticError, LookupError, TypeError, ValueError),

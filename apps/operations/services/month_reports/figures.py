@@ -87,7 +87,7 @@ def month_report(
     names = teams if team else [name for name in teams if _is_there(name, read, earlier)]
     days = _days(window, zone, now, visibility, reader.sums)
     fresh = usage.freshness(window, filters=Filters(), visibility=visibility, now=now)
-    # Nobody reads the page of work that is of no team: its line on the page of all is enough.
+    # Work without a team needs no page of its own: its line on the page of all is enough.
     pages = [_team_page(name, read, earlier, days) for name in names if team or name != UNASSIGNED]
     if visibility.everything and not team:
         pages.insert(0, _all_page(names, read, earlier, days))
@@ -425,7 +425,7 @@ def _charged(team: str, read: _MonthRead) -> Decimal | None:
         return None
     if team:
         return money(read.charged.get(team, 0))
-    # What nobody held is the platform's, and has a figure of its own.
+    # Unallocated capacity is the platform's, and has a figure of its own.
     return money(sum(cost for name, cost in read.charged.items() if name != costs.PLATFORM_NAME))
 
 

@@ -133,7 +133,7 @@ def parse(message: str) -> SchedulerMessage:
     )
 
 
-# Thousands of pods share a few texts, and each refresh asks for all of them again.
+# Thousands of pods share a few texts, and each refresh reads all of them again.
 @lru_cache(maxsize=4096)
 def cause_of(text: str) -> Cause | None:
     """Return the cause that a reason's text stands for; None for an unknown text."""

@@ -238,7 +238,8 @@ def _split(quota: FlavorQuota) -> tuple[float, float]:
 
 
 def _used(queue: ClusterQueueSnapshot) -> dict[FlavorResource, float]:
-    # Reserved includes what waits for admission checks: its quota is taken, though nothing runs.
+    # Reserved includes Workloads with pending admission checks: their quota is taken, though
+    # nothing runs.
     return {(one.flavor, one.resource): one.total for one in queue.reserved or queue.used}
 
 

@@ -236,7 +236,7 @@ class AdmissionAdvisor:
         for resource, room in chosen.items():
             units = wanted[resource]
             if in_line:
-                # Nobody is passed over in a strict queue: all in front go first.
+                # A strict queue passes over no Workload: all in front go first.
                 short = one.with_ahead[resource] - own[resource] + units - room.free
             else:
                 ahead = [total(body).get(resource, 0.0) for _, body in one.ahead]
@@ -434,7 +434,7 @@ class KueueQueues:
     def _detail(self, one: QueuedWorkload, state: Condition | None, message: str) -> str:
         if not one.body.active:
             return INACTIVE
-        # Quota is set aside, the Workload is not admitted yet: checks are what it waits for.
+        # Quota is set aside, the Workload is not admitted yet: its admission checks are pending.
         if state is not None and state.status == "True":
             return CHECKS
         # Before the Workload's own reason: in a stopped queue that text is left over from before.

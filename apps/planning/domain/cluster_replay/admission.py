@@ -201,7 +201,7 @@ class QueueAdmission:
     def _head(self, name: str) -> _Candidate | None:
         """Return the first work of a queue that can have quota; the others are passed over."""
         line, queue = self._lines[name], self._queues[name]
-        # In strict order what is too large is tried as well: it lets nobody pass.
+        # In strict order what is too large is tried as well: it lets no other pass.
         room = _no_limit if queue.strict else partial(self._most_room, queue)
         while (first := line.first(room)) is not None:
             key, needs = first

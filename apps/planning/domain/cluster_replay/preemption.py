@@ -101,7 +101,7 @@ def node_victims(
                 break
             room += holder.units
             gone.append(holder)
-        # Where nobody has to go, preemption is not what helps.
+        # Where no pod has to go, preemption is not what helps.
         if room < units - SLACK or not gone:
             continue
         # As kube-scheduler chooses among its candidates: the highest victim counts first.

@@ -31,7 +31,7 @@ class QuotaNeeds(NamedTuple):
         """Say whether quota for this would be quota for the other, too."""
         (counted, priority), (other_counted, other_priority) = self.scope, other.scope
         alike = (counted, self.tier, self.requires) == (other_counted, other.tier, other.requires)
-        # Who asks for more borrows sooner, and may then not reclaim what others borrow.
+        # A larger request borrows sooner, and may then not reclaim what others borrow.
         return alike and self.units >= other.units and priority <= other_priority
 
 

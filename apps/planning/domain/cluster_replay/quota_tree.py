@@ -40,7 +40,7 @@ class _QuotaNode:
             lent = sum(child.total.get(key, 0.0) - child.retained(key) for child in self.children)
             quota = self.quotas.get(key, _NO_QUOTA)
             total = self.total[key] = quota.nominal + lent
-            # Quotas do not change while work is replayed, and each question asks for it.
+            # Quotas do not change while work is replayed, and each question reads it.
             if quota.lending_limit is not None:
                 self._retained[key] = max(0.0, total - quota.lending_limit)
 

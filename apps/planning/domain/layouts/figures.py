@@ -73,7 +73,7 @@ def layout_figures(
 ) -> tuple[LayoutFigures, tuple[ReplayAssumption, ...]]:
     """Replay the demand on a cluster's nodes; return the figures, and what is assumed."""
     start, end = demand.start, demand.end
-    # Not on the nodes that work ran on: after a change nobody places it with that hindsight.
+    # Not on the nodes that work ran on: after a change no scheduler has that hindsight.
     policy = ReplayPolicy(packing=packing)
     found = replay_cluster(demand.works, cluster, policy, start=start, end=end)
     played = [

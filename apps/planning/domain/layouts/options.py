@@ -256,7 +256,7 @@ def _mig_options(node: ReplayNode, base: str, rules: Sequence[TierRule]) -> list
     for profile in part.profiles:
         labels = {**node.labels, PRODUCT_LABEL: f"{base}{_MIG_MARK}{profile}" if single else base}
         tiers[profile] = tier_of(_GPU if single else f"{_MIG}{profile}", labels, rules)
-    # A device of no tier would be capacity that nobody is offered.
+    # A device of no tier would be capacity that is offered to no team.
     named = [profile for profile, tier in tiers.items() if tier != UNMATCHED]
     for layout in fullest_layouts(part, named):
         # All devices of such a node are offered under one name, so they must be alike.
@@ -299,7 +299,7 @@ def _shared_options(
     product = node.labels.get(PRODUCT_LABEL, "")
     renamed = not product.endswith(_SHARED) and is_shared(_SHARED_GPU, node.labels)
     most = now
-    # Not measured is not idle: without activity the effect of more pods is not known.
+    # No metrics is not idle: without activity the effect of more pods is not known.
     if strategy == "time-slicing" and activity.get(tier):
         # Activity grows with the pods on a GPU, taken to be in proportion.
         by_load = floor(now * _MOST_LOAD / activity[tier] + 1e-9)

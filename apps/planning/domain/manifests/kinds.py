@@ -91,8 +91,8 @@ def _kubeflow(key: str) -> Callable[[Reader], Templates]:
 
 
 def _train_job(item: Reader) -> Templates:
-    # Its pod template is a runtime's, which the manifest does not have: what the trainer
-    # overrides is what it asks for.
+    # Its pod template is a runtime's, which the manifest does not have: its requests are what the
+    # trainer overrides.
     spec = item.required("spec")
     trainer = spec.maybe("trainer")
     count = 1 if trainer is None else trainer.count("numNodes")

@@ -104,7 +104,7 @@ def _teams(row: QuotaRow, by: Actor) -> tuple[str, ...]:
     if by.user is None:
         raise NotAllowed("The portal itself requests nothing.")
     if by.person is not None and by.person.admin:
-        # Nobody leads or speaks for the built-in team of unassigned namespaces.
+        # The built-in team of unassigned namespaces has no lead and no spokesperson.
         return tuple(teams.filter(builtin=False).values_list("name", flat=True))
     names = tuple(teams.filter(pk__in=teams_led_by(by.user)).values_list("name", flat=True))
     if not names:

@@ -55,7 +55,7 @@ def detect_drift(*, now: datetime) -> int:
         .order_by("pk")
     }
     known = _known_requests(changes, shown)
-    # Nobody mends what a retired cluster shows; it would alert for ever.
+    # What a retired cluster shows is never fixed; it would alert for ever.
     known |= {pk for pk, row in kept.items() if not row.request.cluster.active}
     for pk in sorted({*there, *kept}):
         _bring_up_to_date(there.get(pk), kept.get(pk), now, known=pk in known)

@@ -206,7 +206,7 @@ def _set_dates(step: RequestTransition, action: RequestAction) -> None:
         request.applied_at, request.reverts_at = step.now, request.until
         request.announced = 0
     elif action is RequestAction.SEND_BACK:
-        # Whoever decided, a rule too, decided on something else: people do it anew.
+        # The decision, a rule's too, was on something else: people decide anew.
         request.decided_at, request.by_rule = None, False
     elif action is RequestAction.CONFIRM_REVERTED:
         request.reverts_at = None

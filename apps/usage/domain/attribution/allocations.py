@@ -458,7 +458,7 @@ def _before(start: float, end: float, at: float) -> float:
 
 
 def _share(held: float, there: float) -> float:
-    # A hair of slack: sums of thirds and sevenths of a card must not look overcommitted.
+    # A hair of slack: sums of thirds and sevenths of a GPU must not look overcommitted.
     return 1.0 if held <= there * (1 + 1e-9) else there / held
 
 

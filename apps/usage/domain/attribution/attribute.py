@@ -275,7 +275,7 @@ def _narrowed(row: DeviceSlot, there: Sequence[_Numbered]) -> Sequence[_Numbered
     if len(there) > 1 and row.node:
         there = [one for one in there if one[1].pod.node == row.node] or there
     if len(there) > 1:
-        # Its MIG devices by profile, its cards by model, and what claims gave it by device.
+        # Its MIG devices by profile, its whole GPUs by model, and what claims gave it by device.
         there = [one for one in there if one[1].profile == row.profile] or there
         there = [one for one in there if same_model(one[1].card.model, row.model)] or there
         # A claim tells the device; who has no claim may be on any other.
@@ -326,7 +326,7 @@ def recut(
     of_group = {
         (group.slot, *key): group for group in attribution.unclear for key in group.devices()
     }
-    # A card may have to be cut in one slot and not in the other, where it is counted already.
+    # A GPU may have to be cut in one slot and not in the other, where it is counted already.
     done = attribution.settled | of_group.keys()
     patterns = _taken_out(attribution, lambda row: row.uuid in uuids and row[:3] not in done)
     grouped: dict[int, list[ActivitySample]] = defaultdict(list)

@@ -301,7 +301,7 @@ def _held_slots(
         if row.activity_sum is not None and row.samples:
             series.setdefault((row.uuid, row.gpu_instance), []).append(row)
     count, held = len(series), holding.units
-    # A pod cannot use more cards than it holds: labels on more of them share what it holds.
+    # A pod cannot use more GPUs than it holds: labels on more of them share what it holds.
     units = min(1.0, held / count) if count else 0.0
     weight = units * holding.weight * holding.scale
     whole = _whole(holding.pod, slot)

@@ -300,7 +300,7 @@ class Classifier:
         tier = tier_of(resource, interval.labels, self._rules)
         return GpuClass(tier, model, capacity_type(interval.labels).value)
 
-    # ------------------------------------------------------------ MIG cards
+    # ------------------------------------------------------------ GPUs in MIG mode
 
     def _with_stranded(
         self, interval: NodeInterval, offers: Sequence[ResourceOffer], whole: float

@@ -57,7 +57,7 @@ class Pools:
             else:
                 (self._shared if holding.shared else self._alone)[kind].append(number)
 
-    # ------------------------------------------------------------ shared cards
+    # ------------------------------------------------------------ shared GPUs
 
     @property
     def any(self) -> bool:
@@ -78,7 +78,7 @@ class Pools:
         if not self._shared or (named and not any(holding.shared for _, holding in named)):
             return False
         if self._claimed and self._running(row):
-            return False  # given to somebody alone, on a node that shares other cards
+            return False  # given to somebody alone, on a node that shares other GPUs
         kind = (row.node, row.profile)
         if kind not in self._shared:
             # Exporters that do not name the node at all; the pod's node is known.
@@ -141,7 +141,7 @@ class Pools:
             if row.pod or row[:3] not in unnamed:
                 left.append(row)
                 continue
-            # Who has rows by name is not on another instance of the same card and profile.
+            # Who has rows by name is not on another instance of the same GPU and profile.
             running = self._running(row) if self._claimed else ()
             numbers = [n for n in running if (n, row.slot) not in found]
             if numbers:

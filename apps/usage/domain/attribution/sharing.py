@@ -125,7 +125,8 @@ def is_clear(group: DeviceGroup, holdings: Sequence[Allocation], seconds: Second
     """Say whether sums over the slot suffice: no pod came or went, or one alone and by name."""
     ran = [holdings[number].ran_in(group.slot) for number in group.tenants]
     # Prometheus sums each slot. Where a pod follows another in one, their activity is in one sum,
-    # and only raw samples tell it apart. Who ran throughout shares it with nobody before or after.
+    # and only raw samples tell it apart. A pod that ran throughout shares it with no pod before or
+    # after.
     if all(seconds >= SLOT_SECONDS for seconds in ran):
         return True
     if len(group.tenants) > 1:

@@ -230,7 +230,7 @@ def _workload_labels(exporter: ExporterMetrics, shown: _JobFindings) -> Workload
         return WorkloadLabels.KUBE
     if exporter.family in {Family.ASCEND, Family.GAUDI}:
         return WorkloadLabels.OLD
-    # In slots in which nobody holds a device a job that renames looks like one that does not.
+    # In slots without a holder, a job that renames looks like one that does not.
     if EXPORTED in shown.schemes:
         return WorkloadLabels.EXPORTED
     return WorkloadLabels.OLD if OLD in shown.schemes else WorkloadLabels.PLAIN
@@ -325,7 +325,7 @@ def _add_exporter(
         rows = joined(some) if several else some
         before = by_slot[slot]
         if before:
-            # An old and a new exporter of one card: the new one tells, where it measures.
+            # An old and a new exporter of one GPU: the new one tells, where it measures.
             known = {key_of(row) for row in before if row.samples}
             rows = [row for row in rows if key_of(row) not in known]
             now = {key_of(row) for row in rows}

@@ -105,7 +105,7 @@ def read_hami(
     anywhere = max((_memory(node) for node in nodes.values()), default=0.0)
     for pod in asking:
         node = nodes.get(pod.node)
-        # A pod that waits may come to any node.
+        # A pending pod may come to any node.
         memory = _memory(node) if node else 0.0 if pod.node else anywhere
         _limit(pod, memory)
         pod.gpu_mib = memory
