@@ -137,7 +137,7 @@ def preflight_story(row: Row) -> str:
     if wait:
         lines.append(
             f"  queue time   {duration(wait['p10'])} to {duration(wait['p90'])}, "
-            f"half within {duration(wait['p50'])} (by {wait['basis']})"
+            f"p50 {duration(wait['p50'])} (by {wait['basis']})"
         )
     if row["position"]:
         of = row["position"]
