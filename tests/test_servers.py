@@ -60,6 +60,9 @@ def test_a_migrated_database_is_kept_until_a_migration_changes(
     migration = tmp_path / "apps" / "usage" / "migrations" / "0001_initial.py"
     migration.parent.mkdir(parents=True)
     migration.write_text("from apps.usage.triggers import make\n", encoding="utf-8")
+    empty = tmp_path / "apps" / "operations" / "management" / "empty_database.py"
+    empty.parent.mkdir(parents=True)
+    empty.touch()
     triggers = tmp_path / "apps" / "usage" / "triggers.py"
     triggers.write_text("one", encoding="utf-8")
     made: list[Path] = []

@@ -52,6 +52,8 @@ WRITING: Mapping[str, str] = {
     "goodput_reliabilityreport.facts_at": "which writing of its hours it rests on",
     "goodput_storedlossday.computed_at": "when it was written",
     "goodput_storedlossday.basis": "which writing of its hours and pods it rests on",
+    "planning_slothour.collected_at": "which writing of the hour it rests on",
+    "planning_slothour.pod_revision": "which change of pods it rests on",
     "clusters_pod.revised_at": "when it was written",
     "clusters_device.looked_at": "when it was written",
 }

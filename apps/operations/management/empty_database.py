@@ -1,7 +1,7 @@
 """Tables of an empty database, made as the models are and not migration by migration.
 
 For each step of a migration Django computes all models anew: twenty CPU seconds for tables without
-a row. `tests/test_migrations.py` holds that both ways make the same.
+a row. `tests/upgrade/test_empty_database.py` holds that both ways make the same.
 """
 
 from collections.abc import Iterator
