@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.domain.devices.mig import Geometry, fewest_cards, geometry, mig_part, part_of
+from apps.clusters.domain.devices.mig import Geometry, fewest_gpus, geometry, mig_part, part_of
 
 _FACTS = Path(__file__).parent / "facts" / "mig-profiles.csv"
 _MODELS = {
@@ -83,4 +83,4 @@ def test_what_is_no_profile_is_a_whole_gpu() -> None:
     ],
 )
 def test_on_how_few_gpus_mig_devices_fit(counts: dict[str, int], cards: int) -> None:
-    assert fewest_cards(counts, "NVIDIA A100-SXM4-80GB") == cards
+    assert fewest_gpus(counts, "NVIDIA A100-SXM4-80GB") == cards

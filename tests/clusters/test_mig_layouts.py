@@ -4,7 +4,7 @@ from itertools import combinations_with_replacement
 
 import pytest
 
-from apps.clusters.domain.devices.mig import PARTS, MigModel, fewest_cards, part_of
+from apps.clusters.domain.devices.mig import PARTS, MigModel, fewest_gpus, part_of
 from apps.clusters.domain.devices.mig_layouts import fits, fullest_layouts, layouts, stranded
 
 A100, A30 = "NVIDIA-A100-SXM4-40GB", "NVIDIA-A30"
@@ -63,7 +63,7 @@ def test_layouts_are_all_sets_that_can_be_placed_and_each_fits_on_a_gpu(part: Mi
     assert tried > len(found)
     for layout in map(dict, found):
         assert stranded(layout, part) >= 0
-        assert not layout or fewest_cards(layout, part.name) == 1
+        assert not layout or fewest_gpus(layout, part.name) == 1
 
 
 @pytest.mark.parametrize(

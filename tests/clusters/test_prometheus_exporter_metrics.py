@@ -131,7 +131,10 @@ def test_amd_gpus_have_one_identity(labels: AmdLabels, uuid: str, instance: str)
     key = labels.key(exported=False)
     assert key is not None
     assert (key.uuid, key.gpu_instance) == (uuid, instance)
-    assert (labels.card(uuid).uuid, labels.card(uuid).gpu_instance) == (uuid, instance)
+    assert (labels.device_labels(uuid).uuid, labels.device_labels(uuid).gpu_instance) == (
+        uuid,
+        instance,
+    )
 
 
 def test_rows_without_a_device_are_no_device() -> None:

@@ -160,7 +160,7 @@ def mig_part(profile: str, model: str) -> float:
     return 1.0 if found is None else found.compute / found.compute_total
 
 
-def fewest_cards(counts: Mapping[str, int], model: str) -> int:
+def fewest_gpus(counts: Mapping[str, int], model: str) -> int:
     """Return the fewest GPUs on which so many MIG devices of each profile fit, by their slices.
 
     Compute and memory slices bound it from below, and so does the number of one profile that fits
@@ -238,7 +238,7 @@ def _room(profile: str, count: int, shares: Mapping[str, float], model: str) -> 
     if whole:
         return 0
     held = parts.get(profile, 0)
-    fits = (n for n in range(count, held, -1) if fewest_cards({**parts, profile: n}, model) <= 1)
+    fits = (n for n in range(count, held, -1) if fewest_gpus({**parts, profile: n}, model) <= 1)
     return next(fits, held) - held
 
 

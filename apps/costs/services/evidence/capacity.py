@@ -439,7 +439,7 @@ def layout_evidence(
             gpu_model=model,
             cards=cut.cards,
             layout=cut.layout,
-            most_held=_most_of_a_card(name, model, cut, held, means),
+            most_held=_most_of_a_gpu(name, model, cut, held, means),
             days=span.days(since),
             coverage=span.coverage(since),
             price_per_gpu_hour=price,
@@ -447,7 +447,7 @@ def layout_evidence(
         )
 
 
-def _most_of_a_card(
+def _most_of_a_gpu(
     node: str,
     model: str,
     cut: _CutNode,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import floor
 
-from apps.clusters.domain.devices.mig import fewest_cards, mig_part, part_of
+from apps.clusters.domain.devices.mig import fewest_gpus, mig_part, part_of
 from apps.clusters.domain.devices.mig_layouts import fullest_layouts
 from apps.clusters.domain.tiers import (
     PRODUCT_LABEL,
@@ -160,7 +160,7 @@ def gpu_count(node: ReplayNode) -> int:
     whole = sum(1 for device in node.devices if not device.profile)
     if not profiles:
         return whole
-    fewest = whole + fewest_cards(profiles, gpu_model(node.labels))
+    fewest = whole + fewest_gpus(profiles, gpu_model(node.labels))
     # Under the strategy `single` the label counts MIG devices.
     named = node.labels.get(_COUNT, "") if not _is_single(node) else ""
     return max(fewest, int(named) if named.isdecimal() else 0)

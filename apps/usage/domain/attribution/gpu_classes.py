@@ -11,7 +11,7 @@ from functools import cache
 from math import ceil
 from typing import NamedTuple
 
-from apps.clusters.domain.devices.mig import fewest_cards, mig_part
+from apps.clusters.domain.devices.mig import fewest_gpus, mig_part
 from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.pods.ledger import NodeInterval, OfferedDevice
 from apps.clusters.domain.resources import GPU, GPU_FRACTION, PARTS_OF_GPU
@@ -342,7 +342,7 @@ class Classifier:
         The label's count without the whole GPUs, and at least as many as they need. Under the
         strategy `single` the label counts MIG devices and says nothing of GPUs.
         """
-        needed = float(fewest_cards(counts, offers[0].card.model))
+        needed = float(fewest_gpus(counts, offers[0].card.model))
         if interval.labels.get(_STRATEGY) == _SINGLE:
             return needed
         try:

@@ -120,7 +120,7 @@ class AmdLabels(_PodNames, frozen=True, gc=False, cache_hash=True):
             or self.serial_number
             or self.old_serial
             # Numbers are those of a node, so its name must be part of the key.
-            or (f"{self.card('').node}{_NUMBERED}{number}" if number else "")
+            or (f"{self.device_labels('').node}{_NUMBERED}{number}" if number else "")
         )
         if not uuid:
             return None
@@ -131,7 +131,7 @@ class AmdLabels(_PodNames, frozen=True, gc=False, cache_hash=True):
             return ExportedHolder(uuid, instance, *names)
         return self.holder(uuid, instance, exported=exported)
 
-    def card(self, uuid: str) -> DeviceLabels:
+    def device_labels(self, uuid: str) -> DeviceLabels:
         """Return what a row tells of the device."""
         profile = "" if self._whole else self.gpu_compute_partition_type
         if profile and self.gpu_memory_partition_type:
@@ -170,7 +170,7 @@ class IntelLabels(_NodeNames, frozen=True, gc=False, cache_hash=True):
         names = (self.kube_namespace, self.kube_pod, self.kube_container)
         return ExportedHolder(self.uuid, "", *names) if self.uuid else None
 
-    def card(self, uuid: str) -> DeviceLabels:
+    def device_labels(self, uuid: str) -> DeviceLabels:
         """Return what a row tells of the device."""
         return self.device(uuid, self.dev_name)
 
@@ -199,14 +199,14 @@ class AscendLabels(_NodeNames, frozen=True, gc=False, cache_hash=True):
         """Return the device and its holder; None where no label names the device."""
         del exported  # told series by series
         # Numbers are those of a node; the exporter's address tells nodes apart at least.
-        place = self.card("").node or self.instance
+        place = self.device_labels("").node or self.instance
         uuid = self.vdie_id or (f"{place}{_NPU}{self.id}" if self.id else "")
         if not uuid:
             return None
         namespace = self.exported_namespace or self.namespace if self.pod_name else ""
         return ExportedHolder(uuid, "", namespace, self.pod_name, self.container_name)
 
-    def card(self, uuid: str) -> DeviceLabels:
+    def device_labels(self, uuid: str) -> DeviceLabels:
         """Return what a row tells of the device."""
         return self.device(uuid, self.model_name)
 
@@ -224,7 +224,7 @@ class TpuLabels(_PodNames, frozen=True, gc=False, cache_hash=True):
             return None
         return self.holder(self.accelerator_id, "", exported=exported)
 
-    def card(self, uuid: str) -> DeviceLabels:
+    def device_labels(self, uuid: str) -> DeviceLabels:
         """Return what a row tells of the device."""
         return self.device(uuid, self.model)
 
@@ -247,7 +247,7 @@ class GaudiLabels(_NodeNames, frozen=True, gc=False, cache_hash=True):
             uuid, "", self.pod_namespace if self.pod_name else "", self.pod_name, ""
         )
 
-    def card(self, uuid: str) -> DeviceLabels:
+    def device_labels(self, uuid: str) -> DeviceLabels:
         """Return what a row tells of the device."""
         return self.device(uuid, "")
 
@@ -268,7 +268,7 @@ class HamiLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         uuid = self.device_uuid or self.deviceuuid
         return HolderLabels(uuid) if uuid else None
 
-    def card(self, uuid: str) -> DeviceLabels:
+    def device_labels(self, uuid: str) -> DeviceLabels:
         """Return what a row tells of the device."""
         # HAMi puts the vendor before a name that may have it already.
         model = (self.device_type or self.devicetype).removeprefix("NVIDIA-")
@@ -439,7 +439,7 @@ class VendorReader:
             # A TPU that a pod holds is shown a second time, without it: that is a copy.
             if self.part.exporter.family is Family.TPU and not holder.pod and holder.uuid in held:
                 continue
-            device = one.labels.card(holder.uuid)
+            device = one.labels.device_labels(holder.uuid)
             total, count = self._activity(one, scale, device)
             rows.append(
                 DeviceRow(
