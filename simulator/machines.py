@@ -130,7 +130,8 @@ def gpu_node(
 ) -> Node:
     """Return a node; `layouts` has for each GPU the MIG profiles it is cut into, none for whole.
 
-    A layout that no GPU can have is not refused: facts about GPUs are `clusters.domain.mig`'s.
+    A layout that no GPU can have is not refused: facts about GPUs are in
+    `clusters.domain.devices.mig`.
     """
     plain = a100_node(
         seed=seed, name=name, position=position, cards=cards, created=created, labels={}

@@ -19,6 +19,7 @@ CODE = ("apps", "gpuportal", "simulator", "clients")
 SAYING = {"apps", "gpuportal", "clients"}  # whose texts readers see
 LABEL_WORDS = 3
 DOCUMENT_COLUMNS = 120
+DOCUMENTED = ("clients", "deploy", "docs", "simulator", "tests")
 NAMES = r"`[^`\n]*`"  # of fields, values and commands
 # Comments on lines of their own, behind code (ruff puts two spaces before them), and blocks.
 HASH_COMMENTS = re.compile(r"(?:^[ \t]*#(?!!).*\n)+|(?<=\S)  # .*$", re.MULTILINE)
@@ -473,7 +474,7 @@ def test_lines_of_documents_are_short() -> None:
     # Rows of tables cannot be broken, nor can commands.
     long = [
         _where(path, number)
-        for path in _paths("*.md", "docs/**/*.md")
+        for path in _paths("*.md", *(f"{folder}/**/*.md" for folder in DOCUMENTED))
         for number, line in enumerate(_without_fences(path.read_text(encoding="utf-8")), 1)
         if len(line) > DOCUMENT_COLUMNS
         if not line.lstrip().startswith("|") and not line.startswith("    ")

@@ -60,7 +60,7 @@ class IdleSpan:
 
 @dataclass(frozen=True, slots=True)
 class HourlyUse:
-    """What a verdict goes by of single hours: the sum of all, and the longest idle stretch.
+    """The figures of single hours that a verdict uses: their sum, and the longest idle stretch.
 
     `last_held` is the end of the last hour with an allocation, in Unix seconds. `most` and
     `busiest` are the largest allocation and activity of an hour, in GPUs. `is_measured`: no hour

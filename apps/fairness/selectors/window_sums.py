@@ -290,20 +290,20 @@ def blob_sums(
 
 _SumsOfTiers = dict[int, TeamTable]
 CACHED_SUMS: dict[tuple[str, frozenset[BlobVersion], tuple[int, ...]], _SumsOfTiers] = {}
-"""Sums by the blobs that they are of. A database that begins anew gives out the same keys again."""
+"""Sums by the blobs they add up. Clear it with the database: a new one uses the same keys."""
 _MOST_CACHED = 12
-"""So many sums are kept: each is a megabyte with a thousand teams on twenty tiers."""
+"""How many sums are cached. One takes a megabyte with a thousand teams on twenty tiers."""
 
 
 def cached_sums(versions: frozenset[BlobVersion], tiers: tuple[int, ...]) -> _SumsOfTiers:
-    """Return the sums of blobs, kept by what they are of: the same blobs always have the same.
+    """Return the sums of these blobs by tier, from the cache if they were read before.
 
-    A blob is never changed: another one takes its place, with a key that there was not before.
+    Sums never get stale: a blob does not change, a new one with a new key replaces it.
     """
     if not versions:
         return {}
     if len(tiers) == 1:
-        # A small part, read alone: how many blobs it should have is unknown.
+        # A small part, read alone. It is not cached: how many blobs it should have is unknown.
         return _sums_of_blobs(versions, Q(tier__in=tiers))[0]
     key = (TierTeamBlob.objects.db, versions, tiers)
     known = CACHED_SUMS.get(key)
@@ -311,7 +311,7 @@ def cached_sums(versions: frozenset[BlobVersion], tiers: tuple[int, ...]) -> _Su
         return known
     found, read = _sums_of_blobs(versions)
     found = {tier: found[tier] for tier in tiers if tier in found}
-    # A replica that is behind, or a blob that was replaced meanwhile: right now, but not for good.
+    # Not all were read: a replica is behind, or a blob was replaced meanwhile. Do not cache that.
     if read == versions:
         if len(CACHED_SUMS) >= _MOST_CACHED:
             CACHED_SUMS.clear()

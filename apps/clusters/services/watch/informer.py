@@ -159,8 +159,8 @@ class Informer:
                 self._apply_item(item)
         ledger = [_decoded(item) for item in batch if item.path in COLLECTIONS]
         self._people.apply([*observed, *ledger], self._objects.kind_of)
-        # Before pods are read: what HAMi gave them is believed by what it registered of nodes, and
-        # so is, of a GPU that KAI shares, which one it is.
+        # Before pods are read: HAMi's registration of a node confirms what its pods were given, and
+        # the pod that reserves a GPU for KAI tells which GPU it is.
         self._shared_gpus.apply(ledger)
         pods, again = self._prepared(ledger)
         for item, seen in zip(ledger, pods, strict=True):

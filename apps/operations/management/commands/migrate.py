@@ -1,4 +1,4 @@
-"""`migrate`, which refuses a database that another version of the portal made."""
+"""`migrate`: makes the tables of an empty database at once, refuses one of another version."""
 
 import logging
 import time

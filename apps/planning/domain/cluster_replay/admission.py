@@ -87,8 +87,8 @@ class QueueAdmission:
         self._live: set[str] = set()
         # Trees of which quota was given back since their pending work was looked at.
         self._freed: set[int] = set()
-        # Of each tree all units ever given back, and by queue how many have to be before it is
-        # looked at again: a release makes no more room than it gives back.
+        # `_released`: by tree, all units given back so far. `_wakes_at`: by queue, the sum at which
+        # it is tried again. A release makes no more room than it gives back.
         self._released: dict[int, float] = defaultdict(float)
         self._wakes_at: dict[str, float] = defaultdict(float)
         # Of each tree how often its use has changed, and by queue what failed since then.

@@ -51,8 +51,8 @@ _UNITS = attrgetter("units")
 class QuotaLine:
     """Pending work of one queue. What failed is not tried again until the next round.
 
-    Groups are sorted by units: those that ask for more than there is room are not looked at.
-    `lacks` is how much more room there has to be before anybody can be first who is not.
+    Groups are sorted by units; those that request more than the room are skipped. `lacks` is how
+    much the room must grow before another group can come first.
     """
 
     def __init__(self) -> None:
