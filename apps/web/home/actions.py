@@ -1,7 +1,7 @@
 """What a reader should do next: five actions at most, each with one button."""
 
 from collections.abc import Iterator, Sequence
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 
 from apps.costs.selectors import UnusedCost
 from apps.pending.selectors import PendingPage, PendingRow, pending_now
@@ -38,11 +38,12 @@ def actions_of(
         _full_quotas(scope, asker),
         _budgets(budgets, scope),
         _misconfigured(scope),
-        bookings(scope.reading, actor, teams=tuple(scope.teams)),
     )
     # In turns, or one sort with many findings would hide all others.
     in_turns = zip_longest(*(islice(one, _OF_EACH) for one in sorts))
-    return [one for turn in in_turns for one in turn if one is not None][:MOST]
+    found = (one for turn in in_turns for one in turn if one is not None)
+    # Bookings ask for nothing: they have the place that is left.
+    return [*islice(chain(found, bookings(scope.reading, actor, teams=tuple(scope.teams))), MOST)]
 
 
 def _full_quotas(scope: TeamScope, asker: Asker) -> Iterator[Action]:
