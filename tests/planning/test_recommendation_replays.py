@@ -106,6 +106,26 @@ def test_lent_quota_says_what_others_would_have_pending(cluster: Cluster) -> Non
     assert after < before
 
 
+@pytest.mark.parametrize(
+    ("kind", "change", "replayed"),
+    [
+        (RecommendationKind.LEND_QUOTA, "Lend 1 of 1,500 requests.nvidia.com/gpu: nine of ten", 2),
+        (RecommendationKind.UNUSED_QUOTA, "Lower requests.nvidia.com/gpu from 1,500 to 2: at", 2),
+        (RecommendationKind.UNUSED_QUOTA, "Lower requests.nvidia.com/gpu from 2 to <0.01: at", 1),
+    ],
+)
+def test_amounts_of_thousands_are_read_and_one_that_is_not_ends_no_others(
+    cluster: Cluster, kind: RecommendationKind, change: str, replayed: int
+) -> None:
+    make_idle_hours(cluster)
+    make_unused(cluster, 1)
+    Recommendation.objects.update(kind=kind.value, change=change)
+    timeout = make_timeout(cluster)
+    assert replay_recommendations(now=NOW) == replayed
+    timeout.refresh_from_db()
+    assert timeout.replay is not None
+
+
 def test_one_that_is_decided_keeps_what_was_replayed(cluster: Cluster) -> None:
     make_idle_hours(cluster)
     state = RecommendationState.ACCEPTED.value

@@ -50,7 +50,10 @@ def _replay(cluster: Cluster, now: datetime, *, anew: bool) -> int:
         weeks, _ = recorded_weeks(cluster, PolicyChange(idle_minutes=TIMEOUT_MINUTES), now=now)
         others = least_other_limits(cluster.name, now)
         for one in due:
-            effects = policy_effects(weeks, _change(one, others))
+            change = _change(one, others)
+            if change is None:
+                continue
+            effects = policy_effects(weeks, change)
             rows = {(row.team, row.tier): row for row in effects.rows}
             own, whole = rows.get((one.team, one.tier)), rows.get((ALL_TEAMS, one.tier))
             # Work of these weeks may all be of other teams: that is no effect of zero.
@@ -68,8 +71,16 @@ def _replay(cluster: Cluster, now: datetime, *, anew: bool) -> int:
     return len(found)
 
 
-def _change(one: ReplayableChange, others: OtherLimits) -> PolicyChange:
-    """Return a recommended change as policies are replayed."""
+def _change(one: ReplayableChange, others: OtherLimits) -> PolicyChange | None:
+    """Return a recommended change as policies are replayed; None where its words have no amount."""
+    try:
+        return _read_change(one, others)
+    except ValueError:
+        # Amounts are kept in words alone, such as `<0.01`: one that tells none must not end others.
+        return None
+
+
+def _read_change(one: ReplayableChange, others: OtherLimits) -> PolicyChange:
     of = (QuotaSource.RESOURCE_QUOTA, one.namespace, one.quota)
     if one.lent is not None:
         hard = parse_quantity(one.lent.hard)

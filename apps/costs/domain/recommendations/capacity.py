@@ -90,7 +90,7 @@ def unused_quota(one: QuotaEvidence) -> Finding | None:
 
 
 class LoweredLimit(NamedTuple):
-    """A key, its amount now, and the amount to lower it to, as the quota words them."""
+    """A key, its amount now, and the amount to lower it to, as Kubernetes writes amounts."""
 
     key: str
     before: str
@@ -104,7 +104,9 @@ def lowered_limit(change: str) -> LoweredLimit | None:
     """Return what the words of `unused_quota` lower; None for other words."""
     # Amounts are kept in the words alone; what earlier versions worded otherwise tells none.
     found = _LOWERED.match(change)
-    return LoweredLimit(*found.group("key", "before", "after")) if found else None
+    if found is None:
+        return None
+    return LoweredLimit(found["key"], _plain(found["before"]), _plain(found["after"]))
 
 
 class LentQuota(NamedTuple):
@@ -121,7 +123,14 @@ _LENT = re.compile(r"Lend (?P<lent>\d+) of (?P<hard>\S+) (?P<key>[^:]+):")
 def lent_quota(change: str) -> LentQuota | None:
     """Return what the words of `lend_quota` lend; None for other words."""
     found = _LENT.match(change)
-    return LentQuota(found["key"], found["hard"], float(found["lent"])) if found else None
+    if found is None:
+        return None
+    return LentQuota(found["key"], _plain(found["hard"]), float(found["lent"]))
+
+
+def _plain(amount: str) -> str:
+    """Return an amount of `quantity` without its separators of thousands."""
+    return amount.replace(",", "")
 
 
 def shared_out(quotas: Iterable[QuotaEvidence]) -> list[QuotaEvidence]:
