@@ -14,11 +14,12 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import NodeInterval, Tier, TierRule
 from apps.fairness.models import TierFairnessDay
 from apps.fairness.services import compute_hours, roll_days
-from apps.planning.domain.capacity_cases import CaseAction, SizePoint
+from apps.planning.domain.capacity_cases import CaseAction, SizePoint, SpotInterruptions
 from apps.planning.models import CapacityPlan
 from apps.planning.selectors import capacity_plans
 from apps.planning.services import plan_capacity
-from apps.planning.services.spot_nodes import VanishedNodes, vanished_spot_nodes
+from apps.planning.services.spot_nodes import spot_interruptions
+from apps.usage.models import TierHour
 from tests.factories import make_cards, make_pod, make_workload
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
 from tests.planning.topology_portal import GPU, make_node
@@ -248,8 +249,29 @@ def test_spot_nodes_that_vanished_are_interruptions_where_pods_held_their_gpus(
     again.pk, again.start, again.end = None, gone + HOUR, None
     again.save()
     window = Window(START, START + DAYS * DAY)
-    assert vanished_spot_nodes(window) == {"gold": VanishedNodes(3, 2)}
-    assert vanished_spot_nodes(Window(gone + HOUR, window.end)) == {}
+    days = [date(2026, 11, 16) + number * DAY for number in range(DAYS)]
+    assert spot_interruptions(window, {"gold": days}) == {"gold": SpotInterruptions(3, 2, 3)}
+    # They vanished at the beginning of the second day, which is not known.
+    some = {"gold": [days[0], days[2]]}
+    assert spot_interruptions(window, some) == {"gold": SpotInterruptions(0, 0, 2)}
+    # Of days before the watch of the cluster nothing is known.
+    NodeInterval.objects.filter(start__lt=START).update(start=START + HOUR)
+    assert spot_interruptions(window, {"gold": days}) == {"gold": SpotInterruptions(3, 2, 2)}
+    assert spot_interruptions(window, {"gold": days[:1]}) == {}
+
+
+def test_spot_nodes_of_series_alone_have_no_data_of_interruptions(
+    days_of_gold: World, admin_client: Client
+) -> None:
+    NodeInterval.objects.all().delete()
+    TierHour.objects.update(capacity_type="spot")
+    plan_capacity(now=NOW)
+    page = admin_client.get("/capacity/plan/gold/").content.decode()
+    assert "interruptions: no data from the watch" in page
+    assert "no node vanished" not in page
+    (row,) = admin_client.get("/api/v1/capacity-plan").json()["results"]
+    assert row["spot_ratio"] == 1.0
+    assert (row["spot_nodes_vanished"], row["spot_interruptions_per_month"]) == (None, None)
 
 
 def test_interruptions_are_of_a_month_and_unknown_in_plans_of_before(

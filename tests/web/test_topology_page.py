@@ -92,12 +92,14 @@ def test_the_map_has_numa_nodes_where_they_are_published(portal: Portal) -> None
         NumaZone("node-0", {GPU: 4.0, "cpu": 32.0}, {GPU: 0.0, "cpu": 8.0}),
         NumaZone("node-1", {GPU: 4.0, "cpu": 32.0}, {GPU: 2.0, "cpu": 8.0}),
         NumaZone("node-2", {"cpu": 32.0}, {"cpu": 32.0}),
+        NumaZone("node-3", {GPU: 4.0}),
     )
     body = NodeResourceTopologySnapshot("best-effort", zones)
     kind = ObservedKind.NODE_RESOURCE_TOPOLOGY
     see(portal.clusters[0], kind, "n1", body, at=timezone.now(), namespace="", name="n1")
     page = text_of(reader(portal, "cleo"), f"{PAGE}?tab=map")
-    assert "2 free (gold); NUMA: node-0 0 of 4 free, node-1 2 of 4 free" in page
+    known = "node-0 0 of 4 free, node-1 2 of 4 free"
+    assert f"2 free (gold); NUMA: {known}, node-3 4 GPUs (no data of free ones)" in page
     assert page.count("NUMA: ") == 1
 
 

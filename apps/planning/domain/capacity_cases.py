@@ -95,7 +95,7 @@ class TierOutlook:
     `booked` are the mean GPUs of bookings on each day of the forecast, empty where there are none:
     they come and go, so they are no part of it. `recorded_unmet_gpu_hours` were pending for want of
     capacity, quota or a queue in the days that are replayed: what their replay is held against.
-    `spot_interruptions` is None where no spot node was known.
+    `spot_interruptions` is None where the watch recorded no spot node in these days.
     """
 
     tier: str

@@ -130,8 +130,8 @@ class CapacityPlanRow:
     spot_nodes_vanished: Annotated[
         int | None,
         Column(
-            *("Spot nodes vanished", "", "Spot nodes that vanished in the last 28 days."),
-            api_note="Null where no spot node was known.",
+            *("Spot nodes vanished", "", "Spot nodes that vanished on known days of the last 28."),
+            api_note="Null where the watch recorded no spot node in these days.",
             off_page=True,
         ),
     ]
@@ -141,6 +141,7 @@ class CapacityPlanRow:
             "Spot interruptions",
             "per month",
             "Spot nodes that vanished while pods held their GPUs, in 30 days.",
+            api_note="Null where the watch recorded no spot node in these days.",
             off_page=True,
         ),
     ]

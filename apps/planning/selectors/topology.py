@@ -11,7 +11,7 @@ from django.db.models import Count, Q
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import ObservedKind
-from apps.clusters.domain.observed.places import NodeResourceTopologySnapshot
+from apps.clusters.domain.observed.places import NodeResourceTopologySnapshot, NumaZone
 from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.topology import LEVELS, TopologyLevel
 from apps.clusters.domain.window import Window
@@ -32,6 +32,7 @@ from apps.planning.selectors.topology_rows import (
     DeviceRow,
     FragmentationRow,
     NodeRoom,
+    NumaRoom,
     SlotHourRow,
     SlotRow,
     SlotSeries,
@@ -94,7 +95,7 @@ def node_rooms(
     Who does not see everything gets them without their names. Nine queries at most.
     """
     rooms = []
-    numa = _numa()
+    numa = _numa(filters)
     for one in tier_nodes(Window(now, now + INSTANT), visibility=visibility, filters=filters):
         times = [now.timestamp()]
         free, capacity = one.free(times)[:, 0].tolist(), one.capacity(times)[:, 0].tolist()
@@ -118,15 +119,19 @@ def node_rooms(
     return sorted(rooms, key=lambda room: (room.cluster, room.place, room.tier, room.node))
 
 
-def _numa() -> dict[tuple[str, str], tuple[tuple[str, int, int], ...]]:
+def _numa(filters: TierFilters) -> dict[tuple[str, str], tuple[NumaRoom, ...]]:
     """Return (cluster, node) → its NUMA nodes with GPUs, as NodeResourceTopology tells them."""
-    names = {one.pk: one.name for one in active_clusters()}
+    names = {
+        one.pk: one.name
+        for one in active_clusters()
+        if not filters.cluster or one.name in filters.cluster
+    }
     found = {}
     for pk, objects in observed_in(list(names), [ObservedKind.NODE_RESOURCE_TOPOLOGY]).items():
         for one in objects:
             if isinstance(one.body, NodeResourceTopologySnapshot):
                 found[names[pk], one.name] = tuple(
-                    (zone.name, gpus, _gpus(zone.available))
+                    (zone.name, gpus, _free_gpus(zone))
                     for zone in one.body.zones
                     if (gpus := _gpus(zone.allocatable))
                 )
@@ -135,6 +140,13 @@ def _numa() -> dict[tuple[str, str], tuple[tuple[str, int, int], ...]]:
 
 def _gpus(amounts: Mapping[str, float]) -> int:
     return round(sum(units for resource, units in amounts.items() if is_gpu(resource)))
+
+
+def _free_gpus(zone: NumaZone) -> int | None:
+    """Return the free GPUs of a NUMA node; None where those of any resource are not published."""
+    if any(is_gpu(one) and one not in zone.available for one in zone.allocatable):
+        return None
+    return _gpus(zone.available)
 
 
 def slot_hour_rows(

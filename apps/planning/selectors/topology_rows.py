@@ -162,12 +162,16 @@ class DeviceRow:
     nodes_free: Annotated[int, Column("Nodes with free", help="Nodes with at least one free.")]
 
 
+NumaRoom = tuple[str, int, int | None]
+"""Name, GPUs and free ones of a NUMA node; None: what is available there is not published."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRoom:
     """A node of a tier: the domains around it, its whole GPUs, and how many of them are free.
 
     `node` is empty for who may not see it; one that is not `is_open` takes no pods. `numa` has its
-    NUMA nodes as (name, GPUs, free of them) where it publishes them, by what is available there.
+    NUMA nodes where it publishes them.
     """
 
     cluster: str
@@ -177,4 +181,4 @@ class NodeRoom:
     gpus: int
     free: int
     is_open: bool
-    numa: tuple[tuple[str, int, int], ...] = ()
+    numa: tuple[NumaRoom, ...] = ()

@@ -20,7 +20,7 @@ from apps.planning.domain.forecast import forecast
 from apps.planning.domain.recorded.days import FEWEST_HOURS, known_days
 from apps.planning.models import CapacityPlan
 from apps.planning.selectors import CapacityUnknown, TooMuchToReplay, replayed_sizes
-from apps.planning.services.spot_nodes import VanishedNodes, vanished_spot_nodes
+from apps.planning.services.spot_nodes import spot_interruptions
 from apps.usage.domain.amounts import NANO, Amounts, hours
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery, UsageRow
 from apps.usage.selectors import usage_rows
@@ -96,7 +96,7 @@ class _OutlookReader:
     recent: Mapping[str, Amounts]
     models: Mapping[str, Sequence[str]]
     spot: Mapping[str, float]
-    vanished: Mapping[str, VanishedNodes]
+    interruptions: Mapping[str, SpotInterruptions]
     by_hour: Mapping[str, Sequence[float | None]]
 
     @classmethod
@@ -119,7 +119,7 @@ class _OutlookReader:
             {row.groups["tier"]: row.amounts for row in rows()},
             models,
             _spot_ratios(rows(Grouping.CAPACITY_TYPE)),
-            vanished_spot_nodes(recent),
+            spot_interruptions(recent, _known_days(days, since=day_of(recent.start, zone))),
             _by_hour_of_week(rows(interval=TimeStep.HOUR)),
         )
 
@@ -150,7 +150,7 @@ class _OutlookReader:
             utilization=utilization,
             forecast=forecast(demand, ahead=FORECAST_DAYS),
             spot_ratio=self.spot.get(tier),
-            spot_interruptions=self._interruptions(tier, known[-RECENT_DAYS:]),
+            spot_interruptions=self.interruptions.get(tier) if self.spot.get(tier) else None,
             allocation_by_hour=tuple(self.by_hour.get(tier, ())),
         )
         found = _with_sizes(found, self.window.end, self._replayable(tier))
@@ -164,14 +164,6 @@ class _OutlookReader:
         days = (last - timedelta(days=n) for n in range(1, outlook.replayed_days + 1))
         return hours(sum(self.pending.get((tier, day), 0) for day in days))
 
-    def _interruptions(self, tier: str, days: Sequence[TierDay | None]) -> SpotInterruptions | None:
-        """Return the spot nodes that vanished in the known days; None where there was none."""
-        known = sum(day is not None for day in days)
-        if not self.spot.get(tier) or not known:
-            return None
-        found = self.vanished.get(tier, VanishedNodes())
-        return SpotInterruptions(found.nodes, found.in_use, known)
-
     def _replayable(self, tier: str) -> int:
         """Return how many of the last days of a tier are known well enough to be replayed."""
         days, last = self.days[tier], day_of(self.window.end, report().zone)
@@ -182,6 +174,15 @@ class _OutlookReader:
         """Return the mean GPUs asked for on a day: allocated, and pending for want of capacity."""
         # Pending work counts all day long, also in hours without facts: it is of the watch.
         return day.allocated_gpu_hours / day.hours + hours(self.pending.get((tier, at), 0)) / 24
+
+
+def _known_days(
+    days: Mapping[str, Mapping[date, TierDay]], *, since: date
+) -> dict[str, list[date]]:
+    return {
+        tier: [at for at, day in own.items() if at >= since and day.hours >= FEWEST_HOURS]
+        for tier, own in days.items()
+    }
 
 
 def _pending_by_day(window: Window) -> dict[tuple[str, date], int]:

@@ -129,11 +129,11 @@ def ceilings_text(plan: TierCapacityPlan, now: datetime) -> list[str]:
 
 
 def interruptions_text(plan: TierCapacityPlan) -> str:
-    """Return how often spot nodes vanished in use; empty where none was known."""
+    """Return how often spot nodes vanished in use; empty without spot nodes."""
     seen = plan.outlook.spot_interruptions
     if seen is None:
-        # A plan of an older version has spot nodes, and does not know of interruptions.
-        return "interruptions: no data" if plan.outlook.spot_ratio else ""
+        # Series show spot capacity, and not that a node vanished; plans of before know of none.
+        return "interruptions: no data from the watch" if plan.outlook.spot_ratio else ""
     if not seen.nodes:
         return f"no node vanished in {days_words(seen.days)}"
     monthly = gpus_text(seen.per_month)

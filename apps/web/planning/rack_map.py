@@ -134,7 +134,12 @@ def _node(room: NodeRoom, link: str) -> FleetNode:
 
 
 def _numa_words(room: NodeRoom) -> str:
-    return ", ".join(f"{name} {free} of {gpus} free" for name, gpus, free in room.numa)
+    return ", ".join(
+        f"{name} {gpus} GPUs (no data of free ones)"
+        if free is None
+        else f"{name} {free} of {gpus} free"
+        for name, gpus, free in room.numa
+    )
 
 
 def _note(own: Sequence[NodeRoom]) -> str:

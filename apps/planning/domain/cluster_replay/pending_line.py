@@ -112,7 +112,7 @@ class PendingLine:
                 del self._heads[team]
                 continue
             key, group = found
-            # Minus the priority, so that higher ones come first whichever queue has its turn.
+            # Minus the priority, so that higher ones come first whichever team has its turn.
             head = (key[0], () if turn is None else turn(team), key)
             if best is None or head < best:
                 best, chosen = head, (key[-1], group)
