@@ -26,6 +26,7 @@ from apps.planning.selectors import (
     TierFilters,
     device_rows,
     fragmentation_rows,
+    node_rooms,
     slot_hour_rows,
     slot_rows,
     slot_series,
@@ -215,6 +216,10 @@ def test_a_tier_without_known_nodes_has_no_rows(portal: Portal) -> None:
     assert slot_rows(NOW, visibility=NOTHING) == []
     assert slot_rows(NOW, visibility=EVERYTHING, filters=TierFilters(tier=("silver",))) == []
     assert slot_rows(NOW, visibility=EVERYTHING, filters=TierFilters(cluster=("east",))) == []
+    with CaptureQueriesContext(connection) as caught:
+        assert node_rooms(NOW, visibility=EVERYTHING, filters=TierFilters(cluster=("no",))) == []
+    read = [one["sql"] for one in caught if "observedobject" in one["sql"]]
+    assert not read, "NUMA nodes of clusters that are not asked for are not read"
 
 
 def test_queries_do_not_grow_with_nodes_and_pods(portal: Portal) -> None:
