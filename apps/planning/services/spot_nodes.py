@@ -20,7 +20,7 @@ _DRAIN = timedelta(minutes=5)
 def spot_interruptions(
     window: Window, known: Mapping[str, Collection[date]]
 ) -> Mapping[str, SpotInterruptions]:
-    """Return by tier the spot nodes that vanished on its known local days of a window. One query.
+    """Return by tier the spot nodes that vanished on its known days of a window. Three queries.
 
     A node that came back under its name later was away, and is none of them. Series show no node
     go: a tier whose spot nodes the watch did not record is left out, and so are days before it.
@@ -30,15 +30,22 @@ def spot_interruptions(
     began: dict[int, datetime] = {}
     spot: dict[str, set[int]] = defaultdict(set)
     vanished: dict[str, list[tuple[date, bool]]] = defaultdict(list)
-    for cluster, start, end, labels, capacity, lasts, in_use in _intervals(window):
+    last = _vanished(window)
+    rows = NodeInterval.objects.filter(
+        Q(end__isnull=True) | Q(end__gte=window.start),
+        start__lt=window.end,
+        node__cluster__active=True,
+    ).order_by("start", "pk")
+    columns = ("pk", "node__cluster_id", "start", "end", "labels", "capacity")
+    for pk, cluster, start, end, labels, capacity in rows.values_list(*columns).iterator():
         began.setdefault(cluster, start)
         if capacity_type(labels) is not CapacityType.SPOT:
             continue
         # A node that is cut for two tiers is lost for both.
         for tier in {tier_of(resource, labels, rules) for resource in capacity} - {UNMATCHED}:
             spot[tier].add(cluster)
-            if end is not None and end < window.end and not lasts:
-                vanished[tier].append((day_of(end, zone), in_use))
+            if end is not None and pk in last:
+                vanished[tier].append((day_of(end, zone), last[pk]))
     found = {}
     for tier, clusters in spot.items():
         watched = min(began[cluster] for cluster in clusters)
@@ -49,15 +56,8 @@ def spot_interruptions(
     return found
 
 
-def _intervals(
-    window: Window,
-) -> Collection[
-    tuple[int, datetime, datetime | None, Mapping[str, str], Mapping[str, float], bool, bool]
-]:
-    """Return cluster, start, end, labels, capacity of intervals, the oldest first.
-
-    And whether the node has a later one, and whether pods held its GPUs as it ended.
-    """
+def _vanished(window: Window) -> dict[int, bool]:
+    """Return the last intervals of nodes that went in a window: whether pods held their GPUs."""
     later = NodeInterval.objects.filter(node=OuterRef("node"), start__gte=OuterRef("end"))
     held = Pod.objects.filter(
         Q(ended_at__isnull=True) | Q(ended_at__gte=OuterRef("end") - _DRAIN),
@@ -65,10 +65,7 @@ def _intervals(
         node_name=OuterRef("node__name"),
         bound_at__lt=OuterRef("end"),
     )
-    rows = NodeInterval.objects.filter(
-        Q(end__isnull=True) | Q(end__gte=window.start),
-        start__lt=window.end,
-        node__cluster__active=True,
-    ).annotate(lasts=Exists(later), in_use=Exists(held))
-    columns = ("node__cluster_id", "start", "end", "labels", "capacity", "lasts", "in_use")
-    return list(rows.order_by("start", "pk").values_list(*columns))
+    last = NodeInterval.objects.filter(
+        ~Exists(later), end__gte=window.start, end__lt=window.end, node__cluster__active=True
+    )
+    return dict(last.order_by("pk").values_list("pk", Exists(held)))
