@@ -2,11 +2,12 @@
 
 import csv
 import io
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -22,6 +23,7 @@ from apps.clusters.domain.topology import TopologyLevel
 from apps.clusters.domain.window import Window
 from apps.clusters.models import ClaimInterval, NodeInterval, TierRule
 from apps.planning.domain.topology.slots import GANG_SIZES
+from apps.planning.models import SlotHour
 from apps.planning.selectors import (
     TierFilters,
     device_rows,
@@ -33,13 +35,16 @@ from apps.planning.selectors import (
 )
 from apps.planning.services import store_slots
 from apps.usage.domain.usage_query import TimeStep
+from apps.usage.models import CollectionWindow
 from tests.api.conftest import client_of
-from tests.factories import A100, Portal, note_collection
+from tests.costs.test_at_once import in_thread, until_waiting_or
+from tests.factories import A100, Portal, make_report, note_collection
 from tests.pending.rows import see
 from tests.planning.topology_portal import GPU, HOUR, NOW, collect, hold, make_node, make_topology
 
 pytestmark = pytest.mark.django_db
 NOTHING = Visibility(everything=False)
+_OCTOBER = "/api/v1/slot-history?start=2026-10-01"
 
 
 @pytest.fixture
@@ -187,6 +192,80 @@ def test_an_hour_is_stored_again_after_it_was_collected_again(portal: Portal) ->
     assert slot_hour_rows(Window(at, NOW), visibility=NOTHING) == []
 
 
+def test_an_hour_that_failed_when_collected_again_has_no_slots(portal: Portal) -> None:
+    at = NOW.replace(minute=0)
+    stored(portal, Window(at, NOW))
+    note_collection(portal.clusters[0], at, state="failed", collected_at=NOW)
+    store_slots(now=NOW)
+    assert slot_hour_rows(Window(at, NOW), visibility=NOTHING) == []
+
+
+def test_hours_past_retention_are_not_stored_again(portal: Portal, settings: Any) -> None:
+    settings.LEDGER_RETENTION_DAYS = 1
+    collect(portal, Window(NOW - 30 * HOUR, NOW))
+    # From 11:00 of the day before to 10:00.
+    assert store_slots(now=NOW) == 24
+    assert store_slots(now=NOW) == 0
+    assert store_slots(now=NOW + HOUR) == 0
+    assert SlotHour.objects.count() == 23
+
+
+def test_slots_are_the_same_stored_hour_by_hour_as_stored_together(portal: Portal) -> None:
+    """A host of 8 is cordoned for an hour, and another comes later."""
+    west, window = portal.clusters[0], Window(NOW.replace(minute=0) - 3 * HOUR, NOW)
+    NodeInterval.objects.all().delete()
+    make_node(west, "small", allocatable={GPU: 4.0})
+    make_node(west, "big", end=NOW - 2 * HOUR)
+    make_node(west, "big", start=NOW - 2 * HOUR, schedulable=False, end=NOW - HOUR)
+    make_node(west, "big", start=NOW - HOUR)
+    make_node(west, "later", allocatable={GPU: 16.0}, start=NOW - HOUR)
+    for step in (1, 4):
+        SlotHour.objects.all().delete()
+        for first in range(0, 4, step):
+            start = window.start + first * HOUR
+            collect(portal, Window(start, start + step * HOUR))
+            assert store_slots(now=NOW) == step
+        rows = slot_hour_rows(window, visibility=NOTHING)
+        # No slot of 8 while its host takes no pods; none is known of 16 before there is a node.
+        assert [(row.slots_8, row.slots_16) for row in rows] == [
+            (1, None), (1, None), (0, None), (3, 1),
+        ]  # fmt: skip
+        CollectionWindow.objects.all().delete()
+
+
+def test_hours_that_begin_at_half_past_are_plotted(portal: Portal) -> None:
+    make_report("Asia/Kolkata")
+    window = Window(NOW - 3 * HOUR, NOW)
+    for number in range(3):
+        at = window.start + number * HOUR
+        note_collection(portal.clusters[0], at, collected_at=NOW)
+    assert store_slots(now=NOW) == 3
+    series = slot_series(window, TopologyLevel.HOST, now=NOW, visibility=NOTHING)
+    (whole,) = [one for one in series if not one.device]
+    assert whole.at == [window.start + number * HOUR for number in range(3)]
+    assert whole.slots[8] == [1, 1, 1]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(
+    connection.vendor == "sqlite",
+    reason="the tests' SQLite is in memory, where threads cannot wait for one another",
+)
+def test_a_backfill_stores_slots_beside_the_schedule(portal: Portal) -> None:
+    window = Window(NOW - 2 * HOUR, NOW)
+    collect(portal, window)
+    ended, done = [], threading.Event()
+    with transaction.atomic():
+        assert store_slots(now=NOW) == 3
+        # To others these hours are still due.
+        other = in_thread(lambda: ended.append(store_slots(now=NOW)), done)
+        until_waiting_or(done)
+    other.join(60)
+    assert ended == [3]
+    assert SlotHour.objects.count() == 3
+    assert store_slots(now=NOW) == 0
+
+
 def test_mig_devices_and_replicas_are_counted_beside_whole_gpus(portal: Portal) -> None:
     mig, west = "nvidia.com/mig-1g.10gb", portal.clusters[0]
     TierRule.objects.filter(tier=portal.tiers[0]).update(resources=[GPU, mig], node_selector={})
@@ -256,6 +335,11 @@ def test_the_api_has_slots_and_fragmentation_for_everybody(portal: Portal) -> No
         ("gold", "host", None)
     }
     assert client.get("/api/v1/slot-history?level=shelf").status_code == 400
+    # October ends with summer time in Berlin: its 31 days have an hour more.
+    assert client.get(f"{_OCTOBER}&end=2026-11-01").status_code == 200
+    refused = client.get(f"{_OCTOBER}&end=2026-11-02")
+    assert refused.status_code == 400
+    assert "more than 31 days: ask for one month after the other" in refused.content.decode()
     found = client.get(f"/api/v1/fragmentation?start={at}&interval=day").json()["results"]
     assert {row["tier"] for row in found} == {"gold"}
     assert client.get("/api/v1/slots?tier=none").status_code == 400

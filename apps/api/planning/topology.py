@@ -1,5 +1,6 @@
 """Topology: slots for gangs and fragmentation; parameters, rows and endpoints."""
 
+from datetime import timedelta
 from typing import Any
 
 from django.http.response import HttpResponseBase
@@ -18,6 +19,7 @@ from apps.api.endpoints import (
     window_in,
 )
 from apps.api.parameters import NamesField, choices
+from apps.api.problems import InvalidParameters
 from apps.api.row_serializers import RowSerializer, cells_of, records
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.topology import LEVELS
@@ -27,6 +29,7 @@ from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Filters, TimeStep
 
 _MOST_POD_GPUS = 64
+_MOST_DAYS = 31
 
 
 class SlotsParams(parameters.PageParams, parameters.CsvParams):
@@ -113,7 +116,7 @@ class SlotsView(PortalView):
 
 
 class SlotHistoryView(PortalView):
-    """Slots and free parts of GPUs, by hour."""
+    """Slots and free parts of GPUs, by hour; the window has at most 31 days."""
 
     @documented(
         "slot-history",
@@ -126,6 +129,13 @@ class SlotHistoryView(PortalView):
         query = SlotHistoryParams.read(request.query_params)
         zone = clusters.report().zone
         window = window_in(query, zone)
+        # By the clock of the zone: a month with a change of the clock is 31 days and an hour.
+        first, last = (
+            at.astimezone(zone).replace(tzinfo=None) for at in (window.start, window.end)
+        )
+        if last - first > timedelta(days=_MOST_DAYS):
+            text = f"the window has more than {_MOST_DAYS} days: ask for one month after the other"
+            raise InvalidParameters({"start": [text]})
         rows = planning.slot_hour_rows(
             window, visibility=visibility_in(request), filters=_filters(query)
         )

@@ -84,7 +84,8 @@ class TierNodes:
     """The nodes of a tier in a cluster; spans name them by their number here.
 
     `device` is empty where these offer whole GPUs, else what parts of GPUs its units stand for.
-    `gpus` are those that a node has by its newest interval, whether it takes pods or not.
+    `gpus` are those that a node has by its newest interval, whether it takes pods or not; `there`
+    has the same of each interval, and `offered` of those in which it takes pods.
     """
 
     cluster: str
@@ -94,6 +95,7 @@ class TierNodes:
     nodes: list[str] = field(default_factory=list)
     labels: list[Mapping[str, str]] = field(default_factory=list)
     gpus: list[float] = field(default_factory=list)
+    there: list[GpuSpan] = field(default_factory=list)
     offered: list[GpuSpan] = field(default_factory=list)
     held: list[GpuSpan] = field(default_factory=list)
 
@@ -121,6 +123,10 @@ class TierNodes:
     def capacity(self, times: Sequence[float]) -> Gpus:
         """Return the GPUs of each node that can be had at each of these times."""
         return offered_gpus(len(self.nodes), self.offered, times)
+
+    def installed(self, times: Sequence[float]) -> Gpus:
+        """Return the GPUs of each node at each of these times, whether it takes pods or not."""
+        return offered_gpus(len(self.nodes), self.there, times)
 
 
 def tier_nodes(window: Window, *, visibility: Visibility, filters: TierFilters) -> list[TierNodes]:
@@ -195,8 +201,9 @@ class _TierReader:
             of_tier.gpus[number] = units
             # The newest interval wins: a node may have come to another tier.
             self.places[cluster, node, resource] = of_tier, number
+            span = GpuSpan(number, start, float("inf") if end is None else end, units)
+            of_tier.there.append(span)
             if is_open:
-                span = GpuSpan(number, start, float("inf") if end is None else end, units)
                 of_tier.offered.append(span)
 
     def hold(self, held: Iterable[tuple[Place, float, float, float]]) -> None:

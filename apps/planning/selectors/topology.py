@@ -3,8 +3,9 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from django.db.models import Count, Q
@@ -14,7 +15,7 @@ from apps.clusters.domain.observed.objects import ObservedKind
 from apps.clusters.domain.observed.places import NodeResourceTopologySnapshot, NumaZone
 from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.topology import LEVELS, TopologyLevel
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_window, days_in
 from apps.clusters.models import Pod
 from apps.clusters.selectors import active_clusters, report
 from apps.clusters.services import observed_in
@@ -194,10 +195,10 @@ def slot_series(
 ) -> list[SlotSeries]:
     """Return by tier and device the slots and what was free at the start of each hour.
 
-    An hour that is not stored has None. Of parts of GPUs there are no slots. One query.
+    An hour that is not stored has None. Of parts of GPUs there are no slots. Two queries.
     """
     del visibility
-    at = _hours(window, now)
+    at = _hours(window, now, report().zone)
     places = {hour: n for n, hour in enumerate(at)}
     found: dict[tuple[str, str, str], SlotSeries] = {}
     for one in _stored(window, filters):
@@ -349,12 +350,16 @@ def _fragmentation(
     return rows
 
 
-def _hours(window: Window, now: datetime) -> list[datetime]:
-    """Return the starts of the hours of a window that have begun."""
-    first = window.start.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    # An hour that began before the window is none of its hours.
-    if first < window.start:
-        first += _HOUR
+def _hours(window: Window, now: datetime, zone: ZoneInfo) -> list[datetime]:
+    """Return the starts of the fact hours of a window that have begun; see `hour_floor`."""
     end = min(window.end, now)
-    # Rounded up: the hour that has just begun has a start too.
-    return [first + n * _HOUR for n in range(max(0, -((first - end) // _HOUR)))]
+    found = []
+    for day in days_in(window, zone):
+        own = day_window(day, zone)
+        at = own.start
+        while at < min(end, own.end):
+            # An hour that began before the window is none of its hours.
+            if at >= window.start:
+                found.append(at)
+            at += _HOUR
+    return found

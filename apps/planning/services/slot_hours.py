@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+import numpy as np
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, OuterRef, Q, Subquery
+from numpy.typing import NDArray
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window, utc_midnight
-from apps.clusters.models import Tier
+from apps.clusters.models import Cluster, Tier
 from apps.clusters.selectors import active_clusters
 from apps.clusters.services import revision_of_hour
 from apps.planning.domain.topology.slots import GANG_SIZES, slots
@@ -32,6 +34,10 @@ class _Basis(NamedTuple):
     pod_revision: int
 
 
+_Counts = tuple[str, str, Sequence[int], NDArray[np.bool_]]
+"""A level, a size of gang, its slots at each time, and whether empty nodes would take it then."""
+
+
 def store_slots(*, now: datetime) -> int:
     """Store the free GPUs of hours that were collected since, the newest days first.
 
@@ -40,13 +46,13 @@ def store_slots(*, now: datetime) -> int:
     horizon = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
     SlotHour.objects.filter(hour__lt=horizon).delete()
     for cluster in active_clusters():
-        # Withheld facts were stored before anybody knew better: gone is better than wrong.
-        withheld = CollectionWindow.objects.filter(cluster_id=cluster.pk, withheld=True)
-        SlotHour.objects.filter(cluster_id=cluster.pk, hour__in=withheld.values("hour")).delete()
+        # Slots of an hour that has no facts any more go with these: gone is better than wrong.
+        without = CollectionWindow.objects.filter(~HAS_FACTS, cluster_id=cluster.pk)
+        SlotHour.objects.filter(cluster_id=cluster.pk, hour__in=without.values("hour")).delete()
     due = [
         (day, cluster.pk, cluster.name, hours)
         for cluster in active_clusters()
-        for day, hours in _due(cluster.pk).items()
+        for day, hours in _due(cluster.pk, horizon).items()
     ]
     due.sort(key=lambda one: one[0], reverse=True)
     tiers = dict(Tier.objects.values_list("name", "pk"))
@@ -57,11 +63,14 @@ def store_slots(*, now: datetime) -> int:
     return stored
 
 
-def _due(cluster_id: int) -> Mapping[datetime, Sequence[_Basis]]:
-    """Return UTC midnight → the hours of that day that are to be stored. One query."""
+def _due(cluster_id: int, horizon: datetime) -> Mapping[datetime, Sequence[_Basis]]:
+    """Return UTC midnight → the hours of that day that are to be stored, from `horizon` on.
+
+    One query.
+    """
     own = SlotHour.objects.filter(cluster_id=OuterRef("cluster_id"), hour=OuterRef("hour"))
     hours = CollectionWindow.objects.filter(
-        HAS_FACTS, cluster_id=cluster_id, collected_at__isnull=False
+        HAS_FACTS, cluster_id=cluster_id, collected_at__isnull=False, hour__gte=horizon
     ).annotate(
         stored=Subquery(own.values("collected_at")[:1]),
         stored_revision=Subquery(own.values("pod_revision")[:1]),
@@ -94,6 +103,8 @@ def _store_day(
             row.tier_id = tier_id
             by_hour[number].append(row)
     with transaction.atomic():
+        # One writer of a cluster's hours at a time: a backfill stores them beside the schedule.
+        list(Cluster.objects.filter(pk=cluster_id).select_for_update(no_key=True))
         SlotHour.objects.filter(
             cluster_id=cluster_id, hour__in=[one.hour for one in hours]
         ).delete()
@@ -106,16 +117,15 @@ def _store_day(
 
 def _rows(one: TierNodes, times: Sequence[float]) -> list[tuple[int, TierSlotHour]]:
     """Return (number of the time, row) of each time at which a node takes pods."""
-    free, capacity = one.free(times), one.capacity(times)
-    counts = {
-        level.value: {
-            str(size): slots(free, domains, size).tolist()
-            for size in GANG_SIZES
-            if slots(capacity, domains, size).any()
-        }
-        for level in (() if one.device else one.known_levels())
-        for domains in (one.domain_numbers(level),)
-    }
+    free, capacity, whole = one.free(times), one.capacity(times), one.installed(times)
+    levels = () if one.device else one.known_levels()
+    domains = {level: one.domain_numbers(level) for level in levels}
+    # By the nodes of each hour alone: how many hours are stored together must not matter.
+    counts = [
+        (level.value, str(size), slots(free, own, size).tolist(), slots(whole, own, size) > 0)
+        for level, own in domains.items()
+        for size in GANG_SIZES
+    ]
     # Hours without a node that takes pods are not known: they have no slots, not none.
     there = [number for number in range(len(times)) if capacity[:, number].any()]
     return [
@@ -126,10 +136,7 @@ def _rows(one: TierNodes, times: Sequence[float]) -> list[tuple[int, TierSlotHou
                 offered=int(capacity[:, number].sum()),
                 free=int(free[:, number].sum()),
                 largest_node=0 if one.device else int(capacity[:, number].max()),
-                slots={
-                    level: {size: own[number] for size, own in of_level.items()}
-                    for level, of_level in counts.items()
-                },
+                slots=_slots_at(number, counts),
                 free_nodes={}
                 if one.device
                 else dict(Counter(str(gpus) for gpus in free[:, number].tolist() if gpus)),
@@ -137,3 +144,12 @@ def _rows(one: TierNodes, times: Sequence[float]) -> list[tuple[int, TierSlotHou
         )
         for number in there
     ]
+
+
+def _slots_at(number: int, counts: Sequence[_Counts]) -> dict[str, dict[str, int]]:
+    """Return level → size of gang → slots at a time, of the sizes that a domain could take."""
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for level, size, of_size, could in counts:
+        if could[number]:
+            found[level][size] = of_size[number]
+    return dict(found)
