@@ -177,6 +177,33 @@ def test_cores_that_hami_gave_count_where_they_are_more_than_the_memory(cluster:
     assert set(held) == {("uid-1", 20_000, "GPU-1"), ("uid-2", 10_000, "")}
 
 
+def test_cores_of_a_pending_pod_are_of_the_gpus_that_it_may_come_to(cluster: Cluster) -> None:
+    source = FakeCluster()
+    for name, mib in (("t4", 16_000), ("h200", 140_000), ("gone", 10_000)):
+        shared = node(name)
+        shared["metadata"]["labels"] = {"model": name}
+        register = f'[{{"devmem":{mib},"type":"{name}","health":true}}]'
+        shared["metadata"]["annotations"] = {"hami.io/node-nvidia-register": register}
+        source.put(NODES, shared)
+    asked = {GPU: "1", "nvidia.com/gpumem": "4000", "nvidia.com/gpucores": "50"}
+    for uid, wanted in (("any", {}), ("small", {"model": "t4"}), ("large", {"model": "h200"})):
+        one = run_pod(uid, containers=[{"name": "main", "resources": {"limits": asked}}])
+        one["spec"] = {"containers": one["spec"]["containers"], "nodeSelector": wanted}
+        one["status"] = {"phase": "Pending"}
+        source.put(PODS, one)
+    informer = Informer(cluster.pk, source)
+    nodes = source.list(NODES).items
+    informer.apply([Relisted(NODES, nodes, T0 + 10)])
+    there = [one for one in nodes if one["metadata"]["name"] != "gone"]
+    informer.apply([Relisted(NODES, there, T0 + 20)])
+    informer.apply(
+        [Relisted(path, source.list(path).items, T0 + 21) for path in (PODS, NAMESPACES)]
+    )
+    informer.write()
+    held = dict(Pod.objects.values_list("uid", "units"))
+    assert held == {"any": 8_000, "small": 8_000, "large": 70_000}
+
+
 def test_the_gpu_that_pods_share_by_kai_is_told_by_who_reserves_it(cluster: Cluster) -> None:
     source = FakeCluster()
     source.put(NODES, node())

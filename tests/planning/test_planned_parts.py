@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from apps.clusters.domain.accelerators import MEMORY_LABEL
 from apps.clusters.domain.observed.objects import (
     ClaimUse,
     NodeSnapshot,
@@ -9,6 +10,7 @@ from apps.clusters.domain.observed.objects import (
     PodSnapshot,
     QuotaSnapshot,
 )
+from apps.clusters.domain.resources import GPU_MEMORY
 from apps.pending.domain.diagnosis import Cause
 from apps.pending.domain.submission import (
     DEVICES,
@@ -17,6 +19,8 @@ from apps.pending.domain.submission import (
     PlannedWork,
     SubmissionDiagnoser,
 )
+from apps.planning.domain.manifests.read import read_manifest
+from apps.planning.domain.planned import SubmissionReader
 from tests.pending.cluster_states import AT, seen, world
 
 DEVICE_CLASS = "gpu.example.com"
@@ -48,3 +52,23 @@ def test_devices_of_claims_made_for_one_part_are_missing_to_the_next() -> None:
 def test_parts_start_where_the_quota_has_devices_for_all_or_they_follow_one_another() -> None:
     assert [one.why for one in starts(2.0)] == [None, None]
     assert [one.why for one in starts(1.0, parallel=False)] == [None, None]
+
+
+def test_cores_that_a_manifest_requests_are_of_the_gpus_that_it_selects() -> None:
+    nodes = (
+        seen(ObservedKind.NODE, name, NodeSnapshot({"m": name, MEMORY_LABEL: mib}), namespace="")
+        for name, mib in (("t4", "16000"), ("h200", "140000"))
+    )
+    state = world(*nodes)
+
+    def requested(wanted: str) -> float:
+        limits = "{nvidia.com/gpu: 1, nvidia.com/gpumem: 4000, nvidia.com/gpucores: 50}"
+        manifest = read_manifest(
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: one}\nspec:\n"
+            f"  nodeSelector: {wanted}\n"
+            f"  containers: [{{name: main, resources: {{limits: {limits}}}}}]\n"
+        )
+        ((_, work),) = SubmissionReader(manifest, state, "team", ()).pods().works
+        return work.pods[0].pod.requests[GPU_MEMORY]
+
+    assert [requested(wanted) for wanted in ("{m: t4}", "{m: h200}", "{}")] == [8e3, 7e4, 8e3]

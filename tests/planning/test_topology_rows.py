@@ -33,6 +33,7 @@ from apps.planning.selectors import (
     slot_rows,
     slot_series,
 )
+from apps.planning.selectors.tier_nodes import INSTANT, tier_nodes
 from apps.planning.services import store_slots
 from apps.usage.domain.usage_query import TimeStep
 from apps.usage.models import CollectionWindow
@@ -40,7 +41,16 @@ from tests.api.conftest import client_of
 from tests.costs.test_at_once import in_thread, until_waiting_or
 from tests.factories import A100, Portal, make_report, note_collection
 from tests.pending.rows import see
-from tests.planning.topology_portal import GPU, HOUR, NOW, collect, hold, make_node, make_topology
+from tests.planning.topology_portal import (
+    GPU,
+    HOUR,
+    NOW,
+    collect,
+    hold,
+    make_node,
+    make_topology,
+    place,
+)
 
 pytestmark = pytest.mark.django_db
 NOTHING = Visibility(everything=False)
@@ -345,3 +355,16 @@ def test_the_api_has_slots_and_fragmentation_for_everybody(portal: Portal) -> No
     assert client.get("/api/v1/slots?tier=none").status_code == 400
     assert client.get("/api/v1/slots?level=shelf").status_code == 400
     assert b"fragmentation_index" in b"".join(client.get("/api/v1/fragmentation?format=csv"))
+
+
+def test_parts_of_gpus_that_kai_shares_are_not_free(portal: Portal) -> None:
+    NodeInterval.objects.all().delete()
+    memory = {"nvidia.com/gpu.memory": "80000"}
+    make_node(portal.clusters[0], "kai", labels={**place("r1"), **memory})
+    since = NOW - 5 * HOUR
+    for _ in range(5):
+        hold(portal, "kai", 0.5, since, resource="nvidia.com/gpu-fraction")
+    hold(portal, "kai", 120_000.0, since, resource="nvidia.com/gpumem")
+    for window in (Window(NOW, NOW + INSTANT), Window(NOW, NOW + HOUR)):
+        (found,) = tier_nodes(window, visibility=EVERYTHING, filters=TierFilters())
+        assert found.free([NOW.timestamp()]).tolist() == [[4]]

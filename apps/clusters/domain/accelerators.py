@@ -95,9 +95,20 @@ def hami_memory(annotations: Mapping[str, Any]) -> dict[str, str]:
     return _memory_label(_hami_gpus(annotations.get(_NODE_GPUS)))
 
 
-def largest_memory(labels: Iterable[Mapping[str, str]]) -> float:
-    """Return the MiB of the largest GPU that labels of nodes tell; 0 where none does."""
-    return max((mebibytes(one.get(MEMORY_LABEL, "")) for one in labels), default=0.0)
+def least_memory(
+    nodes: Iterable[tuple[float, Mapping[str, str]]], wanted: Mapping[str, str]
+) -> float:
+    """Return the MiB of the smallest GPU of the nodes that have the wanted labels; 0: of none.
+
+    `nodes` are the MiB of one GPU, 0 where it is not known, and the labels of each.
+    """
+    fitting = (mib for mib, labels in nodes if mib and wanted.items() <= labels.items())
+    return min(fitting, default=0.0)
+
+
+def labelled_memory(labels: Mapping[str, str]) -> float:
+    """Return the MiB of one GPU of a node, as its label has it; 0 where none tells."""
+    return mebibytes(labels.get(MEMORY_LABEL, ""))
 
 
 def registered_memory(node: Mapping[str, Any]) -> float:

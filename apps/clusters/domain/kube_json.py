@@ -180,6 +180,16 @@ def placement(spec: object, *, pod: str = "") -> Placement:
     )
 
 
+def required_labels(spec: object) -> dict[str, str]:
+    """Return the labels a node must have, by a selector or a required affinity of one value."""
+    found = placement(spec)
+    wishes = found.affinity[0] if len(found.affinity) == 1 else ()
+    wanted = {
+        one.key: one.values[0] for one in wishes if one.operator == "In" and len(one.values) == 1
+    }
+    return {**wanted, **found.node_selector}
+
+
 def _terms(required: JsonObject) -> tuple[tuple[Expression, ...], ...]:
     terms = items(required.get("nodeSelectorTerms"))
     # A term without a wish fits no node: it is as if it were not there.

@@ -4,9 +4,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from apps.clusters.domain.accelerators import largest_memory
+from apps.clusters.domain.accelerators import labelled_memory, least_memory
 from apps.clusters.domain.devices.resource_claims import ClaimUnits, pod_claims
-from apps.clusters.domain.kube_json import JsonObject, mapping, placement, request, text
+from apps.clusters.domain.kube_json import (
+    JsonObject,
+    mapping,
+    placement,
+    request,
+    required_labels,
+    text,
+)
 from apps.clusters.domain.observed.extract import observed_object, template_classes
 from apps.clusters.domain.observed.objects import (
     ClaimSnapshot,
@@ -64,7 +71,9 @@ class SubmissionReader:
         self.state = self._with_claims(state)
         self._requested = _claims_requested(self.state)
         nodes = (one.body for one in state.of(ObservedKind.NODE))
-        self._gpu_memory = largest_memory(n.labels for n in nodes if isinstance(n, NodeSnapshot))
+        self._gpu_memory = [
+            (labelled_memory(n.labels), n.labels) for n in nodes if isinstance(n, NodeSnapshot)
+        ]
 
     def pods(self) -> ManifestPods:
         """Return the work of every submission."""
@@ -115,9 +124,8 @@ class SubmissionReader:
         if value is not None:
             item["spec"].setdefault("priority", value)
         found = pod_claims(item, self._claim_units)
-        context = ExtractionContext(
-            self._named, None, found, self._is_gpu, self._templates, self._gpu_memory
-        )
+        memory = least_memory(self._gpu_memory, required_labels(template.spec))
+        context = ExtractionContext(self._named, None, found, self._is_gpu, self._templates, memory)
         pod = pod_snapshot(item, context)
         if pod is None:
             # The watch keeps only pods with GPUs; one without is planned all the same.

@@ -19,7 +19,7 @@ from apps.clusters.domain.observed.objects import (
 from apps.clusters.domain.observed.places import (
     TopologySnapshot,
 )
-from apps.clusters.domain.resources import PARTS_OF_GPU
+from apps.clusters.domain.resources import GPU, GPU_MEMORY, PARTS_OF_GPU
 from apps.clusters.domain.tiers import (
     UNMATCHED,
     TierRule,
@@ -300,13 +300,13 @@ def _parts_of_gpus(
 
 
 def _held(
-    window: Window, places: Mapping[Place, object]
+    window: Window, places: Mapping[Place, tuple[TierNodes, int]]
 ) -> Iterator[tuple[Place, float, float, float]]:
     """Yield who holds GPUs of these places: pods, and the claims that were given devices."""
     pods = Pod.objects.filter(
         Q(ended_at__isnull=True) | Q(ended_at__gt=window.start),
         cluster_id__in={place[0] for place in places},
-        resource__in={place[2] for place in places},
+        resource__in={place[2] for place in places} | PARTS_OF_GPU,
         bound_at__lt=window.end,
     ).exclude(workload__kind=CLAIM_KIND)
     of_claims = set()
@@ -322,9 +322,14 @@ def _held(
             # MIG devices of a claim are no whole GPUs.
             if place in places and not one["profile"]:
                 yield place, start, _end(end), one["share"]
-    for place, start, end, units in _held_by_pods(pods, window):
+    for (cluster, node, resource), start, end, units in _held_by_pods(pods, window):
+        # KAI shares what a node offers as whole GPUs.
+        place = (cluster, node, GPU if resource in PARTS_OF_GPU else resource)
         # Several pods may share what a claim was given: the claim holds it once.
         if place in places and place not in of_claims:
+            if resource == GPU_MEMORY:
+                of_tier, number = places[place]
+                units *= unit_weight(GPU_MEMORY, of_tier.labels[number])
             yield place, start, end, units
 
 

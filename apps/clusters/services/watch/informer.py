@@ -350,7 +350,7 @@ class Informer:
     def _observation(self, pod: Mapping[str, Any], deleted: float | None) -> PodObservation | None:
         """Return what is observed of a pod; None of one that requests no GPU."""
         named, claims, owner = self._tiers.resources, self._claims(pod), nearest_owner(pod)
-        each = self._shared_gpus.memory(KubePod.of(pod).node)
+        each = self._shared_gpus.memory(KubePod.of(pod))
         record = pod_record(
             pod, owner=owner, named=named, deleted=deleted, claims=claims, each=each
         )
@@ -437,7 +437,7 @@ class Informer:
         return ExtractionContext(
             named=self._tiers.resources,
             owner=self._tops.get(str(item["metadata"].get("uid", ""))) if is_pod else None,
-            gpu_memory=self._shared_gpus.memory(KubePod.of(item).node) if is_pod else 0.0,
+            gpu_memory=self._shared_gpus.memory(KubePod.of(item)) if is_pod else 0.0,
             claims=self._claims(item) if is_pod else NO_CLAIMS,
             is_gpu_class=self._dra.is_gpu,
             template_classes=self._objects.templates,

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from apps.clusters.domain.accelerators import registered_memory
+from apps.clusters.domain.accelerators import least_memory, registered_memory
 from apps.clusters.domain.gpu_shares import given_gpus, reserved_gpu, shared_gpus
+from apps.clusters.domain.kube_json import KubePod, required_labels, words
 from apps.clusters.domain.pods.ledger import PodRecord
 from apps.clusters.services.watch.collections import (
     CHANGE_TYPES,
@@ -24,27 +25,58 @@ class SharedGpus:
 
     def __init__(self) -> None:
         self._registered: dict[str, float] = {}
+        self._labels: dict[str, Mapping[str, str]] = {}
+        self._pending: dict[tuple[tuple[str, str], ...], float] = {}
         self._reserved: dict[str, str] = {}
 
     def apply(self, batch: Sequence[Item]) -> None:
         """Note what nodes and pods of a batch tell, before its pods are read."""
-        self._registered.update(_registered(batch))
+        for item in batch:
+            if item.path == NODES:
+                self._note_nodes(item)
         # A list tells all that there are.
         if any(isinstance(item, Relisted) and item.path == PODS for item in batch):
             self._reserved.clear()
         self._reserved.update(_reserved(batch))
 
-    def memory(self, node: str) -> float:
-        """Return the MiB of one GPU that HAMi registered of a node; without a node of any."""
-        # A pending pod may come to any node.
-        known = self._registered
-        return known.get(node, 0.0) if node else max(known.values(), default=0.0)
+    def memory(self, pod: KubePod) -> float:
+        """Return the MiB of one GPU that HAMi registered of a pod's node.
+
+        Of a pending pod, the smallest of the nodes there are that have the labels it wants.
+        """
+        if pod.node or not self._labels:
+            return self._registered.get(pod.node, 0.0)
+        wanted = required_labels(pod.spec)
+        key = tuple(sorted(wanted.items()))
+        if key not in self._pending:
+            nodes = ((self._registered[name], labels) for name, labels in self._labels.items())
+            self._pending[key] = least_memory(nodes, wanted)
+        return self._pending[key]
 
     def of_pod(self, metadata: Mapping[str, Any], record: PodRecord) -> tuple[str, ...]:
         """Return the UUIDs of the GPUs of which a pod has parts; empty unless all are known."""
         if self._registered.get(record.node):
             return given_gpus(metadata, record.requests)
         return shared_gpus(metadata, record.requests, self._reserved)
+
+    def _note_nodes(self, item: Item) -> None:
+        nodes: Sequence[Mapping[str, Any]] = ()
+        gone = False
+        if isinstance(item, Relisted):
+            self._labels.clear()
+            nodes = item.items
+        elif isinstance(item, WatchEvent) and item.change.type in CHANGE_TYPES:
+            nodes, gone = [item.change.object], item.change.type == "DELETED"
+        self._pending.clear()
+        for node in nodes:
+            name = str(node["metadata"]["name"])
+            self._labels.pop(name, None)
+            if gone:
+                # What it registered stays known: its pods may be told of after it.
+                continue
+            self._registered[name] = registered_memory(node)
+            if self._registered[name]:
+                self._labels[name] = words(node["metadata"].get("labels"))
 
 
 def pods_of(item: Item) -> Iterator[tuple[Mapping[str, Any], float | None]]:
@@ -55,18 +87,6 @@ def pods_of(item: Item) -> Iterator[tuple[Mapping[str, Any], float | None]]:
         yield from ((pod, None) for pod in item.items)
     elif item.change.type in CHANGE_TYPES:
         yield item.change.object, item.at if item.change.type == "DELETED" else None
-
-
-def _registered(batch: Iterable[Item]) -> Iterator[tuple[str, float]]:
-    """Yield each node of a batch, with the MiB of one GPU that HAMi registered of it."""
-    for item in batch:
-        nodes: Sequence[Mapping[str, Any]] = ()
-        if item.path == NODES and isinstance(item, Relisted):
-            nodes = item.items
-        elif item.path == NODES and isinstance(item, WatchEvent):
-            # A node that went stays known: its pods may be told of after it.
-            nodes = [item.change.object] if item.change.type in CHANGE_TYPES - {"DELETED"} else []
-        yield from ((str(node["metadata"]["name"]), registered_memory(node)) for node in nodes)
 
 
 def _reserved(batch: Iterable[Item]) -> Iterator[tuple[str, str]]:

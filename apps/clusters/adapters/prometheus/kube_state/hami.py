@@ -102,13 +102,14 @@ def read_hami(
     if not (parted or found):
         return
     given = _allocated(reading, plausible, window)
-    anywhere = max((_memory(node) for node in nodes.values()), default=0.0)
+    anywhere = [mib for node in nodes.values() if (mib := _memory(node))]
     for pod in asking:
         node = nodes.get(pod.node)
-        # A pending pod may come to any node.
-        memory = _memory(node) if node else 0.0 if pod.node else anywhere
-        _limit(pod, memory)
-        pod.gpu_mib = memory
+        memory = _memory(node) if node else 0.0
+        # A pending pod may come to any node: series do not tell its node selector.
+        may_have = anywhere if not pod.node else [memory]
+        _limit(pod, max(may_have, default=0.0))
+        pod.gpu_mib = min(may_have, default=0.0)
         if memory and pod.node:
             _give(pod, given.get((pod.namespace, pod.name, pod.node), ()), memory)
 
