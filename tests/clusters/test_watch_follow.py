@@ -124,6 +124,37 @@ def test_changes_are_written_as_they_come_and_the_end_is_clean(cluster: Cluster)
     assert not _watches()
 
 
+class _LateNodes(FakeCluster):
+    """Lists its nodes only some time after its pods."""
+
+    def __init__(self) -> None:
+        super().__init__(patience=0.02)
+        self._pods_listed = threading.Event()
+
+    def list(self, path: str) -> Listing:
+        if path == NODES:
+            self._pods_listed.wait(DEADLINE_SECONDS)
+            threading.Event().wait(0.3)
+        try:
+            return super().list(path)
+        finally:
+            if path == PODS:
+                self._pods_listed.set()
+
+
+def test_what_hami_gave_is_read_with_nodes_that_are_listed_late(cluster: Cluster) -> None:
+    source = _LateNodes()
+    shared, one = node(), pod(bound=5, phase="Running", statuses=[status(state=running(9))])
+    register = '[{"devmem":40000,"type":"A100","health":true}]'
+    shared["metadata"]["annotations"] = {"hami.io/node-nvidia-register": register}
+    one["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,4000,50:;"}
+    source.put(NODES, shared)
+    source.put(PODS, one)
+    Driver(source).follow(cluster, lambda driver: driver.delivered(NODES))
+    row = Pod.objects.get()
+    assert (row.resource, row.units, row.gpus) == ("nvidia.com/gpumem", 20_000, "GPU-1")
+
+
 def test_a_broken_stream_is_taken_up_where_it_broke_without_a_gap(cluster: Cluster) -> None:
     source = _fake()
 

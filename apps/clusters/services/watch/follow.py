@@ -19,6 +19,7 @@ from apps.clusters.services.watch.claims import GROUP, discovered_claims
 from apps.clusters.services.watch.collections import (
     COLLECTIONS,
     EVENTS,
+    NODES,
     Item,
     Relisted,
     Sources,
@@ -41,6 +42,8 @@ MOST_AT_ONCE = 1000
 # Somebody may install Kueue or upgrade the server while this runs.
 DISCOVER_SECONDS = 600.0
 _QUEUE_LENGTH = 10_000
+# Where nodes cannot be listed, pods are written all the same.
+_NODES_SECONDS = 10.0
 _JOIN_SECONDS = 5.0
 
 T = TypeVar("T")
@@ -255,6 +258,7 @@ def follow(cluster: Cluster, source: ClusterSource, run: WatchRun) -> None:
         # Streams begin after the rows were read: whatever they show is newer than these.
         _persist_batch(informer, refused, streams, run)
         streams.serve(served)
+        _persist_batch(informer, _gather_first(streams.inbox, run), streams, run)
         while not run.stop.is_set():
             batch = _gather(streams.inbox, run.stop, run.flush_seconds)
             _persist_batch(informer, batch, streams, run)
@@ -317,6 +321,17 @@ def _gather(inbox: "queue.Queue[Item]", stop: threading.Event, seconds: float) -
         try:
             batch.append(inbox.get(timeout=left) if left > 0 else inbox.get_nowait())
         except queue.Empty:
+            break
+    return batch
+
+
+def _gather_first(inbox: "queue.Queue[Item]", run: WatchRun) -> list[Item]:
+    """Return what arrives until nodes are listed: what HAMi gave pods is read with its nodes."""
+    until = time.monotonic() + _NODES_SECONDS
+    batch: list[Item] = []
+    while time.monotonic() < until and len(batch) < _QUEUE_LENGTH and not run.stop.is_set():
+        batch += _gather(inbox, run.stop, run.flush_seconds)
+        if any(isinstance(item, Relisted) and item.path == NODES for item in batch):
             break
     return batch
 
