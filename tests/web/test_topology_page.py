@@ -1,5 +1,7 @@
 """The page of the topology: slots, fragmentation, gangs, and the drain plan of administrators."""
 
+import re
+
 import pytest
 from django.test import Client
 from django.utils import timezone
@@ -17,6 +19,11 @@ from tests.web.shown import tables_of
 
 pytestmark = pytest.mark.django_db
 PAGE = "/capacity/topology/"
+
+
+def names(node: str, page: str) -> bool:
+    """Return whether a page has the node as a word: its random tokens may hold any two letters."""
+    return re.search(rf"\b{node}\b", page) is not None
 
 
 @pytest.fixture
@@ -66,7 +73,7 @@ def test_everybody_sees_slots_by_tier_and_level(portal: Portal) -> None:
     assert found["rack"][:7] == ["2", "17", "17", "8", "3", "1", "0"]
     assert found["zone"][5:7] == ["2", "1"]
     assert "Drain plan" not in page
-    assert "n1" not in page
+    assert not names("n1", page)
 
 
 def test_pods_of_eight_gpus_need_whole_hosts(portal: Portal) -> None:
@@ -83,7 +90,7 @@ def test_the_map_has_racks_with_what_is_free_and_names_for_who_sees_all(portal: 
     assert "n5: 8 takes no pods (gold)" in page
     others = text_of(reader(portal), f"{PAGE}?tab=map")
     assert "gold: 6 allocated, 2 free (gold)" in others
-    assert "n1" not in others
+    assert not names("n1", others)
 
 
 def test_the_map_has_numa_nodes_where_they_are_published(portal: Portal) -> None:
@@ -147,7 +154,7 @@ def test_administrators_see_which_pods_to_move(portal: Portal) -> None:
     moves = [[cell.text for cell in line] for line in found[1:]]
     # n2 needs 4 GPUs: its pods of 3 and 1 go where 3 and 2 are free.
     assert [(row[2], row[5], row[7]) for row in moves] == [("n2", "1", "n1"), ("n2", "3", "n4")]
-    assert "n2" not in text_of(reader(portal), f"{PAGE}?tab=drain")
+    assert not names("n2", text_of(reader(portal), f"{PAGE}?tab=drain"))
 
 
 def test_a_portal_without_nodes_says_so(portal: Portal) -> None:
