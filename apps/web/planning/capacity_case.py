@@ -13,9 +13,8 @@ from apps.planning.selectors import MONTH_HOURS, TierCapacityPlan
 from apps.web.components.formats import days_text, days_words, gpus_text, money
 from apps.web.components.page_query import href
 from apps.web.components.tables import Column, Table
-from apps.web.fairness.overview import known_tiers
 from apps.web.pages import page, respond
-from apps.web.planning.capacity_plan import demand_plot, plan_figures, plans_of, size_table
+from apps.web.planning.capacity_plan import demand_plot, plan_figures, plan_of, size_table
 from apps.web.planning.capacity_wording import (
     NOT_COMPUTED,
     bookings_text,
@@ -35,10 +34,7 @@ _BASIS_COLUMN = Column("basis", "Basis")
 def tier_case(request: PageRequest, name: str) -> HttpResponseBase:
     """Show what to do with a tier, why, and what the figures rest on."""
     reading = query_session(request)
-    plans = plans_of(reading)
-    own = next((plan for plan in plans if plan.outlook.tier == name), None)
-    if own is None:
-        known_tiers(name, reading)
+    own, plans = plan_of(name, reading)
     return respond(
         request,
         reading,

@@ -83,6 +83,18 @@ def plans_of(reading: QuerySession) -> list[TierCapacityPlan]:
     return planning.capacity_plans(reading.now, booked=booked, visibility=reading.visibility)
 
 
+def plan_of(
+    name: str, reading: QuerySession
+) -> tuple[TierCapacityPlan | None, list[TierCapacityPlan]]:
+    """Return the plan of a tier beside those of all; an unknown tier is answered by 404."""
+    plans = plans_of(reading)
+    own = next((plan for plan in plans if plan.outlook.tier == name), None)
+    # A tier without a plan has a page; an unknown name has none.
+    if own is None:
+        known_tiers(name, reading)
+    return own, plans
+
+
 def _overview(rows: Sequence[CapacityPlanRow], reading: QuerySession) -> FigureRow:
     figures = [
         _sum_of(rows, CaseAction.BUY, "Buy", Tone.WARNING),
@@ -175,11 +187,7 @@ def _number(cost: Decimal | None) -> float | None:
 def tier_plan(request: PageRequest, name: str) -> HttpResponseBase:
     """Show demand and forecast of a tier, its sizes replayed, and its cases."""
     reading = query_session(request)
-    plans = plans_of(reading)
-    own = next((plan for plan in plans if plan.outlook.tier == name), None)
-    # A tier without a plan has a page; an unknown name has none.
-    if own is None:
-        known_tiers(name, reading)
+    own, plans = plan_of(name, reading)
     return respond(
         request,
         reading,

@@ -93,28 +93,12 @@ def topology(request: PageRequest) -> HttpResponseBase:
     )
     shown = _TabContent()
     if tabs.chosen == "slots":
-        series = planning.slot_series(reading.window, level, now=reading.now, **own)
-        plots = [*slot_plots(series, reading), *device_plots(series, reading)]
-        devices = planning.device_rows(reading.now, **own)
-        tables = [
-            _slots_table(rows, reading),
-            *([_devices_table(devices, reading)] if devices else ()),
-            *(one.table for one in plots),
-        ]
-        shown = _TabContent(tables, plots)
+        shown = _slots_content(rows, level, reading, own)
     elif tabs.chosen == "map":
         rooms = planning.node_rooms(reading.now, **own)
         figures, shown = map_figures(rooms), _TabContent(map=rack_map(rooms, reading))
     elif tabs.chosen == "fragmentation":
-        hours = planning.fragmentation_rows(reading.window, interval=TimeStep.HOUR, **own)
-        days = planning.fragmentation_rows(reading.window, interval=TimeStep.DAY, **own)
-        plots = fragmentation_plots(hours, reading)
-        tables = [
-            _fragmentation_table(total or (), reading),
-            _days_table(days, reading),
-            *(one.table for one in plots),
-        ]
-        shown = _TabContent(tables, plots)
+        shown = _fragmentation_content(total or (), reading, own)
     elif tabs.chosen == "gangs":
         gangs = planning.gang_rows(reading.window, **own)
         shown = _TabContent([_spread_table(gangs, reading), _gangs_table(gangs, reading)])
@@ -138,6 +122,34 @@ def topology(request: PageRequest) -> HttpResponseBase:
             *(level.value, HOST),
         ),
     )
+
+
+def _slots_content(
+    rows: Sequence[SlotRow], level: TopologyLevel, reading: QuerySession, own: Mapping[str, Any]
+) -> _TabContent:
+    series = planning.slot_series(reading.window, level, now=reading.now, **own)
+    plots = [*slot_plots(series, reading), *device_plots(series, reading)]
+    devices = planning.device_rows(reading.now, **own)
+    tables = [
+        _slots_table(rows, reading),
+        *([_devices_table(devices, reading)] if devices else ()),
+        *(one.table for one in plots),
+    ]
+    return _TabContent(tables, plots)
+
+
+def _fragmentation_content(
+    total: Sequence[FragmentationRow], reading: QuerySession, own: Mapping[str, Any]
+) -> _TabContent:
+    hours = planning.fragmentation_rows(reading.window, interval=TimeStep.HOUR, **own)
+    days = planning.fragmentation_rows(reading.window, interval=TimeStep.DAY, **own)
+    plots = fragmentation_plots(hours, reading)
+    tables = [
+        _fragmentation_table(total, reading),
+        _days_table(days, reading),
+        *(one.table for one in plots),
+    ]
+    return _TabContent(tables, plots)
 
 
 def _pod_gpus(request: PageRequest) -> int:
