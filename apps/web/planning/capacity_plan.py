@@ -389,6 +389,7 @@ def size_table(plan: TierCapacityPlan, reading: QuerySession) -> Table:
     one, price = plan.outlook, plan.price
     of_money = (_MONEY_COLUMN, Column("currency", "Currency", in_files=True)) if price else ()
     days = one.replayed_days
+    span = "day" if days == 1 else days_words(days)
 
     def values(size: SizePoint) -> dict[str, float | str | None]:
         found: dict[str, float | str | None] = {
@@ -406,7 +407,7 @@ def size_table(plan: TierCapacityPlan, reading: QuerySession) -> Table:
 
     return Table(
         id="sizes",
-        title=f"Last {days_words(days)} with other capacity" if days else "Other capacity",
+        title=f"Last {span} with other capacity" if days else "Other capacity",
         columns=[*_SIZE_COLUMNS, *of_money],
         rows=[TableRow(values(size)) for size in one.sizes],
         zone=reading.choice.zone,
