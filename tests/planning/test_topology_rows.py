@@ -339,8 +339,10 @@ def test_the_api_has_slots_and_fragmentation_for_everybody(portal: Portal) -> No
     now = timezone.now()
     collect(portal, Window(now - 3 * HOUR, now))
     store_slots(now=now)
-    at = (now - timedelta(days=1)).date()
-    history = client.get(f"/api/v1/slot-history?start={at}&level=host").json()["results"]
+    # Days are those of the portal's zone: between midnight there and three, both have hours.
+    at, end = ((now + timedelta(days=days)).date() for days in (-1, 2))
+    window = f"start={at}&end={end}"
+    history = client.get(f"/api/v1/slot-history?{window}&level=host").json()["results"]
     assert {(row["tier"], row["level"], row["device"]) for row in history} == {
         ("gold", "host", None)
     }
@@ -350,7 +352,7 @@ def test_the_api_has_slots_and_fragmentation_for_everybody(portal: Portal) -> No
     refused = client.get(f"{_OCTOBER}&end=2026-11-02")
     assert refused.status_code == 400
     assert "more than 31 days: ask for one month after the other" in refused.content.decode()
-    found = client.get(f"/api/v1/fragmentation?start={at}&interval=day").json()["results"]
+    found = client.get(f"/api/v1/fragmentation?{window}&interval=day").json()["results"]
     assert {row["tier"] for row in found} == {"gold"}
     assert client.get("/api/v1/slots?tier=none").status_code == 400
     assert client.get("/api/v1/slots?level=shelf").status_code == 400
