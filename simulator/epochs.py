@@ -374,7 +374,7 @@ def _watts(tenants: Sequence[Pod], node: Node) -> float:
     if len(tenants) == 1:
         return tenants[0].power_watts
     added = math.fsum(max(0.0, pod.power_watts - node.idle_watts) for pod in tenants)
-    most = node.card.board_watts if node.card else math.inf
+    most = node.gpu.board_watts if node.gpu else math.inf
     return min(most, round(node.idle_watts + added, 1))
 
 

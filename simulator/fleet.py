@@ -104,7 +104,7 @@ class Exporter:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class GpuSpec:
     """A model of GPU; `product` is as GPU Feature Discovery labels it.
 
     `profiling` says whether it has profiling counters (Volta and newer), `hbm` whether it tells
@@ -191,7 +191,7 @@ class Node:
     exporter_pod: str
     exporter_ip: str
     scrape_phase_ms: int
-    card: Card | None = None
+    gpu: GpuSpec | None = None
     sharing: Sharing = Sharing.EXCLUSIVE
     replicas: int = 1
     renamed: bool = False
@@ -209,7 +209,7 @@ class Node:
             return ""
         if self.renamed:
             return GPU_SHARED
-        return self.card.resource if self.card else GPU
+        return self.gpu.resource if self.gpu else GPU
 
     def state(self, at: int) -> NodeState:
         if self.repeats:

@@ -5,7 +5,16 @@ from dataclasses import replace
 
 from apps.clusters.domain.devices.mig import geometry
 from simulator import identity
-from simulator.fleet import MIG_PREFIX, Card, Device, Exporter, Instance, Node, NodeState, Sharing
+from simulator.fleet import (
+    MIG_PREFIX,
+    Device,
+    Exporter,
+    GpuSpec,
+    Instance,
+    Node,
+    NodeState,
+    Sharing,
+)
 
 MODEL = "NVIDIA A100-SXM4-80GB"
 """As DCGM writes it; the node label has dashes for the blanks."""
@@ -52,9 +61,9 @@ _FEATURES = {
 
 
 def a100_node(
-    *, seed: str, name: str, position: int, cards: int, created: int, labels: Mapping[str, str]
+    *, seed: str, name: str, position: int, gpus: int, created: int, labels: Mapping[str, str]
 ) -> Node:
-    """Return a node with `cards` whole A100 80 GB; `position` numbers its addresses."""
+    """Return a node with `gpus` whole A100 80 GB; `position` numbers its addresses."""
     high, low = divmod(position + 10, 250)
     return Node(
         name=name,
@@ -63,7 +72,7 @@ def a100_node(
         labels={
             **_FEATURES,
             "kubernetes.io/hostname": name,
-            "nvidia.com/gpu.count": str(cards),
+            "nvidia.com/gpu.count": str(gpus),
             **labels,
         },
         model=MODEL,
@@ -73,7 +82,7 @@ def a100_node(
                 uuid=f"GPU-{identity.uid(seed, 'device', name, index)}",
                 pci_bus_id=f"00000000:{7 + 8 * index:02X}:00.0",
             )
-            for index in range(cards)
+            for index in range(gpus)
         ),
         idle_watts=_IDLE_WATTS,
         visible_mib=_VISIBLE_MIB,
@@ -84,21 +93,25 @@ def a100_node(
     )
 
 
-A100 = Card(MODEL, PRODUCT, BOARD_MIB, _VISIBLE_MIB, _IDLE_WATTS, 400.0, 1410, mig=True, hbm=True)
-H100 = Card(
+A100 = GpuSpec(
+    MODEL, PRODUCT, BOARD_MIB, _VISIBLE_MIB, _IDLE_WATTS, 400.0, 1410, mig=True, hbm=True
+)
+H100 = GpuSpec(
     "NVIDIA H100 80GB HBM3", "NVIDIA-H100-80GB-HBM3", 81_559, 80_994, 70.5, 700.0, 1980,
     family="hopper", compute=(9, 0), mig=True, hbm=True,
 )  # fmt: skip
-A30 = Card("NVIDIA A30", "NVIDIA-A30", 24_576, 24_062, 28.0, 165.0, 1440, mig=True, hbm=True)
-L4 = Card(
+A30 = GpuSpec("NVIDIA A30", "NVIDIA-A30", 24_576, 24_062, 28.0, 165.0, 1440, mig=True, hbm=True)
+L4 = GpuSpec(
     "NVIDIA L4", "NVIDIA-L4", 23_034, 22_563, 12.0, 72.0, 2040,
     family="ada-lovelace", compute=(8, 9),
 )  # fmt: skip
-L40S = Card(
+L40S = GpuSpec(
     "NVIDIA L40S", "NVIDIA-L40S", 46_068, 45_488, 33.0, 350.0, 2520,
     family="ada-lovelace", compute=(8, 9),
 )  # fmt: skip
-T4 = Card("Tesla T4", "Tesla-T4", 15_360, 14_910, 9.5, 70.0, 1590, family="turing", compute=(7, 5))
+T4 = GpuSpec(
+    "Tesla T4", "Tesla-T4", 15_360, 14_910, 9.5, 70.0, 1590, family="turing", compute=(7, 5)
+)
 
 # GPU instance ids as the driver numbers them, by the leading digit of the profile.
 _INSTANCE_IDS: Mapping[str, tuple[int, ...]] = {
@@ -116,8 +129,8 @@ def gpu_node(
     seed: str,
     name: str,
     position: int,
-    card: Card,
-    cards: int,
+    gpu: GpuSpec,
+    gpus: int,
     created: int,
     sharing: Sharing = Sharing.EXCLUSIVE,
     replicas: int = 1,
@@ -134,19 +147,19 @@ def gpu_node(
     `clusters.domain.devices.mig`.
     """
     plain = a100_node(
-        seed=seed, name=name, position=position, cards=cards, created=created, labels={}
+        seed=seed, name=name, position=position, gpus=gpus, created=created, labels={}
     )
     devices = tuple(
-        replace(device, instances=_instances(seed, name, card, device.index, layout))
-        for device, layout in zip(plain.devices, _padded(layouts, cards), strict=True)
+        replace(device, instances=_instances(seed, name, gpu, device.index, layout))
+        for device, layout in zip(plain.devices, _padded(layouts, gpus), strict=True)
     )
     node = replace(
         plain,
-        model=card.model,
+        model=gpu.model,
         devices=devices,
-        idle_watts=card.idle_watts,
-        visible_mib=card.visible_mib,
-        card=card,
+        idle_watts=gpu.idle_watts,
+        visible_mib=gpu.visible_mib,
+        gpu=gpu,
         sharing=sharing,
         replicas=replicas,
         renamed=renamed,
@@ -154,15 +167,15 @@ def gpu_node(
         states=tuple(states),
         taints=tuple(taints),
     )
-    return replace(node, labels={**_discovered(node, card), **(labels or {})})
+    return replace(node, labels={**_discovered(node, gpu), **(labels or {})})
 
 
-def _padded(layouts: Sequence[Sequence[str]], cards: int) -> list[Sequence[str]]:
-    return [*layouts, *[()] * (cards - len(layouts))]
+def _padded(layouts: Sequence[Sequence[str]], gpus: int) -> list[Sequence[str]]:
+    return [*layouts, *[()] * (gpus - len(layouts))]
 
 
 def _instances(
-    seed: str, name: str, card: Card, index: int, layout: Sequence[str]
+    seed: str, name: str, gpu: GpuSpec, index: int, layout: Sequence[str]
 ) -> tuple[Instance, ...]:
     used: dict[str, int] = {}
     found = []
@@ -170,72 +183,72 @@ def _instances(
         digit = profile[0]
         number = _INSTANCE_IDS[digit][used.get(digit, 0)]
         used[digit] = used.get(digit, 0) + 1
-        shape = geometry(profile, card.model)
+        shape = geometry(profile, gpu.model)
         share = shape.memory / shape.memory_total if shape else 1.0
         uuid = f"MIG-{identity.uid(seed, 'instance', name, index, place, profile)}"
-        visible = int(card.board_mib * share) - _INSTANCE_RESERVED_MIB
+        visible = int(gpu.board_mib * share) - _INSTANCE_RESERVED_MIB
         found.append(Instance(number, profile, uuid, visible))
     return tuple(found)
 
 
-def _discovered(node: Node, card: Card) -> dict[str, str]:
+def _discovered(node: Node, gpu: GpuSpec) -> dict[str, str]:
     """Return the labels of a node: features of its GPUs, and how they are shared."""
     labels = {
         **_FEATURES,
         "kubernetes.io/hostname": node.name,
-        "nvidia.com/gpu.compute.major": str(card.compute[0]),
-        "nvidia.com/gpu.compute.minor": str(card.compute[1]),
+        "nvidia.com/gpu.compute.major": str(gpu.compute[0]),
+        "nvidia.com/gpu.compute.minor": str(gpu.compute[1]),
         "nvidia.com/gpu.count": str(len(node.devices)),
-        "nvidia.com/gpu.family": card.family,
+        "nvidia.com/gpu.family": gpu.family,
         "nvidia.com/gpu.machine": f"GPU-server-{len(node.devices)}x",
-        "nvidia.com/gpu.memory": str(card.board_mib),
-        "nvidia.com/gpu.product": card.product,
-        "nvidia.com/mig.capable": str(card.mig).lower(),
+        "nvidia.com/gpu.memory": str(gpu.board_mib),
+        "nvidia.com/gpu.product": gpu.product,
+        "nvidia.com/mig.capable": str(gpu.mig).lower(),
     }
     if node.sharing in {Sharing.TIME_SLICED, Sharing.MPS}:
-        return {**labels, **_of_shared(node, card)}
+        return {**labels, **_of_shared(node, gpu)}
     if node.sharing is Sharing.MIG_SINGLE:
-        return {**labels, **_of_single(node, card)}
+        return {**labels, **_of_single(node, gpu)}
     if node.sharing is Sharing.MIG_MIXED:
-        return {**labels, **_of_mixed(node, card)}
+        return {**labels, **_of_mixed(node, gpu)}
     return labels
 
 
-def _of_shared(node: Node, card: Card) -> dict[str, str]:
+def _of_shared(node: Node, gpu: GpuSpec) -> dict[str, str]:
     labels = {
         "nvidia.com/gpu.replicas": str(node.replicas),
         "nvidia.com/gpu.sharing-strategy": node.sharing.value,
         "nvidia.com/mps.capable": str(node.sharing is Sharing.MPS).lower(),
     }
     if not node.renamed:
-        labels["nvidia.com/gpu.product"] = f"{card.product}-SHARED"
+        labels["nvidia.com/gpu.product"] = f"{gpu.product}-SHARED"
     return labels
 
 
-def _of_single(node: Node, card: Card) -> dict[str, str]:
+def _of_single(node: Node, gpu: GpuSpec) -> dict[str, str]:
     """Return the labels of a node whose instances look like whole GPUs."""
     profile = node.devices[0].instances[0].profile
     return {
         **_mig_labels("single", f"all-{profile}"),
         "nvidia.com/gpu.count": str(sum(len(device.instances) for device in node.devices)),
         "nvidia.com/gpu.memory": str(node.devices[0].instances[0].visible_mib),
-        "nvidia.com/gpu.product": f"{card.product}-MIG-{profile}",
+        "nvidia.com/gpu.product": f"{gpu.product}-MIG-{profile}",
     }
 
 
-def _of_mixed(node: Node, card: Card) -> dict[str, str]:
+def _of_mixed(node: Node, gpu: GpuSpec) -> dict[str, str]:
     labels = _mig_labels("mixed", "custom")
     if any(device.instances for device in node.devices):
         labels["nvidia.com/gpu.replicas"] = "0"
     instances = [one for device in node.devices for one in device.instances]
     for profile in sorted({one.profile for one in instances}):
-        shape = geometry(profile, card.model)
+        shape = geometry(profile, gpu.model)
         same = [one for one in instances if one.profile == profile]
         head = f"{MIG_PREFIX}{profile}"
         labels |= {
             f"{head}.count": str(len(same)),
             f"{head}.memory": str(same[0].visible_mib),
-            f"{head}.product": f"{card.product}-MIG-{profile}",
+            f"{head}.product": f"{gpu.product}-MIG-{profile}",
             f"{head}.replicas": "1",
             f"{head}.sharing-strategy": "none",
             f"{head}.slices.ci": str(shape.compute if shape else 1),

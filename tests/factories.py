@@ -98,7 +98,7 @@ def make_cluster(name: str = "west", **values: Any) -> Cluster:
 
 
 def make_tier(name: str, *, position: int = 0, model: str = A100, **values: Any) -> Tier:
-    """Make a tier of whole cards of one model, with the rule that says so."""
+    """Make a tier of whole GPUs of one model, with the rule that says so."""
     tier = Tier.objects.create(name=name, position=position, **values)
     TierRule.objects.create(
         tier=tier,
@@ -126,8 +126,8 @@ def make_model(name: str = A100) -> GpuModel:
 
 
 @dataclass(frozen=True)
-class Cards:
-    """The cards of one kind on one node."""
+class NodeGpus:
+    """The GPUs of one kind on one node."""
 
     node: Node
     tier: Tier
@@ -137,11 +137,11 @@ class Cards:
     unhealthy: float = 0.0
 
 
-def make_cards(cluster: Cluster, node: str, tier: Tier, **values: Any) -> Cards:
+def make_gpus(cluster: Cluster, node: str, tier: Tier, **values: Any) -> NodeGpus:
     """Make a node and say what it has; `model` is a name."""
     row = Node.objects.get_or_create(cluster=cluster, name=node)[0]
     model = make_model(values.pop("model", A100))
-    return Cards(node=row, tier=tier, model=model, **values)
+    return NodeGpus(node=row, tier=tier, model=model, **values)
 
 
 def make_workload(cluster: Cluster, namespace: str, name: str, kind: str = "Job") -> Workload:
@@ -154,17 +154,17 @@ def make_pod(
     name: str = "",
     *,
     created_at: datetime,
-    cards: Cards | None = None,
+    node_gpus: NodeGpus | None = None,
     **values: Any,
 ) -> Pod:
-    """Make a pod; with `cards` it is bound to that node from `created_at` on."""
+    """Make a pod; with `node_gpus` it is bound to that node from `created_at` on."""
     name = name or f"{workload.name}-{Pod.objects.count()}"
     bound: dict[str, Any] = {}
-    if cards is not None:
+    if node_gpus is not None:
         bound = {
-            "node_name": cards.node.name,
-            "tier": cards.tier,
-            "gpu_model": cards.model,
+            "node_name": node_gpus.node.name,
+            "tier": node_gpus.tier,
+            "gpu_model": node_gpus.model,
             "bound_at": created_at,
             "started_at": created_at,
         }
@@ -208,10 +208,10 @@ def held(
 
 @dataclass(frozen=True)
 class PodFact:
-    """What a pod held of a node's cards in an hour; the facts carry the team of their hour."""
+    """What a pod held of a node's GPUs in an hour; the facts carry the team of their hour."""
 
     pod: Pod
-    cards: Cards
+    node_gpus: NodeGpus
     team: Team
     amounts: Amounts
 
@@ -222,7 +222,7 @@ _Sums = dict[tuple[Any, ...], Amounts]
 
 def collect(
     hours: Iterable[datetime],
-    cards: Sequence[Cards],
+    node_gpus: Sequence[NodeGpus],
     facts_of: FactsOf,
     *,
     zone: ZoneInfo,
@@ -236,15 +236,15 @@ def collect(
     days = set()
     for hour in hours:
         facts = facts_of(hour)
-        rows.add(hour, cards, facts)
+        rows.add(hour, node_gpus, facts)
         day = day_of(hour, zone)
         days.add(day)
-        sums.add(day, cards, facts)
+        sums.add(day, node_gpus, facts)
     rows.write()
     sums.write()
     for day in days:
         span = day_window(day, zone)
-        for cluster in sorted({c.node.cluster_id for c in cards}):
+        for cluster in sorted({c.node.cluster_id for c in node_gpus}):
             Day.objects.create(
                 cluster_id=cluster, day=day, start=span.start, end=span.end, rolled=rolled
             )
@@ -291,13 +291,13 @@ class _HourRows:
     tiers: list[TierHour] = field(default_factory=list)
     windows: list[CollectionWindow] = field(default_factory=list)
 
-    def add(self, hour: datetime, cards: Sequence[Cards], facts: Sequence[PodFact]) -> None:
+    def add(self, hour: datetime, node_gpus: Sequence[NodeGpus], facts: Sequence[PodFact]) -> None:
         by_team: _Sums = defaultdict(Amounts)
         by_tier: _Sums = defaultdict(Amounts)
         for fact in facts:
             self.pods.append(_pod_hour(hour, fact))
-            by_team[fact.team.pk, *_kind(fact.cards)].add(fact.amounts)
-        for of_node in cards:
+            by_team[fact.team.pk, *_kind(fact.node_gpus)].add(fact.amounts)
+        for of_node in node_gpus:
             amounts = _node_amounts(of_node, facts)
             by_tier[_kind(of_node)].add(amounts)
             kind = _of_tier(_kind(of_node))
@@ -307,7 +307,7 @@ class _HourRows:
             self.teams.append(row)
         for of_tier, amounts in by_tier.items():
             self.tiers.append(TierHour(hour=hour, **_of_tier(of_tier), **_all(amounts)))
-        for cluster in sorted({c.node.cluster_id for c in cards}):
+        for cluster in sorted({c.node.cluster_id for c in node_gpus}):
             values = {"state": "complete", "coverage_ratio": 1.0, "samples": 120, "attempts": 1}
             self.windows.append(CollectionWindow(cluster_id=cluster, hour=hour, **values))
 
@@ -332,12 +332,12 @@ class _DaySums:
     by_tier: _Sums = field(default_factory=lambda: defaultdict(Amounts))
     by_workload: _Sums = field(default_factory=lambda: defaultdict(Amounts))
 
-    def add(self, day: date, cards: Sequence[Cards], facts: Sequence[PodFact]) -> None:
+    def add(self, day: date, node_gpus: Sequence[NodeGpus], facts: Sequence[PodFact]) -> None:
         for fact in facts:
-            kind = _kind(fact.cards)
+            kind = _kind(fact.node_gpus)
             self.by_team[day, fact.team.pk, *kind].add(fact.amounts)
             self.by_workload[day, fact.pod.workload_id, fact.team.pk, *kind].add(fact.amounts)
-        for of_node in cards:
+        for of_node in node_gpus:
             self.by_tier[day, *_kind(of_node)].add(_node_amounts(of_node, facts))
 
     def write(self) -> None:
@@ -357,29 +357,34 @@ def _pod_hour(hour: datetime, fact: PodFact) -> PodHour:
     return PodHour(
         hour=hour,
         pod=fact.pod,
-        node=fact.cards.node,
+        node=fact.node_gpus.node,
         team=fact.team,
         namespace_id=workload.namespace_id,
         workload=workload,
-        **_of_tier(_kind(fact.cards)),
+        **_of_tier(_kind(fact.node_gpus)),
         **_held(fact.amounts),
     )
 
 
-def _node_amounts(cards: Cards, facts: Sequence[PodFact]) -> Amounts:
+def _node_amounts(node_gpus: NodeGpus, facts: Sequence[PodFact]) -> Amounts:
     total = Amounts()
     for fact in facts:
-        if fact.cards == cards:
+        if fact.node_gpus == node_gpus:
             total.add(fact.amounts)
-    total.capacity = nano(cards.gpus)
-    total.unhealthy = nano(cards.unhealthy)
+    total.capacity = nano(node_gpus.gpus)
+    total.unhealthy = nano(node_gpus.unhealthy)
     total.unallocated = total.capacity - total.unhealthy - total.allocated
     total.stranded = total.unattributed = total.planned_outage = 0
     return total
 
 
-def _kind(cards: Cards) -> tuple[int, int, int, str]:
-    return (cards.node.cluster_id, cards.tier.pk, cards.model.pk, cards.capacity_type)
+def _kind(node_gpus: NodeGpus) -> tuple[int, int, int, str]:
+    return (
+        node_gpus.node.cluster_id,
+        node_gpus.tier.pk,
+        node_gpus.model.pk,
+        node_gpus.capacity_type,
+    )
 
 
 def _of_tier(kind: Sequence[Any]) -> dict[str, Any]:
@@ -408,7 +413,7 @@ class Portal:
     vision: Team
     speech: Team
     unassigned: Team
-    cards: tuple[Cards, ...]
+    node_gpus: tuple[NodeGpus, ...]
     pods: tuple[Pod, ...]
     teams_of_pods: tuple[Team, ...]
     ada: User
@@ -425,15 +430,15 @@ class Portal:
                 continue
             if pod.ended_at is not None and pod.ended_at <= hour:
                 continue
-            cards = next(c for c in self.cards if c.node.name == pod.node_name)
+            node_gpus = next(c for c in self.node_gpus if c.node.name == pod.node_name)
             busy = pod.units * ((hour.timestamp() / 3600 * 7 + number * 13) % 100) / 100
             amounts = held(pod.units, busy=busy, energy_mwh=1000, memory_peak_mib=100.0 + number)
-            facts.append(PodFact(pod, cards, team, amounts))
+            facts.append(PodFact(pod, node_gpus, team, amounts))
         return facts
 
     def collect(self, window: Window, *, rolled: bool = True) -> None:
         """Write all hours of a window."""
-        collect(hours_of(window), self.cards, self.facts_of, zone=self.zone, rolled=rolled)
+        collect(hours_of(window), self.node_gpus, self.facts_of, zone=self.zone, rolled=rolled)
 
 
 def make_portal(
@@ -452,8 +457,8 @@ def make_portal(
     vision = make_team("vision", "vision", "vision-*", cost_center="CC-100")
     speech = make_team("speech", "speech")
     unassigned = Team.objects.get(name=UNASSIGNED)
-    cards = _portal_cards(clusters, tiers)
-    bound = _bound_pods(clusters, cards, since)
+    node_gpus = _portal_gpus(clusters, tiers)
+    bound = _bound_pods(clusters, node_gpus, since)
     return Portal(
         zone=zone,
         clusters=clusters,
@@ -461,24 +466,24 @@ def make_portal(
         vision=vision,
         speech=speech,
         unassigned=unassigned,
-        cards=cards,
+        node_gpus=node_gpus,
         pods=(*bound, _waiting_pod(clusters[0], tiers[0], since)),
         teams_of_pods=(vision, vision, vision, speech, speech, unassigned, vision),
         **_portal_people(vision, speech),
     )
 
 
-def _portal_cards(clusters: tuple[Cluster, ...], tiers: tuple[Tier, ...]) -> tuple[Cards, ...]:
+def _portal_gpus(clusters: tuple[Cluster, ...], tiers: tuple[Tier, ...]) -> tuple[NodeGpus, ...]:
     (west, east), (gold, silver) = clusters, tiers
     return (
-        make_cards(west, "west-1", gold, model=H100),
-        make_cards(west, "west-2", silver, capacity_type="spot", unhealthy=2.0),
-        make_cards(east, "east-1", silver),
+        make_gpus(west, "west-1", gold, model=H100),
+        make_gpus(west, "west-2", silver, capacity_type="spot", unhealthy=2.0),
+        make_gpus(east, "east-1", silver),
     )
 
 
 def _bound_pods(
-    clusters: tuple[Cluster, ...], cards: tuple[Cards, ...], since: datetime
+    clusters: tuple[Cluster, ...], node_gpus: tuple[NodeGpus, ...], since: datetime
 ) -> tuple[Pod, ...]:
     west, east = clusters
     train = make_workload(west, "vision", "train")
@@ -486,16 +491,16 @@ def _bound_pods(
     notes = make_workload(west, "speech", "notes", "StatefulSet")
     notes_east = make_workload(east, "speech", "notes", "StatefulSet")
     bare = make_workload(east, "stray", "bare", "Pod")
-    made: list[tuple[Workload, str, Cards, float]] = [
-        (train, "train-0", cards[0], 4.0),
-        (train, "train-1", cards[1], 2.0),
-        (serve, "serve-abc", cards[0], 1.0),
-        (notes, "notes-0", cards[0], 1.0),
-        (notes_east, "notes-east-0", cards[2], 2.0),
-        (bare, "bare", cards[2], 1.0),
+    made: list[tuple[Workload, str, NodeGpus, float]] = [
+        (train, "train-0", node_gpus[0], 4.0),
+        (train, "train-1", node_gpus[1], 2.0),
+        (serve, "serve-abc", node_gpus[0], 1.0),
+        (notes, "notes-0", node_gpus[0], 1.0),
+        (notes_east, "notes-east-0", node_gpus[2], 2.0),
+        (bare, "bare", node_gpus[2], 1.0),
     ]
     return tuple(
-        make_pod(workload, name, created_at=since, cards=of, units=units)
+        make_pod(workload, name, created_at=since, node_gpus=of, units=units)
         for workload, name, of, units in made
     )
 

@@ -51,8 +51,8 @@ def trace_figures(days: int) -> dict[str, float]:
         if row["name"] in nodes:
             begun = max(float(row["scheduled_time"]), WINDOW[1] - days * DAY)
             held = max(0.0, min(float(row["deletion_time"]), WINDOW[1]) - begun)
-            cards = int(row["num_gpu"]) * int(row["gpu_milli"]) / 1000
-            found[models[nodes[row["name"]]]].append(cards * held / 3600)
+            gpus = int(row["num_gpu"]) * int(row["gpu_milli"]) / 1000
+            found[models[nodes[row["name"]]]].append(gpus * held / 3600)
     return {model: fsum(parts) for model, parts in sorted(found.items())}
 
 

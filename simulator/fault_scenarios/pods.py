@@ -134,12 +134,12 @@ class FaultPods:
     def _busy(self, pod: Pod) -> Pod:
         """Return a pod with what it does to its GPUs while it runs."""
         node = self._nodes.get(pod.node)
-        if node is None or node.card is None or pod.started == FOREVER:
+        if node is None or node.gpu is None or pod.started == FOREVER:
             return pod
         idle = pod.name.startswith(_IDLERS)
         chance = identity.fraction(self._faults.seed, pod.namespace, pod.name, "activity")
         activity = 0.0 if idle else round(0.25 + 0.7 * chance, 4)
-        watts = node.card.idle_watts + activity * (node.card.board_watts - node.card.idle_watts)
+        watts = node.gpu.idle_watts + activity * (node.gpu.board_watts - node.gpu.idle_watts)
         return replace(
             pod,
             activity=activity,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from simulator import identity
 from simulator.fault_scenarios.manifests import PRODUCT, RACK
-from simulator.fleet import GPU, STANDARD_METRICS, Card, Exporter, Node, NodeState, Sharing
+from simulator.fleet import GPU, STANDARD_METRICS, Exporter, GpuSpec, Node, NodeState, Sharing
 from simulator.kubernetes import claims
 from simulator.kubernetes.objects import namespace_object, node_object
 from simulator.machines import H100, gpu_node
@@ -16,7 +16,7 @@ from simulator.scheduler.store import Object, Store
 CYCLE_SECONDS = 7200
 POOL = "a10"
 CLAIM_POOL = "claims"
-A10 = Card("NVIDIA A10", PRODUCT, 23_028, 22_502, 15.0, 150.0, 1695, compute=(8, 6))
+A10 = GpuSpec("NVIDIA A10", PRODUCT, 23_028, 22_502, 15.0, 150.0, 1695, compute=(8, 6))
 PRICE = "0.85"
 TIER = Tier(
     name="whole-a10",
@@ -67,7 +67,7 @@ RAISED = "speech-lab"
 def nodes(seed: str, begins: int, first_position: int) -> list[Node]:
     """Return the nodes of the fault scenarios, made at `begins`."""
     found: list[Node] = []
-    for number, (rack, cards, cores, gib) in enumerate(_NODES, start=1):
+    for number, (rack, gpus, cores, gib) in enumerate(_NODES, start=1):
         name = f"a10-{number:02d}"
         found.append(
             _sized(
@@ -75,8 +75,8 @@ def nodes(seed: str, begins: int, first_position: int) -> list[Node]:
                     seed=seed,
                     name=name,
                     position=first_position + len(found),
-                    card=A10,
-                    cards=cards,
+                    gpu=A10,
+                    gpus=gpus,
                     created=begins,
                     exporters=(_EXPORTER,),
                     taints=(_GPU_TAINT, DEDICATED) if rack == "r3" else (_GPU_TAINT,),
@@ -93,8 +93,8 @@ def nodes(seed: str, begins: int, first_position: int) -> list[Node]:
             seed=seed,
             name=CLAIM_NODE,
             position=first_position + len(found),
-            card=H100,
-            cards=2,
+            gpu=H100,
+            gpus=2,
             created=begins,
             sharing=Sharing.DRA,
             exporters=(_CLAIMS,),

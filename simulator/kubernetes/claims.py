@@ -83,7 +83,7 @@ def _whole(node: Node, device: Device) -> Object:
             "type": {"string": "gpu"},
             "uuid": {"string": device.uuid},
         },
-        "capacity": {"memory": {"value": f"{node.card.board_mib if node.card else 81_920}Mi"}},
+        "capacity": {"memory": {"value": f"{node.gpu.board_mib if node.gpu else 81_920}Mi"}},
     }
 
 
@@ -103,9 +103,9 @@ def _instance(node: Node, device: Device, place: int) -> Object:
 
 
 def _common(node: Node, device: Device) -> Object:
-    card = node.card
+    gpu = node.gpu
     return {
-        "architecture": {"string": card.family.capitalize() if card else "Ampere"},
+        "architecture": {"string": gpu.family.capitalize() if gpu else "Ampere"},
         "brand": {"string": "Nvidia"},
         "cudaDriverVersion": {"version": "13.0.0"},
         "driverVersion": {"version": node.labels["nvidia.com/cuda.driver-version.full"]},

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from simulator import identity
-from simulator.fleet import DAY, GPU, LINGER_SECONDS, Card, Controller, Node, Phase, Pod
+from simulator.fleet import DAY, GPU, LINGER_SECONDS, Controller, GpuSpec, Node, Phase, Pod
 from simulator.machines import A100
 from simulator.scenarios.base import Namespace
 
@@ -116,7 +116,7 @@ class DayWork:
         node = self._nodes[work.node]
         ending = str(replica) if owner.kind == "StatefulSet" else identity.suffix(5, uid)
         started = since + _START_SECONDS + identity.below(20, uid, "start")
-        phases = _phases(work, node.card or A100, started, until)
+        phases = _phases(work, node.gpu or A100, started, until)
         # The next pod of a StatefulSet has the same name, and comes when this one is gone.
         lingers = 0 if owner.kind == "StatefulSet" else LINGER_SECONDS
         return Pod(
@@ -159,16 +159,16 @@ def _spans(work: Work, start: int, end: int) -> Iterator[tuple[int, int]]:
             yield since, until
 
 
-def _phases(work: Work, card: Card, started: int, until: int) -> Iterator[Phase]:
+def _phases(work: Work, gpu: GpuSpec, started: int, until: int) -> Iterator[Phase]:
     """Yield what a pod does over time, from its start on."""
     at = started
     activity = _activity_at(work, at)
-    yield _phase(card, started, activity)
+    yield _phase(gpu, started, activity)
     for day in range(started // DAY, until // DAY + 1):
         for hour, activity in work.day if _is_working_day(day * DAY) else work.free or work.day:
             at = day * DAY + round(hour * _HOUR)
             if started < at < until:
-                yield _phase(card, at, activity)
+                yield _phase(gpu, at, activity)
 
 
 def _activity_at(work: Work, at: int) -> float:
@@ -177,9 +177,9 @@ def _activity_at(work: Work, at: int) -> float:
     return next((activity for hour, activity in reversed(hours) if hour <= into), hours[-1][1])
 
 
-def _phase(card: Card, since: int, activity: float) -> Phase:
+def _phase(gpu: GpuSpec, since: int, activity: float) -> Phase:
     load = min(1.0, 0.12 + 0.8 * activity) if activity else 0.05
-    watts = card.idle_watts + load * (card.board_watts - card.idle_watts)
+    watts = gpu.idle_watts + load * (gpu.board_watts - gpu.idle_watts)
     return Phase(since, activity, round(watts, 1), round(0.62 * activity, 4))
 
 

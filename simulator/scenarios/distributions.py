@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from simulator.fleet import Card
+from simulator.fleet import GpuSpec
 from simulator.machines import A100, BOARD_MIB
 
 FILE = Path(__file__).parents[1] / "data" / "acme_dcgm" / "acme_gpu_metric_quantiles.csv"
@@ -47,14 +47,14 @@ class Distribution:
             sm_active=round(self._between(self.sm_active_pct, level) / 100.0, 4),
         )
 
-    def on(self, card: Card, level: float) -> Signal:
+    def on(self, gpu: GpuSpec, level: float) -> Signal:
         """Return the signal as another GPU would show it: the same shares of what it has."""
         seen = self.at(level, visible_mib=A100.visible_mib)
         load = (seen.power_watts - A100.idle_watts) / (A100.board_watts - A100.idle_watts)
-        added = min(1.0, max(0.0, load)) * (card.board_watts - card.idle_watts)
+        added = min(1.0, max(0.0, load)) * (gpu.board_watts - gpu.idle_watts)
         return seen._replace(
-            memory_mib=round(seen.memory_mib / A100.visible_mib * card.visible_mib),
-            power_watts=round(card.idle_watts + added, 1),
+            memory_mib=round(seen.memory_mib / A100.visible_mib * gpu.visible_mib),
+            power_watts=round(gpu.idle_watts + added, 1),
         )
 
     def _between(self, values: Sequence[float], level: float) -> float:

@@ -27,7 +27,7 @@ FILE = (
 )
 POOL = "node-pool"
 """The label by which a team's pods find the team's nodes."""
-_CARDS = 8
+_GPUS_PER_NODE = 8
 _PAST_SECONDS = 730 * DAY
 _LEADS = ("ada",)
 _LED = 2
@@ -87,19 +87,19 @@ class Helios(EpochScenario):
         pools: dict[str, list[Node]] = {}
         position = 0
         for team, space in self._spaces.items():
-            cards = _cards(self._trace.quota(team))
+            gpus = _gpus_of_nodes(self._trace.quota(team))
             pools[team] = [
                 a100_node(
                     seed=self.seed,
                     name=f"{space}-{number:02d}",
                     position=position + number,
-                    cards=count,
+                    gpus=count,
                     created=self.begins,
                     labels={POOL: space},
                 )
-                for number, count in enumerate(cards, start=1)
+                for number, count in enumerate(gpus, start=1)
             ]
-            position += len(cards)
+            position += len(gpus)
         return pools
 
     def _make_teams(self) -> list[Team]:
@@ -181,10 +181,10 @@ class _PodMaker:
         return bound_pod(pod, draft, node, signal)
 
 
-def _cards(quota: int) -> list[int]:
+def _gpus_of_nodes(quota: int) -> list[int]:
     """Return the GPUs of each node that make up a quota: nodes of eight, and what is left."""
-    whole, rest = divmod(quota, _CARDS)
-    return [_CARDS] * whole + ([rest] if rest else [])
+    whole, rest = divmod(quota, _GPUS_PER_NODE)
+    return [_GPUS_PER_NODE] * whole + ([rest] if rest else [])
 
 
 def _cluster_of(seed: str, space: str) -> str:

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from simulator import identity
 from simulator.epochs import ActivitySteps, Epoch
-from simulator.fleet import AMD_GPU, DAY, Card, Controller, Exporter, Node, Suspension
+from simulator.fleet import AMD_GPU, DAY, Controller, Exporter, GpuSpec, Node, Suspension
 from simulator.machines import gpu_node
 from simulator.scenarios.base import EpochScenario, Namespace, Queue, Rate, Tier, hard_key
 from simulator.scenarios.day_work import DayWork, Work, office
 from simulator.scenarios.helios import passing
 
 MODEL = "AMD Instinct MI300X"
-_MI300X = Card(
+_MI300X = GpuSpec(
     MODEL, "AMD-Instinct-MI300X", 196_592, 196_288, 140.0, 750.0, 2100,
     family="cdna3", resource=AMD_GPU,
 )  # fmt: skip
@@ -25,7 +25,7 @@ TIER = Tier(
 RATE = Rate(MODEL, "on-demand", "4.25")
 ENTITLED = {"climate": 8, "physics": 5, "materials": 3}
 """GPUs of the tier by team."""
-_NODES, _CARDS = 4, 4
+_NODES, _GPUS_PER_NODE = 4, 4
 _EPOCH_DAYS = 7
 _KEY = f"requests.{AMD_GPU}"
 _LIMITS = {"climate-hpc": 12, "physics-hpc": 8, "materials-hpc": 6}
@@ -84,7 +84,9 @@ class Metro(EpochScenario):
         self.controllers = list(self._work.controllers())
         self.teams = []
         self.tiers = [TIER]
-        self.queues = [Queue("hpc", "hpc", _BATCH, "mi300x", AMD_GPU, _NODES * _CARDS, begins)]
+        self.queues = [
+            Queue("hpc", "hpc", _BATCH, "mi300x", AMD_GPU, _NODES * _GPUS_PER_NODE, begins)
+        ]
 
     def make_epoch(self, number: int, start: int, end: int) -> Epoch:
         pods = list(self._work.pods(start, end))
@@ -114,8 +116,8 @@ def _node(seed: str, number: int, begins: int) -> Node:
         seed=seed,
         name=name,
         position=200 + number,
-        card=_MI300X,
-        cards=_CARDS,
+        gpu=_MI300X,
+        gpus=_GPUS_PER_NODE,
         created=begins,
         exporters=(_NO_DCGM,),
     )

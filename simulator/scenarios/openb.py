@@ -19,9 +19,9 @@ from simulator.fleet import (
     FULL_METRICS,
     GPU_SHARED,
     LINGER_SECONDS,
-    Card,
     Controller,
     Exporter,
+    GpuSpec,
     Node,
     Pod,
     Sharing,
@@ -43,7 +43,9 @@ _BEYOND = 0.15
 """The share of pods that use half as much again as they hold."""
 
 
-def _card(model: str, memory_gib: int, *, profiling: bool = True, compute: tuple[int, int]) -> Card:
+def _spec(
+    model: str, memory_gib: int, *, profiling: bool = True, compute: tuple[int, int]
+) -> GpuSpec:
     board = memory_gib * 1024
     return replace(
         T4,
@@ -59,13 +61,13 @@ def _card(model: str, memory_gib: int, *, profiling: bool = True, compute: tuple
 
 
 # The trace does not say what G2 and G3 are; P100 is older than the profiling counters.
-_CARDS: Mapping[str, Card] = {
-    "G2": _card("G2", 24, compute=(8, 6)),
-    "G3": _card("G3", 80, compute=(8, 0)),
-    "P100": _card("P100", 16, profiling=False, compute=(6, 0)),
+_SPECS: Mapping[str, GpuSpec] = {
+    "G2": _spec("G2", 24, compute=(8, 6)),
+    "G3": _spec("G3", 80, compute=(8, 0)),
+    "P100": _spec("P100", 16, profiling=False, compute=(6, 0)),
     "T4": replace(T4, model="T4", product="T4"),
-    "V100M16": _card("V100M16", 16, compute=(7, 0)),
-    "V100M32": _card("V100M32", 32, compute=(7, 0)),
+    "V100M16": _spec("V100M16", 16, compute=(7, 0)),
+    "V100M32": _spec("V100M32", 32, compute=(7, 0)),
 }
 _PRICES = {"G2": "0.80", "G3": "2.10", "P100": "0.45", "T4": "0.35", "V100M16": "1.20",
            "V100M32": "1.45"}  # fmt: skip
@@ -149,11 +151,11 @@ class OpenB(EpochScenario):
         self.quotas = self.made_quotas(spaces, (_KEY,))
         self._owners: dict[tuple[str, int, int], Controller] = {}
         self.controllers = self._make_controllers()
-        counts = dict.fromkeys(_CARDS, 0)
+        counts = dict.fromkeys(_SPECS, 0)
         for node in self.nodes:
             counts[node.model] += len(node.devices)
         self.teams = list(_teams(counts))
-        self.tiers = [_tier(model) for model in _CARDS]
+        self.tiers = [_tier(model) for model in _SPECS]
         self.prices = _PRICES
         self._distributions = distributions()
 
@@ -188,8 +190,8 @@ class OpenB(EpochScenario):
                     seed=self.seed,
                     name=row["sn"],
                     position=position,
-                    card=_CARDS[row["model"]],
-                    cards=int(row["gpu"]),
+                    gpu=_SPECS[row["model"]],
+                    gpus=int(row["gpu"]),
                     created=self.begins,
                     sharing=Sharing.TIME_SLICED,
                     replicas=REPLICAS,
@@ -256,7 +258,7 @@ class OpenB(EpochScenario):
         delay = min(ended - bound, 2 + identity.below(8, pod.uid, "start")) // 2
         cluster = CLUSTERS[identity.below(len(CLUSTERS), pod.uid, "cluster")]
         signal = self._distributions[cluster].on(
-            _CARDS[node.model], identity.fraction(pod.uid, "signal")
+            _SPECS[node.model], identity.fraction(pod.uid, "signal")
         )
         part = entry.milli / REPLICAS
         if identity.fraction(pod.uid, "beyond") < _BEYOND:

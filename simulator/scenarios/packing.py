@@ -39,7 +39,7 @@ class _Batch:
 
 
 class Packer:
-    """The pods of one team on nodes of its own; `cards` is how many devices each node has.
+    """The pods of one team on nodes of its own; `gpus` is how many devices each node has.
 
     With `free` it shares nodes with others that were given the same lists of free devices; then
     there must be room for what is asked of it. No pod is larger than `largest`.
@@ -50,13 +50,13 @@ class Packer:
 
     def __init__(
         self,
-        cards: Sequence[int],
+        gpus: Sequence[int],
         *,
         free: list[list[int]] | None = None,
         largest: int = _LARGEST,
     ) -> None:
         self.drafts: list[Draft] = []
-        self._free = [list(range(count)) for count in cards] if free is None else free
+        self._free = [list(range(count)) for count in gpus] if free is None else free
         self._most = largest
         self._running: list[Draft] = []
         self._waiting: list[_Batch] = []

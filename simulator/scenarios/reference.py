@@ -14,7 +14,7 @@ from simulator.machines import a100_node
 from simulator.scenarios.base import Scenario, Team
 
 DAYS = 31
-_CARDS = 4
+_GPUS_PER_NODE = 4
 _NODES = 8
 _QUOTAS = {"vision": 16, "speech": 12, "robotics": 12}
 _PENDING = (
@@ -82,7 +82,7 @@ class Reference(Scenario):
                 seed=self.seed,
                 name=f"gpu-{number:02d}",
                 position=number,
-                cards=_CARDS,
+                gpus=_GPUS_PER_NODE,
                 created=origin,
                 labels={},
             )

@@ -16,7 +16,7 @@ from apps.usage.domain.amounts import hours
 from apps.usage.domain.columns import flat
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
 from tests.api.conftest import AFTER, FIRST, Read, client_of
-from tests.factories import Portal, make_cards, make_model
+from tests.factories import Portal, make_gpus, make_model
 
 BOTH: dict[str, Any] = {"start": "2026-03-28", "end": "2026-03-30"}
 COLUMNS = [
@@ -207,7 +207,7 @@ def test_others_appear_as_sums_of_teams_only(portal: Portal, read: Read) -> None
 def test_a_page_takes_a_known_number_of_queries(
     portal: Portal, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
-    make_cards(portal.clusters[0], "west-9", portal.tiers[0])
+    make_gpus(portal.clusters[0], "west-9", portal.tiers[0])
     client = client_of(portal.ada)
     # Token, membership, report, names, days, day sums; whether the pending history is complete: 2;
     # tiers of claims; whether there are carbon factors.

@@ -85,7 +85,7 @@ def _cluster(name: str, url: str) -> str:
 def _tier(product: str, prefix: str, how: str, resource: str) -> str:
     return (
         f"  - {{name: {prefix}{product.lower()}, sharing: {how}, resources: [{resource}], "
-        f"node_selector: {{nvidia.com/gpu.product: {product}}}, promise: A card or a part of it.}}"
+        f"node_selector: {{nvidia.com/gpu.product: {product}}}, promise: A GPU or a part of it.}}"
     )
 
 
@@ -125,7 +125,7 @@ def intervals(nodes: Sequence[FleetNode]) -> dict[tuple[str, float], NodeStateIn
     start = FIRST - 40 * 86400
     found = {}
     for node in nodes:
-        units = {node.kind.resource: float(node.kind.per_card * GPUS_PER_NODE)}
+        units = {node.kind.resource: float(node.kind.per_gpu * GPUS_PER_NODE)}
         state = NodeState(node.name, units, units, node.labels, True, True)
         found[node.name, float(start)] = NodeStateInterval(start=start, state=state)
     return found

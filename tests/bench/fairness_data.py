@@ -73,8 +73,8 @@ def fill(teams: int, tiers: int) -> FairWorld:
 
 def _facts(cluster: Cluster, tiers: Sequence[Tier], teams: Sequence[Team], hour: datetime) -> None:
     random, since = Random("fair"), hour - 200 * _DAY
-    card = GpuModel.objects.create(key="card", name="CARD")
-    of = {"cluster": cluster, "gpu_model": card, "capacity_type": "on-demand"}
+    model = GpuModel.objects.create(key="card", name="CARD")
+    of = {"cluster": cluster, "gpu_model": model, "capacity_type": "on-demand"}
     entitled, held = [], []
     for tier in tiers:
         taken = 0

@@ -28,7 +28,7 @@ INTERVAL_SECONDS = 30
 GPUS_PER_NODE = 8
 CLUSTER = "bench"
 
-# How a node's cards are dealt: pods of these sizes follow one another on the same cards.
+# How a node's GPUs are dealt: pods of these sizes follow one another on the same GPUs.
 _LAYOUTS = (
     ((8,), 14),
     ((4, 4), 14),
@@ -65,14 +65,14 @@ RUN_LENGTH = 1009
 
 
 class Kind(NamedTuple):
-    """How the cards of a node are given out.
+    """How the GPUs of a node are given out.
 
-    A unit of `resource` is `weight` GPU-equivalents, of which there are `per_card` on a card;
-    `instances` are the numbers of a card's MIG instances, each of `profile`.
+    A unit of `resource` is `weight` GPU-equivalents, of which there are `per_gpu` on a GPU;
+    `instances` are the numbers of a GPU's MIG instances, each of `profile`.
     """
 
     resource: str = "nvidia.com/gpu"
-    per_card: int = 1
+    per_gpu: int = 1
     weight: float = 1.0
     profile: str = ""
     instances: tuple[int, ...] = ()
@@ -124,7 +124,7 @@ class Segment:
     """A stretch of one GPU's samples first..last (excluded) with the same labels.
 
     The activity of sample `i` is value `offset + i - first` of its level's run. `instance` is the
-    MIG instance that it is of; `replica` says which of a shared card's units its pod has.
+    MIG instance that it is of; `replica` says which of a shared GPU's units its pod has.
     """
 
     gpu: int
@@ -306,8 +306,8 @@ class Fleet:
         gpu = 0
         for units in layout:
             lane = list(self.lane(number, units, random, len(pods)))
-            for card in range(gpu, gpu + units):
-                segments.extend(segments_of(card, lane, len(pods), phase, random))
+            for each in range(gpu, gpu + units):
+                segments.extend(segments_of(each, lane, len(pods), phase, random))
             pods.extend(lane)
             gpu += units
         (model,) = random.choices(range(len(MODELS)), [weight for _, _, weight in MODELS])
@@ -317,7 +317,7 @@ class Fleet:
     def lane(
         self, node: int, units: int, random: Random, before: int, *, long: float = LONG_RUNNING
     ) -> Iterator[FleetPod]:
-        """Yield the pods that follow one another on the same cards, oldest first.
+        """Yield the pods that follow one another on the same GPUs, oldest first.
 
         With the probability `long` it is one that outlives the data.
         """

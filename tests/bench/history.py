@@ -116,7 +116,7 @@ def _dimensions(start: datetime, workloads: int) -> _Keys:
     User.objects.create(username="bench-pages", role=Role.ADMIN.value)
     cluster = Cluster.objects.create(name="long", prometheus={"url": "http://127.0.0.1:9"})
     tiers = [Tier.objects.create(name=f"tier-{n}", position=n) for n in range(TIERS)]
-    cards = [GpuModel.objects.create(key=f"card-{n}", name=f"CARD-{n}") for n in range(TIERS)]
+    models = [GpuModel.objects.create(key=f"card-{n}", name=f"CARD-{n}") for n in range(TIERS)]
     teams = [Team.objects.create(name=f"team-{n}") for n in range(TEAMS)]
     spaces = [Namespace.objects.create(cluster=cluster, name=f"space-{n}") for n in range(TEAMS)]
     for tier in tiers:
@@ -137,7 +137,7 @@ def _dimensions(start: datetime, workloads: int) -> _Keys:
     )
     node = Node.objects.create(cluster=cluster, name="node-1")
     return _Keys(
-        cluster.pk, [t.pk for t in tiers], [c.pk for c in cards], [t.pk for t in teams],
+        cluster.pk, [t.pk for t in tiers], [c.pk for c in models], [t.pk for t in teams],
         [s.pk for s in spaces], node.pk, [w.pk for w in work],
     )  # fmt: skip
 

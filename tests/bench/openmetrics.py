@@ -107,7 +107,7 @@ def _node_series(node: FleetNode) -> Iterator[_Series]:
     ready = f'{of_node},condition="Ready",status="true"'
     yield "kube_node_status_condition", ready, "1", *ever
     for metric in ("kube_node_status_capacity", "kube_node_status_allocatable"):
-        units = f"{node.kind.per_card * GPUS_PER_NODE}"
+        units = f"{node.kind.per_gpu * GPUS_PER_NODE}"
         yield metric, f"{of_node},{_resource(node)}", units, *ever
 
 

@@ -1,6 +1,6 @@
 """A large cluster in which much waits: its objects as an API server lists them, and the causes.
 
-2,000 nodes of 8 GPUs that are full but for a few cards, and 5,000 pods that wait, most of them for
+2,000 nodes of 8 GPUs that are full but for a few GPUs, and 5,000 pods that wait, most of them for
 capacity and some for everything else that a scheduler says. Give each object to a `ClusterSource`
 (`FakeCluster.put(path, item)`) or serve the lists.
 """
@@ -16,7 +16,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PODS, NODES, EVENTS = "/api/v1/pods", "/api/v1/nodes", "/api/v1/events"
 NAMESPACES, QUOTAS = "/api/v1/namespaces", "/api/v1/resourcequotas"
 REPLICA_SETS = "/apis/apps/v1/replicasets"
-_CARDS = 8
+_GPUS = 8
 _SPACES = 40
 _PRODUCTS = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3", "NVIDIA-L40S", "NVIDIA-A10")
 _PRODUCT = "nvidia.com/gpu.product"
@@ -77,7 +77,7 @@ def waiting_fleet(*, nodes: int = 2_000, waiting: int = 5_000) -> WaitingFleet:
 
 
 def _node(number: int) -> _Object:
-    amounts = {"cpu": "128", "memory": "1024Gi", "pods": "110", GPU: str(_CARDS)}
+    amounts = {"cpu": "128", "memory": "1024Gi", "pods": "110", GPU: str(_GPUS)}
     spec: _Object = {}
     if number % _TAINTED_EVERY == 0:
         spec["taints"] = [{"key": "dedicated", "value": "serving", "effect": "NoSchedule"}]
@@ -96,7 +96,7 @@ def _node(number: int) -> _Object:
 
 
 def _holders(number: int) -> Iterator[_Object]:
-    """Yield the pods on a node: full, or one card left on each third."""
+    """Yield the pods on a node: full, or one GPU left on each third."""
     sizes = (4, 3) if number % 3 == 0 else (8,) if number % 3 == 1 else (4, 4)
     for place, gpus in enumerate(sizes):
         name = f"held-{number:04d}-{place}"

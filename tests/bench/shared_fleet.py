@@ -1,9 +1,9 @@
 """A made-up cluster of which a third of the nodes is exclusive, a third shared, a third MIG.
 
 As many GPUs as another fleet, of the same makings: what sharing costs is told by their difference.
-Shared cards are time-sliced into four replicas, of which three are given out at a time, and their
-exporters repeat a card's row for each of its pods (virtual GPUs). MIG cards are two 3g.40gb. As
-many pods come and go on a card as on an exclusive one; the others stay.
+Shared GPUs are time-sliced into four replicas, of which three are given out at a time, and their
+exporters repeat a GPU's row for each of its pods (virtual GPUs). MIG GPUs are two 3g.40gb. As
+many pods come and go on a GPU as on an exclusive one; the others stay.
 """
 # ruff: noqa: S311 - made-up data
 
@@ -69,18 +69,18 @@ class SharedFleet(Fleet):
             return super()._node(number)
         random = Random(f"{kind.resource} {VERSION} {number}")
         phase, model = phase_of(number, random), random.randrange(_MODELS)
-        tenants = TENANTS if kind is TIME_SLICED else kind.per_card
+        tenants = TENANTS if kind is TIME_SLICED else kind.per_gpu
         staying = 1.0 - (1.0 - LONG_RUNNING) / tenants
         pods: list[FleetPod] = []
         segments: list[Segment] = []
-        for card in range(GPUS_PER_NODE):
+        for gpu in range(GPUS_PER_NODE):
             lanes = []
             for _ in range(tenants):
                 before = len(pods)
                 pods.extend(self.lane(number, 1, random, before, long=staying))
                 lanes.append((before, pods[before:]))
             dealt = _copies if kind is TIME_SLICED else _instances
-            segments.extend(dealt(card, lanes, phase, random))
+            segments.extend(dealt(gpu, lanes, phase, random))
         paid = paid_for(random)
         return FleetNode(number, model, paid, phase, tuple(pods), tuple(segments), kind)
 
@@ -89,27 +89,27 @@ _Lanes = Sequence[tuple[int, Sequence[FleetPod]]]
 """Pods that follow one another, and the number of the first of them."""
 
 
-def _instances(card: int, lanes: _Lanes, phase: int, random: Random) -> Iterator[Segment]:
-    """Yield a MIG card's segments: each instance like a card of its own."""
+def _instances(gpu: int, lanes: _Lanes, phase: int, random: Random) -> Iterator[Segment]:
+    """Yield a MIG GPU's segments: each instance like a GPU of its own."""
     for instance, (before, lane) in zip(MIG.instances, lanes, strict=True):
-        for segment in segments_of(card, lane, before, phase, random):
+        for segment in segments_of(gpu, lane, before, phase, random):
             yield segment.of_instance(instance)
 
 
-def _copies(card: int, lanes: _Lanes, phase: int, random: Random) -> Iterator[Segment]:
-    """Yield a shared card's segments: its own values under the labels of each pod that runs."""
+def _copies(gpu: int, lanes: _Lanes, phase: int, random: Random) -> Iterator[Segment]:
+    """Yield a shared GPU's segments: its own values under the labels of each pod that runs."""
     level = random.randrange(len(LEVELS))
     end = sample_index(LAST, phase)
     offset = random.randrange(RUN_LENGTH - end)
     taken: list[tuple[int, int]] = []
     for replica, (before, lane) in enumerate(lanes):
-        for one in segments_of(card, lane, before, phase, random):
+        for one in segments_of(gpu, lane, before, phase, random):
             if one.pod is not None:
                 taken.append((one.first, one.last))
                 at = offset + one.first
-                yield Segment(card, one.first, one.last, one.pod, level, at, replica=replica)
+                yield Segment(gpu, one.first, one.last, one.pod, level, at, replica=replica)
     at = 0
     for first, last in chain(sorted(taken), [(end, end)]):
         if first > at:
-            yield Segment(card, at, first, None, 0, 0)
+            yield Segment(gpu, at, first, None, 0, 0)
         at = max(at, last)

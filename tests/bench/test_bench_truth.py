@@ -149,7 +149,7 @@ def test_no_unit_of_a_shared_fleet_is_held_twice_at_a_time() -> None:
         instants = sorted({t for p in node.pods for t in (p.bound, p.ended or LAST + 3600)})
         for start, end in pairwise(instants):
             held = sum(p.units for p in node.pods if p.held_seconds(start, end) == end - start)
-            assert held <= GPUS_PER_NODE * node.kind.per_card
+            assert held <= GPUS_PER_NODE * node.kind.per_gpu
 
 
 def test_every_pod_of_a_shared_gpu_shows_what_the_gpu_did() -> None:

@@ -37,14 +37,14 @@ def made(pods: int) -> tuple[HourFacts, Dimensions]:
     for first in range(0, pods, GPUS_PER_NODE):
         node = f"node-{first // GPUS_PER_NODE:05d}"
         tier = f"tier-{random.randrange(TIERS)}"
-        card = GpuClass(tier, _MODEL[0], random.choice(("spot", "on-demand")))
+        gpu_class = GpuClass(tier, _MODEL[0], random.choice(("spot", "on-demand")))
         whole = Amounts(**dict.fromkeys(CAPACITY_FIELDS, 0))
         for number in range(first, min(first + GPUS_PER_NODE, pods)):
             amounts = _amounts(random)
-            facts.pods.append(PodFact(f"uid-{number}", node, card, amounts))
+            facts.pods.append(PodFact(f"uid-{number}", node, gpu_class, amounts))
             whole.add(amounts)
         whole.capacity = whole.allocated
-        facts.nodes.append(NodeFact(node, card, whole))
+        facts.nodes.append(NodeFact(node, gpu_class, whole))
     return facts, _dimensions(pods, [fact.node for fact in facts.nodes])
 
 

@@ -117,7 +117,7 @@ def renamed() -> Iterator[Series]:
 
 
 def deep() -> Iterator[Series]:
-    """SM, tensor and memory copy activity; a card whose pod changes, and one without profiling."""
+    """SM, tensor and memory copy activity; a GPU whose pod changes, and one without profiling."""
     target = exporter("deep", "n1")
     change = ORIGIN + 900
     holders = [
@@ -282,7 +282,7 @@ def hostile() -> Iterator[Series]:
 
 
 def shared() -> Iterator[Series]:
-    """One card time-sliced among three pods: three copies of its values (virtual GPUs)."""
+    """One GPU time-sliced among three pods: three copies of its values (virtual GPUs)."""
     target = exporter("shared", "n1")
     return chain(
         *(device(target, "GPU-v1", whole(f"sharer-{n}"), vgpu=str(n)) for n in range(3)),
@@ -291,7 +291,7 @@ def shared() -> Iterator[Series]:
 
 
 def replicas() -> Iterator[Series]:
-    """A pod that holds two replicas of a card beside one that holds one."""
+    """A pod that holds two replicas of a GPU beside one that holds one."""
     target = exporter("replicas", "n1")
     return chain(
         *(device(target, "GPU-y1", whole("two-of-it"), vgpu=str(n)) for n in range(2)),
@@ -301,7 +301,7 @@ def replicas() -> Iterator[Series]:
 
 
 def glitch() -> Iterator[Series]:
-    """A card at rest of which one sample in thirty is 100: a mean over 1, but not per cent."""
+    """A GPU at rest of which one sample in thirty is 100: a mean over 1, but not per cent."""
     return device(
         exporter("glitch", "n1"),
         "GPU-g1",
@@ -349,7 +349,7 @@ def changed() -> Iterator[Series]:
 
 
 def unmapped() -> Iterator[Series]:
-    """Two exporters on a node, of which one does not know the pods; an idle card, a handover."""
+    """Two exporters on a node, of which one does not know the pods; an idle GPU, a handover."""
     one, two = exporter("unmapped", "n1"), exporter("unmapped", "n1", job="standalone-dcgm")
     return chain(
         device(one, "GPU-o1", whole("train-0")),
@@ -367,7 +367,7 @@ HANDOVER = ORIGIN + 900
 
 
 def restarted() -> Iterator[Series]:
-    """A shared card whose exporter came back under another address."""
+    """A shared GPU whose exporter came back under another address."""
     before = exporter("restarted", "n1")
     after = {**before, "instance": "10.0.0.9:9400"}
     for n in range(3):

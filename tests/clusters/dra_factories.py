@@ -9,23 +9,23 @@ from tests.clusters.kube_factories import T0, rfc3339
 
 GPUS = "gpu.nvidia.com"
 MODEL = "NVIDIA GB200"
-CARD = "GPU-0b200000-0000-4000-8000-00000000000{}"
+GPU_UUID = "GPU-0b200000-0000-4000-8000-00000000000{}"
 
 Object = dict[str, Any]
 
 
 def gpu(index: int = 0, **more: Any) -> Object:
-    """Return a whole card; `more` are fields of the device."""
-    attributes = {"type": "gpu", "uuid": CARD.format(index), "productName": MODEL}
+    """Return a whole GPU; `more` are fields of the device."""
+    attributes = {"type": "gpu", "uuid": GPU_UUID.format(index), "productName": MODEL}
     return device(f"gpu-{index}", attributes, capacity={"memory": "189471Mi"}, **more)
 
 
 def mig(index: int = 0, place: int = 0, *, profile: str = "1g.23gb", **more: Any) -> Object:
-    """Return a MIG device of that card, with a UUID of its own."""
+    """Return a MIG device of that GPU, with a UUID of its own."""
     attributes = {
         "type": "mig",
         "uuid": f"MIG-{index}-{place}-{profile}",
-        "parentUUID": CARD.format(index),
+        "parentUUID": GPU_UUID.format(index),
         "profile": profile,
         "productName": MODEL,
     }

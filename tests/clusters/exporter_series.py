@@ -39,7 +39,7 @@ def sharers(
     metrics: tuple[str, ...] = (ACTIVITY, UTILIZATION, MEMORY, ENERGY),
     node: str = "n1",
 ) -> Iterator[Series]:
-    """Yield a card shared by pods, with GPU_UTIL by process beside a row of the device."""
+    """Yield a GPU shared by pods, with GPU_UTIL by process beside a row of the device."""
     target = exporter(world, node)
     target["hostname"] = target.pop("Hostname")
     yield from device(target, uuid, whole(), metrics=metrics, values=constant(of_device))
@@ -94,7 +94,7 @@ def copies_twice() -> Iterator[Series]:
 
 
 def released() -> Iterator[Series]:
-    """Copies of a card that two pods share for 25 minutes and nobody holds after that."""
+    """Copies of a GPU that two pods share for 25 minutes and nobody holds after that."""
     target, end = exporter("released", "n1"), ORIGIN + 1500
     for number, pod in enumerate(("a", "b")):
         held = [Held(ORIGIN, end, "vision", pod, "main")]
@@ -103,7 +103,7 @@ def released() -> Iterator[Series]:
 
 
 def replicas_by_process() -> Iterator[Series]:
-    """Values by process of a pod that holds two replicas of the card, and of one with one."""
+    """Values by process of a pod that holds two replicas of the GPU, and of one with one."""
     world = "replicas-by-process"
     target = exporter(world, "n1")
     yield from sharers(world, "GPU-q1", {"two": 60.0, "one": 20.0}, of_device=0.8)
@@ -120,7 +120,7 @@ def process_only() -> Iterator[Series]:
 
 
 def stuck() -> Iterator[Series]:
-    """A counter at 0 on a busy card; one at rest; a MIG instance, which has no GPU_UTIL."""
+    """A counter at 0 on a busy GPU; one at rest; a MIG instance, which has no GPU_UTIL."""
     target = exporter("stuck", "n1")
     no_util = (ACTIVITY, MEMORY)
     return chain(
@@ -158,7 +158,7 @@ def upgrading() -> Iterator[Series]:
 
 
 def mixed_models() -> Iterator[Series]:
-    """A node whose profiling groups were asked of its first model: two cards have no metric."""
+    """A node whose profiling groups were asked of its first model: two GPUs have no metric."""
     target = exporter("mixed-models", "n1")
     return chain(
         device(target, "GPU-t1", whole("a"), metrics=(MEMORY,), modelName="Tesla T4"),
@@ -206,7 +206,7 @@ def old_labels() -> Iterator[Series]:
 
 
 def both_releases() -> Iterator[Series]:
-    """One card seen by an exporter of release 1.x and by one of today."""
+    """One GPU seen by an exporter of release 1.x and by one of today."""
     return chain(
         (
             one._replace(labels={**one.labels, "cluster": "both-releases"})
@@ -243,7 +243,7 @@ _AMD_POD = {"pod": "train-0", "namespace": "vision", "container": "main"}
 
 
 def amd() -> Iterator[Series]:
-    """Whole cards: with a UUID, by serial number, by number; one held, one not."""
+    """Whole GPUs: with a UUID, by serial number, by number; one held, one not."""
     return chain(
         _constants(_amd("amd", 0, gpu_uuid="c3ff-0", **_AMD_POD), *_amd_values(75.0)),
         _constants(_amd("amd", 1), *_amd_values(0.0)),
@@ -264,7 +264,7 @@ def amd_prefixed() -> Iterator[Series]:
 
 
 def amd_partitions() -> Iterator[Series]:
-    """A card in CPX mode: its values are on partition 0, the others read 0."""
+    """A GPU in CPX mode: its values are on partition 0, the others read 0."""
     for number in range(3):
         labels = _amd(
             "amd-partitions", number, serial_number="692247009", gpu_partition_id=str(number),
@@ -282,13 +282,13 @@ def amd_old() -> Iterator[Series]:
 
 
 def intel() -> Iterator[Series]:
-    """A card of two tiles, one with a single engine metric, and the rows of its board."""
-    card = {
+    """A GPU of two tiles, one with a single engine metric, and the rows of its board."""
+    gpu = {
         "cluster": "intel", "job": "xpum", "instance": "i1:29999", "node": "i1",
         "dev_name": "Intel(R) Data Center GPU Max 1550", "vendor": "Intel(R) Corporation",
     }  # fmt: skip
     pod = {"kube_pod": "train-0", "kube_namespace": "vision", "kube_container": "main"}
-    one = {**card, **pod, "uuid": "0000-1"}
+    one = {**gpu, **pod, "uuid": "0000-1"}
     tiles = [("0", 0.2, 2.0**30), ("1", 0.6, 3 * 2.0**30)]
     return chain(
         _constants(one, {"xpum_engine_ratio": 0.4}, {"xpum_energy_joules_total": WATTS}),
@@ -299,15 +299,15 @@ def intel() -> Iterator[Series]:
             )
             for tile, ratio, used in tiles
         ),
-        _constants({**card, "card": "2147483649"}, {"xpum_engine_ratio": 0.9}, {}),
+        _constants({**gpu, "card": "2147483649"}, {"xpum_engine_ratio": 0.9}, {}),
     )  # fmt: skip
 
 
 def intel_groups() -> Iterator[Series]:
-    """Only the groups of engines are exported: the busiest of them is the card's activity."""
-    card = {"cluster": "intel-groups", "job": "xpum", "instance": "i1:29999", "node": "i1"}
+    """Only the groups of engines are exported: the busiest of them is the GPU's activity."""
+    gpu = {"cluster": "intel-groups", "job": "xpum", "instance": "i1:29999", "node": "i1"}
     for group, ratio in (("compute", 0.7), ("copy", 0.1)):
-        labels = {**card, "uuid": "0000-2", "type": group}
+        labels = {**gpu, "uuid": "0000-2", "type": group}
         yield from _constants(labels, {"xpum_engine_group_ratio": ratio}, {})
 
 
@@ -444,14 +444,14 @@ def generation(release: str, form: str) -> Iterator[Series]:
             target, "GPU-m", whole(f"mig-{number}"), form=form, metrics=metrics,
             values=constant(activity), GPU_I_ID=number, GPU_I_PROFILE="3g.40gb",
         )  # fmt: skip
-    # Up to 4.8.1 the rows of idle cards vanish with virtual GPUs.
+    # Up to 4.8.1 the rows of idle GPUs vanish with virtual GPUs.
     if release in {"3.3.7", "4.8.2", "4.8.3"}:
         yield from device(target, "GPU-i", whole(), form=form, values=constant(0.0))
     yield from _shared_as_of(release, target, form)
 
 
 def _shared_as_of(release: str, target: dict[str, str], form: str) -> Iterator[Series]:
-    """Two pods on a card at 90 %, of which one does two thirds."""
+    """Two pods on a GPU at 90 %, of which one does two thirds."""
     if release == "3.3.7":
         yield from device(target, "GPU-s", whole("last-listed"), form=form, values=constant(0.9))
         return

@@ -25,17 +25,17 @@ HOUR_WINDOW = Window.hour(from_seconds(ORIGIN))
 _LATER = ORIGIN + HOUR + 300
 
 
-_CHANGE = ORIGIN + 2413  # when the second card changes hands
+_CHANGE = ORIGIN + 2413  # when the second GPU changes hands
 
 
 def small() -> Iterator[Series]:
-    """Yield a node with two cards, of which one changes hands, and its pods and quota."""
+    """Yield a node with two GPUs, of which one changes hands, and its pods and quota."""
     more = chain(_owners(), _quota())
     nodes = [TrueNode("n1", gpus=2.0)]
-    return chain(_cards(), world(CLUSTER, _pods(), nodes, until=_LATER, more=more))
+    return chain(_gpus(), world(CLUSTER, _pods(), nodes, until=_LATER, more=more))
 
 
-def _cards() -> Iterator[Series]:
+def _gpus() -> Iterator[Series]:
     target = exporter(CLUSTER, "n1")
     kept = [Held(ORIGIN, _LATER, "vision", "train-0", "main")]
     handed_on = [

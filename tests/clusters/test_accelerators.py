@@ -113,7 +113,7 @@ def test_cores_and_devices_share_one_capacity_in_a_tier() -> None:
     (offered,) = classifier.offers(interval)
     (held,) = classifier.of(CORE, interval)
     assert offered.units * offered.weight == 16.0
-    assert held.card == offered.card
+    assert held.gpu_class == offered.gpu_class
     assert held.weight == 0.5
 
 

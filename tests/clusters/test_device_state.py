@@ -21,7 +21,7 @@ from apps.clusters.domain.devices.state import (
     with_claims,
 )
 
-CARD = DeviceState(uuid="GPU-a", node="n1")
+DEVICE = DeviceState(uuid="GPU-a", node="n1")
 HELD = (DeviceHolder("vision", "train-0"),)
 READY = NodeNow()
 
@@ -29,31 +29,31 @@ READY = NodeNow()
 @pytest.mark.parametrize(
     ("state", "node", "health", "reason"),
     [
-        (CARD, None, Health.OK, None),
-        (CARD, READY, Health.OK, None),
-        (replace(CARD, xid=0), READY, Health.OK, None),
-        (replace(CARD, xid=31), READY, Health.OK, None),
-        (replace(CARD, xid=79), READY, Health.BROKEN, "XID 79 (hardware)"),
-        (replace(CARD, xid=63), READY, Health.WATCH, "XID 63 (hardware)"),
-        (replace(CARD, xid=119), READY, Health.BROKEN, "XID 119 (driver)"),
-        (replace(CARD, xid=999), READY, Health.WATCH, "XID 999 (unknown)"),
-        (replace(CARD, remap_failure=True), READY, Health.BROKEN, "could not be replaced"),
-        (replace(CARD, remap_failure=False), READY, Health.OK, None),
-        (replace(CARD, remapped_uncorrectable=2), READY, Health.WATCH, "2 memory rows"),
-        (replace(CARD, remapped_correctable=9), READY, Health.OK, None),
-        (replace(CARD, temperature_celsius=88.0), READY, Health.OK, None),
-        (replace(CARD, temperature_celsius=93.0), READY, Health.WATCH, "93 °C, over 88 °C"),
-        (replace(CARD, memory_temperature_celsius=101.0), READY, Health.WATCH, "memory temp"),
-        (CARD, NodeNow(ready=False), Health.BROKEN, "node is not ready"),
-        (CARD, NodeNow(schedulable=False), Health.WATCH, "no new pods"),
+        (DEVICE, None, Health.OK, None),
+        (DEVICE, READY, Health.OK, None),
+        (replace(DEVICE, xid=0), READY, Health.OK, None),
+        (replace(DEVICE, xid=31), READY, Health.OK, None),
+        (replace(DEVICE, xid=79), READY, Health.BROKEN, "XID 79 (hardware)"),
+        (replace(DEVICE, xid=63), READY, Health.WATCH, "XID 63 (hardware)"),
+        (replace(DEVICE, xid=119), READY, Health.BROKEN, "XID 119 (driver)"),
+        (replace(DEVICE, xid=999), READY, Health.WATCH, "XID 999 (unknown)"),
+        (replace(DEVICE, remap_failure=True), READY, Health.BROKEN, "could not be replaced"),
+        (replace(DEVICE, remap_failure=False), READY, Health.OK, None),
+        (replace(DEVICE, remapped_uncorrectable=2), READY, Health.WATCH, "2 memory rows"),
+        (replace(DEVICE, remapped_correctable=9), READY, Health.OK, None),
+        (replace(DEVICE, temperature_celsius=88.0), READY, Health.OK, None),
+        (replace(DEVICE, temperature_celsius=93.0), READY, Health.WATCH, "93 °C, over 88 °C"),
+        (replace(DEVICE, memory_temperature_celsius=101.0), READY, Health.WATCH, "memory temp"),
+        (DEVICE, NodeNow(ready=False), Health.BROKEN, "node is not ready"),
+        (DEVICE, NodeNow(schedulable=False), Health.WATCH, "no new pods"),
         (
-            CARD,
+            DEVICE,
             NodeNow(withheld=frozenset({("GPU-a", "")})),
             Health.BROKEN,
             "ResourceSlice keeps pods off",
         ),
         (
-            replace(CARD, profile="1g.10gb"),
+            replace(DEVICE, profile="1g.10gb"),
             NodeNow(withheld=frozenset({("GPU-a", "")})),
             Health.OK,
             None,
@@ -71,7 +71,7 @@ def test_health_follows_from_what_is_said(
 
 
 def test_the_worst_reason_comes_first_and_none_is_lost() -> None:
-    state = replace(CARD, temperature_celsius=95.0, remap_failure=True, xid=79)
+    state = replace(DEVICE, temperature_celsius=95.0, remap_failure=True, xid=79)
     verdict = health_of(state, node=NodeNow(schedulable=False))
     assert verdict.health is Health.BROKEN
     assert len(verdict.reasons) == 4
@@ -80,11 +80,11 @@ def test_the_worst_reason_comes_first_and_none_is_lost() -> None:
 
 
 def test_limits_of_temperature_can_be_given() -> None:
-    state = replace(CARD, temperature_celsius=80.0)
+    state = replace(DEVICE, temperature_celsius=80.0)
     assert health_of(state, limits=Limits(temperature_celsius=75.0)).health is Health.WATCH
 
 
-def cards(*tenants: tuple[DeviceHolder, ...], **values: object) -> list[DeviceState]:
+def devices(*tenants: tuple[DeviceHolder, ...], **values: object) -> list[DeviceState]:
     return [
         DeviceState(uuid=f"GPU-{n}", node="n1", tenants=held, **values)  # type: ignore[arg-type]
         for n, held in enumerate(tenants)
@@ -96,24 +96,24 @@ def healths(states: list[DeviceState], node: NodeNow) -> dict[str, Health]:
 
 
 def test_the_one_free_gpu_is_the_one_that_cannot_be_allocated() -> None:
-    found = healths(cards(HELD, (), HELD), NodeNow(missing=1))
+    found = healths(devices(HELD, (), HELD), NodeNow(missing=1))
     assert found == {"GPU-0": Health.OK, "GPU-1": Health.BROKEN, "GPU-2": Health.OK}
 
 
 def test_of_several_free_gpus_each_is_watched_for_it_is_not_told_which() -> None:
-    found = healths(cards(HELD, (), ()), NodeNow(missing=1))
+    found = healths(devices(HELD, (), ()), NodeNow(missing=1))
     assert found == {"GPU-0": Health.OK, "GPU-1": Health.WATCH, "GPU-2": Health.WATCH}
 
 
 def test_a_gpu_that_is_broken_by_its_own_word_accounts_for_the_missing_one() -> None:
-    states = cards((), (), ())
+    states = devices((), (), ())
     states[2] = replace(states[2], xid=79)
     found = healths(states, NodeNow(missing=1))
     assert found == {"GPU-0": Health.OK, "GPU-1": Health.OK, "GPU-2": Health.BROKEN}
 
 
 def test_a_node_that_is_not_known_takes_nothing_from_its_devices() -> None:
-    states = cards((), HELD)
+    states = devices((), HELD)
     assert set(judged(states, {}).values()) == {HealthVerdict(Health.OK)}
 
 
@@ -152,15 +152,15 @@ def test_models_compare_without_regard_to_blanks_and_dashes() -> None:
 
 def test_who_claimed_a_gpu_is_on_it_where_no_label_says_otherwise() -> None:
     claimed = {("GPU-a", ""): [DeviceHolder("dra", "p"), DeviceHolder("dra", "p")]}
-    labelled = replace(CARD, tenants=HELD)
-    assert with_claims([CARD], claimed) == [replace(CARD, tenants=(DeviceHolder("dra", "p"),))]
+    labelled = replace(DEVICE, tenants=HELD)
+    assert with_claims([DEVICE], claimed) == [replace(DEVICE, tenants=(DeviceHolder("dra", "p"),))]
     assert with_claims([labelled], claimed) == [labelled]
-    assert with_claims([CARD], {}) == [CARD]
+    assert with_claims([DEVICE], {}) == [DEVICE]
 
 
 def test_of_several_instances_of_one_profile_it_is_not_told_which_was_claimed() -> None:
-    small = [replace(CARD, gpu_instance=n, profile="1g.10gb") for n in ("7", "8")]
-    large = replace(CARD, gpu_instance="1", profile="3g.40gb")
+    small = [replace(DEVICE, gpu_instance=n, profile="1g.10gb") for n in ("7", "8")]
+    large = replace(DEVICE, gpu_instance="1", profile="3g.40gb")
     claimed = {("GPU-a", p): [DeviceHolder("dra", "p")] for p in ("1g.10gb", "3g.40gb")}
     found = with_claims([*small, large], claimed)
     assert [len(state.tenants) for state in found] == [0, 0, 1]
@@ -170,7 +170,7 @@ def test_of_several_instances_of_one_profile_it_is_not_told_which_was_claimed() 
     ("activity", "active"), [(None, False), (0.0, False), (0.005, False), (0.01, True)]
 )
 def test_a_device_is_active_from_one_percent_on(activity: float | None, active: bool) -> None:
-    assert replace(CARD, activity_mean=activity).is_active is active
+    assert replace(DEVICE, activity_mean=activity).is_active is active
 
 
 def test_every_code_of_the_list_says_what_to_do() -> None:

@@ -31,7 +31,7 @@ from apps.clusters.domain.pods.ledger import (
 from apps.clusters.services.watch.claims import ClaimStore
 from apps.clusters.services.watch.offered_devices import DeviceStore, evaluate
 from tests.clusters.dra_factories import (
-    CARD,
+    GPU_UUID,
     GPUS,
     MODEL,
     claim,
@@ -49,12 +49,12 @@ from tests.clusters.kube_factories import GPU, T0, container, pod, running, stat
 from tests.recorded_api import recorded
 
 MIG = "mig.nvidia.com"
-WHOLE = ClaimedDevice(GPUS, CARD.format(0), "", MODEL, 1.0)
+WHOLE = ClaimedDevice(GPUS, GPU_UUID.format(0), "", MODEL, 1.0)
 
 
 @pytest.fixture
 def devices() -> DeviceStore:
-    """Two cards, one cut in two, and a network card, on node-a."""
+    """Two GPUs, one cut in two, and a network card, on node-a."""
     found = DeviceStore(evaluate)
     found.relist_classes([class_of(), class_of(MIG, kind="mig")])
     nic = slice_of(device("nic-0", {"type": "nic"}), driver="nic.acme.com")
@@ -107,7 +107,7 @@ def test_every_served_version_requests_the_same(version: str, devices: DeviceSto
 def test_a_mig_device_is_a_part_of_its_parent(devices: DeviceStore) -> None:
     requests = [request(device_class=MIG)]
     item = claim("m", result("gpu-1-mig-3g.93gb-1"), requests=requests)
-    assert held(item, devices) == (ClaimedDevice(MIG, CARD.format(1), "3g.93gb", MODEL),)
+    assert held(item, devices) == (ClaimedDevice(MIG, GPU_UUID.format(1), "3g.93gb", MODEL),)
 
 
 def test_pitfall_30_admin_access_holds_nothing(devices: DeviceStore) -> None:

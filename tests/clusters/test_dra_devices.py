@@ -1,4 +1,4 @@
-"""ResourceSlices and DeviceClasses: what is a GPU, which card it is of, and who may ask for it."""
+"""ResourceSlices and DeviceClasses: what is a GPU, which GPU it is of, and who may ask for it."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from apps.clusters.domain.devices.dra import (
 from apps.clusters.domain.pods.ledger import OfferedDevice
 from apps.clusters.services.watch.offered_devices import LONGEST, DeviceStore, _Answers, evaluate
 from tests.clusters.dra_factories import (
-    CARD,
+    GPU_UUID,
     GPUS,
     MODEL,
     class_of,
@@ -49,7 +49,7 @@ def test_a_recorded_slice_offers_four_whole_gpus() -> None:
     classes = msgspec.json.decode(recorded("lists/deviceclasses.json"))["items"]
     devices = store(*slices, classes=classes).of_node("gb200-dra")
     assert devices == tuple(
-        OfferedDevice(GPUS, "gb200-dra", f"gpu-{n}", CARD.format(n), "", MODEL, (GPUS,))
+        OfferedDevice(GPUS, "gb200-dra", f"gpu-{n}", GPU_UUID.format(n), "", MODEL, (GPUS,))
         for n in range(4)
     )
 
@@ -58,17 +58,17 @@ def test_a_recorded_slice_offers_four_whole_gpus() -> None:
 def test_every_served_version_offers_the_same(version: str) -> None:
     found = store(slice_of(gpu(0), mig(1), version=version)).of_node("node-a")
     assert [(d.name, d.card, d.profile, d.model, d.classes) for d in found] == [
-        ("gpu-0", CARD.format(0), "", MODEL, (GPUS,)),
-        ("gpu-1-mig-1g.23gb-0", CARD.format(1), "1g.23gb", MODEL, ("mig.nvidia.com",)),
+        ("gpu-0", GPU_UUID.format(0), "", MODEL, (GPUS,)),
+        ("gpu-1-mig-1g.23gb-0", GPU_UUID.format(1), "1g.23gb", MODEL, ("mig.nvidia.com",)),
     ]
 
 
 def test_pitfall_31_partitionable_slices_are_one_gpu() -> None:
     partitions = [mig(0, n) for n in range(7)] + [mig(0, n, profile="2g.47gb") for n in range(3)]
-    vfio = device("gpu-vfio-0", {"type": "vfio", "uuid": CARD.format(0), "productName": MODEL})
+    vfio = device("gpu-vfio-0", {"type": "vfio", "uuid": GPU_UUID.format(0), "productName": MODEL})
     found = store(slice_of(gpu(0), vfio, *partitions)).of_node("node-a")
     assert len(found) == 12
-    assert {one.card for one in found} == {CARD.format(0)}
+    assert {one.card for one in found} == {GPU_UUID.format(0)}
 
 
 def test_pitfall_29_four_nodes_of_eight_have_32_gpus() -> None:
@@ -77,7 +77,7 @@ def test_pitfall_29_four_nodes_of_eight_have_32_gpus() -> None:
     assert sum(len(found.of_node(f"n{i}")) for i in range(4)) == 32
 
 
-CARDS = {
+PUBLISHED = {
     "a partition without UUIDs is of its counters": (
         device("p-1", {"type": "mig"}, consumesCounters=[{"counterSet": "card-0"}]),
         "node-a/card-0",
@@ -98,9 +98,9 @@ CARDS = {
 }
 
 
-@pytest.mark.parametrize(("published", "card"), CARDS.values(), ids=CARDS)
-def test_the_gpu_of_a_device(published: dict[str, Any], card: str) -> None:
-    assert [one.card for one in store(slice_of(published)).of_node("node-a")] == [card]
+@pytest.mark.parametrize(("published", "name"), PUBLISHED.values(), ids=PUBLISHED)
+def test_the_gpu_of_a_device(published: dict[str, Any], name: str) -> None:
+    assert [one.card for one in store(slice_of(published)).of_node("node-a")] == [name]
 
 
 GPU_OR_NOT = {

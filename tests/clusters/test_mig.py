@@ -71,7 +71,7 @@ def test_what_is_no_profile_is_a_whole_gpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "cards"),
+    ("counts", "gpus"),
     [
         pytest.param({"1g.10gb": 56}, 8, id="seven of one slice on each"),
         pytest.param({"3g.40gb": 2}, 1, id="two of three leave a slice over"),
@@ -82,5 +82,5 @@ def test_what_is_no_profile_is_a_whole_gpu() -> None:
         pytest.param({}, 0, id="none"),
     ],
 )
-def test_on_how_few_gpus_mig_devices_fit(counts: dict[str, int], cards: int) -> None:
-    assert fewest_gpus(counts, "NVIDIA A100-SXM4-80GB") == cards
+def test_on_how_few_gpus_mig_devices_fit(counts: dict[str, int], gpus: int) -> None:
+    assert fewest_gpus(counts, "NVIDIA A100-SXM4-80GB") == gpus

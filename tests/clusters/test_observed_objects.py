@@ -447,9 +447,9 @@ STATIC = [_device("a", "3g.40gb"), _device("b", "3g.40gb"), _device("c", "1g.10g
         "both halves",
         "parts that are cut already",
         "candidates",
-        "a card whose parts are ruled out",
+        "a GPU whose parts are ruled out",
         "parts beside a part",
-        "a card that is full",
+        "a GPU that is full",
     ],
 )
 def test_devices_are_free_as_far_as_others_leave_room(

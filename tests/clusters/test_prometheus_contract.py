@@ -31,7 +31,7 @@ FIRST_SLOT = Window(from_seconds(ORIGIN), from_seconds(ORIGIN + SLOT))
 WINDOW = Window.hour(from_seconds(ORIGIN))
 BEFORE = Window.hour(from_seconds(ORIGIN - 40 * HOUR))
 CHANGE = ORIGIN + 2413.0
-_CARD = ("", "", "NVIDIA A100-SXM4-80GB", "n1")
+_DEVICE = ("", "", "NVIDIA A100-SXM4-80GB", "n1")
 _TRAIN = ("vision", "train-0", "main")
 _WEB = ("speech", "web-7d4b9-x2x2x", "main")
 _GPU = {"nvidia.com/gpu": 1.0}
@@ -58,11 +58,11 @@ def fake() -> FakeMetrics:
     """Return the small cluster of `record_answers` as rows."""
     return FakeMetrics(
         device_slots=[
-            DeviceSlot(ORIGIN, "GPU-1", *_CARD, *_TRAIN, 57.0, 60, 1002.0, 150.0),
-            DeviceSlot(ORIGIN, "GPU-2", *_CARD, *_WEB, 15.0, 60, 1002.0, 150.0),
-            DeviceSlot(ORIGIN + SLOT, "GPU-1", *_CARD, *_TRAIN, 57.0, 60, 1005.0, 150.0),
-            DeviceSlot(ORIGIN + SLOT, "GPU-2", *_CARD, "", "", "", 29.25, 39, 1005.0, 98.156333),
-            DeviceSlot(ORIGIN + SLOT, "GPU-2", *_CARD, *_WEB, 5.25, 21, 1004.0, 51.843667),
+            DeviceSlot(ORIGIN, "GPU-1", *_DEVICE, *_TRAIN, 57.0, 60, 1002.0, 150.0),
+            DeviceSlot(ORIGIN, "GPU-2", *_DEVICE, *_WEB, 15.0, 60, 1002.0, 150.0),
+            DeviceSlot(ORIGIN + SLOT, "GPU-1", *_DEVICE, *_TRAIN, 57.0, 60, 1005.0, 150.0),
+            DeviceSlot(ORIGIN + SLOT, "GPU-2", *_DEVICE, "", "", "", 29.25, 39, 1005.0, 98.156333),
+            DeviceSlot(ORIGIN + SLOT, "GPU-2", *_DEVICE, *_WEB, 5.25, 21, 1004.0, 51.843667),
         ],
         samples=[
             ActivitySample("GPU-2", "", *(_WEB[:2] if at < CHANGE else ("", "")), at, value)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.prometheus
 
 AT = from_seconds(ORIGIN + SLOT)
 TIMES = list(scrapes(ORIGIN, ORIGIN + SLOT))
-CARD = {"UUID": "GPU-a", "gpu": "3", "modelName": "NVIDIA H100", "Hostname": "n1", "job": "dcgm"}
+DEVICE = {"UUID": "GPU-a", "gpu": "3", "modelName": "NVIDIA H100", "Hostname": "n1", "job": "dcgm"}
 FULL: Mapping[str, float] = {
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.5,
     "DCGM_FI_DEV_GPU_UTIL": 60,
@@ -47,7 +47,7 @@ def rows(world: str, values: Mapping[str, float], **labels: str) -> list[Series]
 def rows_at(
     times: Sequence[float], world: str, values: Mapping[str, float], labels: Mapping[str, str]
 ) -> list[Series]:
-    given = {**CARD, "cluster": world, **labels}
+    given = {**DEVICE, "cluster": world, **labels}
     return [series(metric, given, value, times) for metric, value in values.items()]
 
 
@@ -179,18 +179,18 @@ def test_instances_of_one_gpu_are_devices_of_their_own(url: str) -> None:
 
 
 def test_copies_for_each_pod_of_a_shared_gpu_are_one_device(url: str) -> None:
-    (card,) = states(url, "virtual")
-    assert [tenant.pod for tenant in card.tenants] == ["a", "b"]
-    assert card.activity_mean == pytest.approx(0.8)
-    assert card.memory_used_mib == 350
+    (device,) = states(url, "virtual")
+    assert [tenant.pod for tenant in device.tenants] == ["a", "b"]
+    assert device.activity_mean == pytest.approx(0.8)
+    assert device.memory_used_mib == 350
 
 
 def test_what_is_not_exported_is_absent_and_never_zero(url: str) -> None:
-    (card,) = states(url, "sparse")
+    (device,) = states(url, "sparse")
     known = {
-        field.name: getattr(card, field.name)
-        for field in fields(card)
-        if getattr(card, field.name) not in (None, "", ())
+        field.name: getattr(device, field.name)
+        for field in fields(device)
+        if getattr(device, field.name) not in (None, "", ())
     }
     assert known == {
         "uuid": "GPU-a",
@@ -202,36 +202,40 @@ def test_what_is_not_exported_is_absent_and_never_zero(url: str) -> None:
 
 
 def test_the_first_generation_of_names_is_read(url: str) -> None:
-    (card,) = states(url, "old")
-    assert card.uuid == "GPU-old"
-    assert card.tenants == (DeviceHolder("n", "p", "c"),)
-    assert [card.activity_mean, card.activity_now] == pytest.approx([0.4, 0.4])
-    assert (card.memory_used_mib, card.memory_total_mib, card.temperature_celsius) == (30, 100, 50)
+    (device,) = states(url, "old")
+    assert device.uuid == "GPU-old"
+    assert device.tenants == (DeviceHolder("n", "p", "c"),)
+    assert [device.activity_mean, device.activity_now] == pytest.approx([0.4, 0.4])
+    assert (device.memory_used_mib, device.memory_total_mib, device.temperature_celsius) == (
+        30,
+        100,
+        50,
+    )
 
 
 def test_a_counter_that_stands_at_zero_is_not_believed(url: str) -> None:
-    (card,) = states(url, "stuck")
-    assert [card.activity_mean, card.activity_now] == pytest.approx([0.8, 0.8])
+    (device,) = states(url, "stuck")
+    assert [device.activity_mean, device.activity_now] == pytest.approx([0.8, 0.8])
 
 
 def test_blanks_are_absent(url: str) -> None:
-    (card,) = states(url, "blank")
-    assert (card.temperature_celsius, card.power_watts) == (None, None)
+    (device,) = states(url, "blank")
+    assert (device.temperature_celsius, device.power_watts) == (None, None)
 
 
 def test_the_mean_is_over_all_who_held_the_gpu_and_the_tenant_is_who_holds_it_now(
     url: str,
 ) -> None:
-    (card,) = states(url, "handed-on")
-    assert [tenant.pod for tenant in card.tenants] == ["two"]
-    assert card.activity_mean == pytest.approx((18 * 0.9 + 30 * 0.1) / 48)
-    assert card.activity_now == 0.1
+    (device,) = states(url, "handed-on")
+    assert [tenant.pod for tenant in device.tenants] == ["two"]
+    assert device.activity_mean == pytest.approx((18 * 0.9 + 30 * 0.1) / 48)
+    assert device.activity_now == 0.1
 
 
 def test_of_an_amd_gpu_activity_and_memory_are_read(url: str) -> None:
-    (card,) = states(url, "amd")
-    assert card.memory_used_mib == pytest.approx(1000.0)
-    assert replace(card, memory_used_mib=None) == DeviceState(
+    (device,) = states(url, "amd")
+    assert device.memory_used_mib == pytest.approx(1000.0)
+    assert replace(device, memory_used_mib=None) == DeviceState(
         uuid="amd-1",
         model="MI300X",
         node="n9",
@@ -241,20 +245,20 @@ def test_of_an_amd_gpu_activity_and_memory_are_read(url: str) -> None:
 
 
 def test_two_exporters_of_one_gpu_fill_each_others_gaps(url: str) -> None:
-    (card,) = states(url, "two")
-    assert (card.temperature_celsius, card.activity_mean, card.node) == (44, 0.3, "n1")
-    assert card.tenants == (DeviceHolder("vision", "train-0", "main"),)
+    (device,) = states(url, "two")
+    assert (device.temperature_celsius, device.activity_mean, device.node) == (44, 0.3, "n1")
+    assert device.tenants == (DeviceHolder("vision", "train-0", "main"),)
 
 
 def test_memory_of_a_gpu_that_changed_hands_is_that_of_its_newest_scrape(url: str) -> None:
     """Instant queries look back five minutes, so the series of the pod before is still there."""
-    (card,) = states(url, "given-up")
-    assert (card.memory_used_mib, card.memory_total_mib) == (1_000, 22_512)
+    (device,) = states(url, "given-up")
+    assert (device.memory_used_mib, device.memory_total_mib) == (1_000, 22_512)
 
 
 def test_free_memory_of_an_earlier_scrape_makes_no_total(url: str) -> None:
-    (card,) = states(url, "no-longer-free")
-    assert (card.memory_used_mib, card.memory_total_mib) == (1_000, None)
+    (device,) = states(url, "no-longer-free")
+    assert (device.memory_used_mib, device.memory_total_mib) == (1_000, None)
 
 
 @pytest.mark.parametrize(
@@ -269,13 +273,13 @@ def test_free_memory_of_an_earlier_scrape_makes_no_total(url: str) -> None:
 def test_memory_that_contradicts_itself_is_no_data(
     url: str, world: str, expected: tuple[float | None, float | None]
 ) -> None:
-    (card,) = states(url, world)
-    assert (card.memory_used_mib, card.memory_total_mib) == expected
+    (device,) = states(url, world)
+    assert (device.memory_used_mib, device.memory_total_mib) == expected
 
 
 def test_used_and_total_memory_come_from_one_exporter(url: str) -> None:
-    (card,) = states(url, "two-views")
-    pair = (card.memory_used_mib, card.memory_total_mib)
+    (device,) = states(url, "two-views")
+    pair = (device.memory_used_mib, device.memory_total_mib)
     assert pair in {(7.0, None), (1_000, 22_000)}
 
 

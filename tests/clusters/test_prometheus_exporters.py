@@ -63,7 +63,7 @@ def only_job(answer: DeviceAnswer) -> JobProfile:
     return job
 
 
-# ---------------------------------------------------------------- shared cards
+# ---------------------------------------------------------------- shared GPUs
 
 
 def test_pitfall_2_a_device_row_beside_rows_by_process_is_not_added_up(clusters: Clusters) -> None:
@@ -244,19 +244,19 @@ def test_every_release_says_the_same_of_the_same_gpus(
     clusters: Clusters, release: str, form: str
 ) -> None:
     answer = clusters.devices(generation_name(release, form))
-    by_card: dict[str, list[DeviceSlot]] = defaultdict(list)
+    by_gpu: dict[str, list[DeviceSlot]] = defaultdict(list)
     for row in first(answer):
-        by_card[row.uuid].append(row)
+        by_gpu[row.uuid].append(row)
     assert {(row.node, row.samples) for row in answer.rows} == {("n1", 60)}
-    assert [(row.namespace, row.pod, mean(row)) for row in by_card["GPU-x"]] == [
+    assert [(row.namespace, row.pod, mean(row)) for row in by_gpu["GPU-x"]] == [
         ("vision", "alone", 0.5)
     ]
-    assert [(row.gpu_instance, row.profile, row.pod, mean(row)) for row in by_card["GPU-m"]] == [
+    assert [(row.gpu_instance, row.profile, row.pod, mean(row)) for row in by_gpu["GPU-m"]] == [
         ("1", "3g.40gb", "mig-1", 0.25),
         ("2", "3g.40gb", "mig-2", 0.75),
     ]
-    assert [(row.pod, mean(row), used(row)) for row in by_card["GPU-s"]] == _SHARED[release]
-    assert [(row.pod, mean(row)) for row in by_card.get("GPU-i", [])] in ([], [("", 0.0)])
+    assert [(row.pod, mean(row), used(row)) for row in by_gpu["GPU-s"]] == _SHARED[release]
+    assert [(row.pod, mean(row)) for row in by_gpu.get("GPU-i", [])] in ([], [("", 0.0)])
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -249,7 +249,7 @@ def test_pods_never_hold_more_than_the_gpus(server: str, seed: int) -> None:
     for one in answer.pods:
         ((resource, units),) = one.requests.items()
         (holding,) = classifier.of(resource, node)
-        assert holding.card == offered.card
+        assert holding.gpu_class == offered.gpu_class
         mib, gpu = of_gpu[one.name]
         assert units * holding.weight == pytest.approx(mib / GPU_MIB)
         held[gpu] += units * holding.weight

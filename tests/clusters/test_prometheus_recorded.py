@@ -67,13 +67,13 @@ def test_devices_of_the_recorded_hour(source: PrometheusSource) -> None:
     answer = source.devices(HOUR_WINDOW)
     train = ("vision", "train-0", "main")
     web = ("speech", "web-7d4b9-x2x2x", "main")
-    card = ("", "", MODEL, "n1")
+    gpu = ("", "", MODEL, "n1")
     expected = [
-        DeviceSlot(ORIGIN, "GPU-1", *card, *train, 57.0, 60, 1002.0, 150.0),
-        DeviceSlot(ORIGIN, "GPU-2", *card, *web, 15.0, 60, 1002.0, 150.0),
-        DeviceSlot(ORIGIN + SLOT, "GPU-1", *card, *train, 57.0, 60, 1005.0, 150.0),
-        DeviceSlot(ORIGIN + SLOT, "GPU-2", *card, "", "", "", 29.25, 39, 1005.0, 98.156333),
-        DeviceSlot(ORIGIN + SLOT, "GPU-2", *card, *web, 5.25, 21, 1004.0, 51.843667),
+        DeviceSlot(ORIGIN, "GPU-1", *gpu, *train, 57.0, 60, 1002.0, 150.0),
+        DeviceSlot(ORIGIN, "GPU-2", *gpu, *web, 15.0, 60, 1002.0, 150.0),
+        DeviceSlot(ORIGIN + SLOT, "GPU-1", *gpu, *train, 57.0, 60, 1005.0, 150.0),
+        DeviceSlot(ORIGIN + SLOT, "GPU-2", *gpu, "", "", "", 29.25, 39, 1005.0, 98.156333),
+        DeviceSlot(ORIGIN + SLOT, "GPU-2", *gpu, *web, 5.25, 21, 1004.0, 51.843667),
     ]
     assert len(answer.rows) == len(expected)
     for row, wanted in zip(sorted(answer.rows), expected, strict=True):

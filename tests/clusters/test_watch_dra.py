@@ -26,7 +26,7 @@ from apps.clusters.services.watch.claims import collections_of
 from apps.clusters.services.watch.collections import NODES, PODS
 from apps.clusters.services.watch.follow import snapshot
 from tests.clusters.dra_factories import (
-    CARD,
+    GPU_UUID,
     GPUS,
     MODEL,
     claim,
@@ -76,10 +76,10 @@ def test_one_look_writes_devices_claims_and_their_pods(version: str, cluster: Cl
     item = claim("one", result(), requests=[request(version=version)])
     found = snapshot(cluster, world(version, (path, item), (PODS, dra_pod())), at(100))
     assert (found.nodes, found.pods) == (1, 1)
-    assert claims() == [("one", 5, None, [CARD.format(0)])]
+    assert claims() == [("one", 5, None, [GPU_UUID.format(0)])]
     (interval,) = recorded_intervals(cluster, WINDOW)
     assert interval.devices == tuple(
-        OfferedDevice(GPUS, "node-a", f"gpu-{n}", CARD.format(n), "", MODEL, (GPUS,))
+        OfferedDevice(GPUS, "node-a", f"gpu-{n}", GPU_UUID.format(n), "", MODEL, (GPUS,))
         for n in range(2)
     )
     (record,) = recorded_claims(cluster, WINDOW)
@@ -185,7 +185,7 @@ def test_the_order_in_which_streams_begin_does_not_matter(
     items = listed(claims=[claim("one", result())], pods=[dra_pod()])
     by_path = {item.path: item for item in items}
     following(cluster, *([by_path[path]] for path in order))
-    assert claims() == [("one", 5, None, [CARD.format(0)])]
+    assert claims() == [("one", 5, None, [GPU_UUID.format(0)])]
     row = Pod.objects.get(uid="p")
     assert (row.requests, row.claims) == ({GPUS: 1.0}, ["uid-claim-one"])
     assert (row.gpu_model and row.gpu_model.name, row.gpu_equivalents) == (MODEL, 1.0)
@@ -216,7 +216,7 @@ def test_a_mig_device_weighs_its_slices_whatever_comes_last(last: str, cluster: 
 def test_a_claim_allocated_before_its_pod_was_made(cluster: Cluster) -> None:
     informer = following(cluster, listed(claims=[claim("one", result(), at=-50)]))
     apply(informer, [seen(PODS, dra_pod(), 20, "ADDED")])
-    assert claims() == [("one", -50, None, [CARD.format(0)])]
+    assert claims() == [("one", -50, None, [GPU_UUID.format(0)])]
     assert Pod.objects.get(uid="p").claims == ["uid-claim-one"]
 
 

@@ -25,7 +25,7 @@ from apps.clusters.services.watch.collections import (
     WatchForbidden,
 )
 from apps.clusters.services.watch.informer import Informer
-from tests.clusters.dra_factories import CARD, GPUS, claim, gpu, mig, result, slice_of
+from tests.clusters.dra_factories import GPU_UUID, GPUS, claim, gpu, mig, result, slice_of
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import T0, at, offset, rfc3339, status, terminated, times
 from tests.clusters.watched_claims import (
@@ -61,11 +61,14 @@ def intervals() -> list[tuple[float | None, float | None, int]]:
 def test_a_claim_freed_and_allocated_again_has_two_intervals_and_one_row(cluster: Cluster) -> None:
     informer = following(cluster, listed(claims=[claim("one", result())]))
     apply(informer, [seen(CLAIMS, claim("one"), 40)])
-    assert claims() == [("one", 5, 40, [CARD.format(0)])]
+    assert claims() == [("one", 5, 40, [GPU_UUID.format(0)])]
     assert times(Pod.objects.get()) == [5, 5, None, None, 40, 40]
     again = claim("one", result("gpu-1"), at=60)
     apply(informer, [seen(CLAIMS, again, 61)])
-    assert claims() == [("one", 5, 40, [CARD.format(0)]), ("one", 60, None, [CARD.format(1)])]
+    assert claims() == [
+        ("one", 5, 40, [GPU_UUID.format(0)]),
+        ("one", 60, None, [GPU_UUID.format(1)]),
+    ]
     assert times(Pod.objects.get()) == [5, 5, None, None, None, None]
     apply(informer, [seen(CLAIMS, again, 90, "DELETED")])
     assert claims()[1][2] == 90
@@ -84,7 +87,7 @@ def test_what_came_and_went_within_one_batch_is_kept(cluster: Cluster) -> None:
     informer.apply(batch)
     informer.apply(batch)
     informer.write()
-    assert claims() == [("one", 20, 22, [CARD.format(0)])]
+    assert claims() == [("one", 20, 22, [GPU_UUID.format(0)])]
 
 
 def test_a_pod_outlives_its_claim_in_the_ledger(cluster: Cluster) -> None:
@@ -106,7 +109,7 @@ def test_after_a_restart_a_pod_whose_claim_has_gone_is_known(cluster: Cluster) -
     row = Pod.objects.get(uid="p")
     assert (row.finished_at, row.claims) == (at(50), ["uid-claim-one"])
     # Nobody saw when it was freed: when last anybody watched.
-    assert claims() == [("one", 5, 5, [CARD.format(0)])]
+    assert claims() == [("one", 5, 5, [GPU_UUID.format(0)])]
 
 
 def test_a_relist_neither_loses_nor_doubles_a_claim(cluster: Cluster) -> None:
@@ -115,10 +118,10 @@ def test_a_relist_neither_loses_nor_doubles_a_claim(cluster: Cluster) -> None:
     ends: list[Item] = [WatchClosed(path, T0 + 60, T0 + 1) for path in (*PATHS, NODES, PODS)]
     apply(informer, ends)
     apply(informer, listed(200, claims=[one], pods=[dra_pod()]))
-    assert claims() == [("one", 5, None, [CARD.format(0)])]
+    assert claims() == [("one", 5, None, [GPU_UUID.format(0)])]
     apply(informer, ends)
     apply(informer, [Relisted(CLAIMS, [], T0 + 400)])
-    assert claims() == [("one", 5, 200, [CARD.format(0)])]
+    assert claims() == [("one", 5, 200, [GPU_UUID.format(0)])]
     assert Pod.objects.get(uid="p").ended_at is None
 
 
@@ -146,7 +149,10 @@ def test_a_process_that_is_behind_does_not_reach_into_the_next_allocation(
     ahead = following(cluster, listed(claims=[claim("one", result())]))
     apply(ahead, [seen(CLAIMS, claim("one", result("gpu-1"), at=30), 31)])
     apply(behind, [seen(CLAIMS, claim("one"), 40)])
-    assert claims() == [("one", 5, 30, [CARD.format(0)]), ("one", 30, None, [CARD.format(1)])]
+    assert claims() == [
+        ("one", 5, 30, [GPU_UUID.format(0)]),
+        ("one", 30, None, [GPU_UUID.format(1)]),
+    ]
     assert Pod.objects.get().ended_at is None
 
 
@@ -209,7 +215,7 @@ def test_a_change_of_claims_after_a_pause_is_late(cluster: Cluster) -> None:
     last = claim("one", result())
     last["metadata"]["deletionTimestamp"] = rfc3339(T0 + 100)
     apply(informer, [WatchEvent(CLAIMS, ObjectChange("DELETED", last), T0 + 661, T0 + 660)])
-    assert claims() == [("one", 5, 100, [CARD.format(0)])]
+    assert claims() == [("one", 5, 100, [GPU_UUID.format(0)])]
 
 
 def test_an_older_look_at_a_claim_changes_nothing(cluster: Cluster) -> None:
@@ -223,7 +229,7 @@ def test_an_older_look_at_a_claim_changes_nothing(cluster: Cluster) -> None:
         informer,
         [seen(CLAIMS, version(claim("one"), 5), 40), seen(CLAIMS, bookmark, 41, "BOOKMARK")],
     )
-    assert claims() == [("one", 5, None, [CARD.format(0)])]
+    assert claims() == [("one", 5, None, [GPU_UUID.format(0)])]
 
 
 def test_odd_objects_are_passed_over(cluster: Cluster) -> None:

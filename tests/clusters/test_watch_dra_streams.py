@@ -19,7 +19,16 @@ from apps.clusters.ports import SourceUnavailable
 from apps.clusters.services.watch.claims import GROUP, collections_of
 from apps.clusters.services.watch.collections import NODES, PODS
 from apps.clusters.services.watch.follow import DISCOVER_SECONDS, snapshot
-from tests.clusters.dra_factories import CARD, GPUS, claim, class_of, gpu, group, result, slice_of
+from tests.clusters.dra_factories import (
+    GPU_UUID,
+    GPUS,
+    claim,
+    class_of,
+    gpu,
+    group,
+    result,
+    slice_of,
+)
 from tests.clusters.kube_factories import T0, at, node, pod
 from tests.clusters.test_watch_follow import DEADLINE_SECONDS, Driver
 from tests.clusters.watched_claims import (
@@ -62,7 +71,7 @@ def test_streams_of_claims_are_followed(cluster: Cluster) -> None:
             driver.delivered(path)
 
     Driver(source).follow(cluster, play)
-    assert claims() == [("one", 5, None, [CARD.format(0)])]
+    assert claims() == [("one", 5, None, [GPU_UUID.format(0)])]
     assert Pod.objects.get(uid="p").claims == ["uid-claim-one"]
     assert WatchCoverage.objects.count() == 1
 
@@ -165,7 +174,7 @@ def test_recorded_claims_become_the_ledger(cluster: Cluster) -> None:
         snapshot(cluster, source, at(30_000_000))
         source.close()
     interval = NodeInterval.objects.get(node__name="gb200-dra")
-    assert [device["card"] for device in interval.devices] == [CARD.format(n) for n in range(4)]
+    assert [device["card"] for device in interval.devices] == [GPU_UUID.format(n) for n in range(4)]
     (record,) = ClaimInterval.objects.all()
     assert (record.name, record.node_name) == ("dra-one", "gb200-dra")
     holds = Pod.objects.get(name="dra-ok")

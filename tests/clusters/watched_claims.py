@@ -1,4 +1,4 @@
-"""A server with one node of two cards, and what the watch wrote of their claims."""
+"""A server with one node of two GPUs, and what the watch wrote of their claims."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def dra_pod(uid: str = "p", *, names: tuple[str, ...] = ("one",), **fields: Any)
 
 
 def world(version: str = "v1", *objects: tuple[str, dict[str, Any]]) -> FakeCluster:
-    """Return a server with a node of two cards, their class, and more objects by kind."""
+    """Return a server with a node of two GPUs, their class, and more objects by kind."""
     source = FakeCluster()
     source.put("/apis", group(version))
     classes, slices, _ = collections_of(version)

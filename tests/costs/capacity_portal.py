@@ -15,14 +15,14 @@ from tests.costs.portal import make_price
 from tests.factories import (
     A100,
     BEGINNING,
-    Cards,
+    NodeGpus,
     PodFact,
     collect,
     ensure_builtin,
     held,
     hours_of,
-    make_cards,
     make_cluster,
+    make_gpus,
     make_pod,
     make_report,
     make_team,
@@ -46,7 +46,7 @@ class World:
     """Two nodes of eight GPUs: a job holds four of the first, nobody anything of the second."""
 
     cluster: Cluster
-    cards: Sequence[Cards]
+    node_gpus: Sequence[NodeGpus]
     hours: Sequence[datetime]
 
 
@@ -56,22 +56,22 @@ def make_world(**job: Any) -> World:
     ensure_builtin()
     cluster, gold = make_cluster(), make_tier("gold")
     team = make_team("vision", "vision")
-    cards = [make_cards(cluster, name, gold) for name in ("n1", "n2")]
-    for of_node in cards:
+    node_gpus = [make_gpus(cluster, name, gold) for name in ("n1", "n2")]
+    for of_node in node_gpus:
         make_interval(of_node, {"nvidia.com/gpu": 8})
     workload = make_workload(cluster, "vision", job.pop("name", "train"), job.pop("kind", "Job"))
-    pod = make_pod(workload, created_at=BEGINNING, cards=cards[0], units=4.0)
+    pod = make_pod(workload, created_at=BEGINNING, node_gpus=node_gpus[0], units=4.0)
     make_price(A100, "on-demand", str(PRICE))
     window = Window(day_start(FIRST, zone), day_start(LAST + timedelta(days=1), zone))
     hours = hours_of(window)
-    fact = PodFact(pod, cards[0], team, held(4.0, busy=3.0, **job))
-    collect(hours, cards, lambda _: [fact], zone=zone)
-    return World(cluster, cards, hours)
+    fact = PodFact(pod, node_gpus[0], team, held(4.0, busy=3.0, **job))
+    collect(hours, node_gpus, lambda _: [fact], zone=zone)
+    return World(cluster, node_gpus, hours)
 
 
-def make_interval(cards: Cards, capacity: dict[str, float], **labels: str) -> NodeInterval:
+def make_interval(node_gpus: NodeGpus, capacity: dict[str, float], **labels: str) -> NodeInterval:
     return NodeInterval.objects.create(
-        node=cards.node,
+        node=node_gpus.node,
         start=BEGINNING,
         ready=True,
         schedulable=True,
@@ -95,4 +95,4 @@ def make_nightly(world: World, gpus: float, *, day: date = FIRST, **values: Any)
     start = datetime.combine(day, time(3), tzinfo=UTC)
     workload = make_workload(world.cluster, "vision", "nightly")
     times = {"created_at": start, "finished_at": start + timedelta(minutes=10)}
-    make_pod(workload, cards=world.cards[1], units=gpus, **(times | values))
+    make_pod(workload, node_gpus=world.node_gpus[1], units=gpus, **(times | values))

@@ -26,7 +26,7 @@ JOB = WorkloadEvidence(
     mean_activity=0.7,
     p95_activity=0.98,
     memory_peak_mib=70_000,
-    card_memory_mib=81_920,
+    gpu_memory_mib=81_920,
     price_per_gpu_hour=PRICE,
     currency="USD",
 )

@@ -19,8 +19,8 @@ from tests.factories import (
     ensure_builtin,
     held,
     hours_of,
-    make_cards,
     make_cluster,
+    make_gpus,
     make_pod,
     make_report,
     make_team,
@@ -58,9 +58,9 @@ def make_one_job(
     zone = make_report()
     ensure_builtin()
     cluster, tier, team = make_cluster(), make_tier("gold"), make_team("vision", "vision")
-    cards = make_cards(cluster, "n1", tier)
+    node_gpus = make_gpus(cluster, "n1", tier)
     NodeInterval.objects.create(
-        node=cards.node,
+        node=node_gpus.node,
         start=BEGINNING,
         ready=True,
         schedulable=True,
@@ -69,13 +69,13 @@ def make_one_job(
         labels={"nvidia.com/gpu.product": A100},
     )
     workload = make_workload(cluster, "vision", "train", kind)
-    pod = make_pod(workload, created_at=BEGINNING, cards=cards, units=4.0)
+    pod = make_pod(workload, created_at=BEGINNING, node_gpus=node_gpus, units=4.0)
     make_price(A100, "on-demand", PRICE, **price)
     window = Window(day_start(FIRST, zone), day_start(LAST + timedelta(days=1), zone))
 
     def facts(hour: datetime) -> list[PodFact]:
-        return [PodFact(pod, cards, team, of_hour(day_of(hour, zone)))]
+        return [PodFact(pod, node_gpus, team, of_hour(day_of(hour, zone)))]
 
-    collect(hours_of(window), [cards], facts, zone=zone)
+    collect(hours_of(window), [node_gpus], facts, zone=zone)
     CollectionWindow.objects.update(collected_at=NOW)
     return OneJob(cluster, tier, team, pod, window)

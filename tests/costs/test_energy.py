@@ -52,11 +52,11 @@ pytestmark = pytest.mark.django_db
 TARIFF = Decimal("0.30")
 PUE = Decimal("1.5")
 FREE_MWH = 7_000_000
-"""What the cards that nobody held drew in an hour of a pool."""
+"""What the GPUs that nobody held drew in an hour of a pool."""
 
 
 def make_billed() -> Priced:
-    """Give two days with a tariff on H100 and none on A100; free cards drew energy too."""
+    """Give two days with a tariff on H100 and none on A100; free GPUs drew energy too."""
     priced = make_priced(2, prices=())
     make_price(H100, "on-demand", "2", per_kwh=TARIFF, pue=PUE)
     make_price(A100, "on-demand", "1")

@@ -89,13 +89,13 @@ def test_fewer_gpus(gpus: Sequence[float], saving: str | None, change: str) -> N
         ),
         pytest.param({"p95_activity": 0.2}, "2g.20gb", "1595.57", Confidence.MEDIUM, id="by work"),
         pytest.param(
-            {"card_memory_mib": None}, "1g.10gb", "1914.69", Confidence.MEDIUM, id="memory by part"
+            {"gpu_memory_mib": None}, "1g.10gb", "1914.69", Confidence.MEDIUM, id="memory by part"
         ),
-        pytest.param({"p95_activity": 0.5}, None, None, None, id="only the whole card would do"),
+        pytest.param({"p95_activity": 0.5}, None, None, None, id="only the whole GPU would do"),
         pytest.param({"memory_peak_mib": None}, None, None, None, id="its memory is not known"),
         pytest.param({"units": 2}, None, None, None, id="more than one GPU"),
         pytest.param({"sharing": GpuSharing.MIG}, None, None, None, id="has a part already"),
-        pytest.param({"gpu_model": "NVIDIA-L4"}, None, None, None, id="a card that cannot be cut"),
+        pytest.param({"gpu_model": "NVIDIA-L4"}, None, None, None, id="a GPU that cannot be cut"),
     ],
 )
 def test_a_mig_profile_that_fits(
@@ -247,7 +247,7 @@ def test_confidence_rests_on_the_days_that_were_measured() -> None:
             {"sharing": GpuSharing.MIG}, None, None, id="no spot pool shared like its own"
         ),
         pytest.param({"currency": "EUR"}, None, None, id="priced in another currency there"),
-        pytest.param({"owned": True}, None, None, id="its cards are owned"),
+        pytest.param({"owned": True}, None, None, id="its GPUs are owned"),
     ],
 )
 def test_spot_for_work_that_can_be_restarted(

@@ -43,7 +43,7 @@ QUOTA = QuotaEvidence(
 LAYOUT = LayoutEvidence(
     subject=Subject("west", node="n1", tier="mig"),
     gpu_model=A100,
-    cards=4,
+    gpus=4,
     layout={"3g.40gb": 2},
     most_held={"3g.40gb": 1},
     days=30,
@@ -163,7 +163,7 @@ def test_most_is_what_was_held_at_once(intervals: list[AllocationInterval], most
 @pytest.mark.parametrize(
     ("changes", "change", "saving"),
     [
-        # 1 of 7 slices of 4 cards: 4/7 × 730 × 3.06.
+        # 1 of 7 slices of 4 GPUs: 4/7 × 730 × 3.06.
         pytest.param({}, "0 instead of 1 of 7 slices", "1276.46", id="one of two halves is held"),
         pytest.param({"most_held": {"3g.40gb": 2}}, None, None, id="both are"),
         pytest.param({"layout": {"1g.10gb": 7}, "most_held": {}}, None, None, id="none stranded"),

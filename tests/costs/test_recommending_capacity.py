@@ -35,8 +35,8 @@ from tests.costs.portal import make_price
 from tests.factories import (
     A100,
     H100,
-    Cards,
-    make_cards,
+    NodeGpus,
+    make_gpus,
     make_model,
     make_pod,
     make_report,
@@ -72,14 +72,14 @@ def test_hours_that_were_not_collected_do_not_make_a_node_empty() -> None:
 
 def test_a_node_that_was_ill_was_not_empty() -> None:
     world = make_world()
-    ill = NodeHour.objects.filter(node=world.cards[1].node)
+    ill = NodeHour.objects.filter(node=world.node_gpus[1].node)
     ill.update(unhealthy=F("capacity"), unallocated=0)
     assert found(RecommendationKind.EMPTY_NODES) is None
 
 
 def test_a_part_of_an_hour_takes_nothing_from_the_others() -> None:
     world = make_world()
-    hour = NodeHour.objects.filter(node=world.cards[1].node, hour=world.hours[30])
+    hour = NodeHour.objects.filter(node=world.node_gpus[1].node, hour=world.hours[30])
     hour.update(capacity=F("capacity") / 80, unallocated=F("unallocated") / 80)
     one = found(RecommendationKind.EMPTY_NODES)
     assert one is not None
@@ -89,8 +89,8 @@ def test_a_part_of_an_hour_takes_nothing_from_the_others() -> None:
 
 def test_empty_nodes_of_two_capacity_types_are_two_pools() -> None:
     world = make_world()
-    row = NodeHour.objects.filter(node=world.cards[1].node)
-    third = make_cards(world.cluster, "n3", world.cards[1].tier, capacity_type="spot")
+    row = NodeHour.objects.filter(node=world.node_gpus[1].node)
+    third = make_gpus(world.cluster, "n3", world.node_gpus[1].tier, capacity_type="spot")
     make_price(A100, "spot", "1.00")
     NodeHour.objects.bulk_create(
         NodeHour(**(values | {"id": None, "node_id": third.node.pk, "capacity_type": "spot"}))
@@ -113,7 +113,7 @@ def test_the_saving_of_an_accepted_pool_is_looked_for_in_its_own_cost() -> None:
     PricedHour.objects.bulk_create(
         PricedHour(cluster=world.cluster, hour=hour, facts_at=hour) for hour in world.hours
     )
-    own = {"cluster": world.cluster, "tier": world.cards[0].tier, "currency": "USD"}
+    own = {"cluster": world.cluster, "tier": world.node_gpus[0].tier, "currency": "USD"}
     for model, kind, gpu_hours in (
         (make_model(), "on-demand", 10),
         (make_model(), "spot", 100),
@@ -133,8 +133,8 @@ def test_a_layout_keeps_what_was_held_of_it_for_minutes() -> None:
     world = make_world()
     tier = make_tier("slices", position=1)
     TierRule.objects.filter(tier=tier).update(resources=[MIG])
-    cards = make_cards(world.cluster, "m1", tier, gpus=2.0)
-    make_interval(cards, {MIG: 4}, **{"nvidia.com/gpu.count": "2"})
+    node_gpus = make_gpus(world.cluster, "m1", tier, gpus=2.0)
+    make_interval(node_gpus, {MIG: 4}, **{"nvidia.com/gpu.count": "2"})
     make_nightly(world, 4.0, resource=MIG, node_name="m1")
     assert found(RecommendationKind.MIG_LAYOUT) is None
 
@@ -143,8 +143,8 @@ def test_gpus_whose_layout_strands_a_slice_are_cut_otherwise() -> None:
     world = make_world()
     tier = make_tier("slices", position=1)
     TierRule.objects.filter(tier=tier).update(resources=[MIG])
-    cards = make_cards(world.cluster, "m1", tier, gpus=2.0)
-    make_interval(cards, {MIG: 4}, **{"nvidia.com/gpu.count": "2"})
+    node_gpus = make_gpus(world.cluster, "m1", tier, gpus=2.0)
+    make_interval(node_gpus, {MIG: 4}, **{"nvidia.com/gpu.count": "2"})
     one = found(RecommendationKind.MIG_LAYOUT)
     assert one is not None
     assert (one.node, one.evidence["stranded_slices_now"]) == ("m1", 1)
@@ -203,13 +203,13 @@ def test_a_gpu_that_worked_on_one_day_alone_was_active() -> None:
 def test_restartable_work_is_told_what_spot_would_save() -> None:
     world = make_world()
     make_price(A100, "spot", "1.00")
-    make_capacity(make_cards(world.cluster, "s1", world.cards[0].tier, capacity_type="spot"))
+    make_capacity(make_gpus(world.cluster, "s1", world.node_gpus[0].tier, capacity_type="spot"))
     for number in range(3):
         make_pod(
             make_workload(world.cluster, "vision", "train"),
             f"run-{number}",
             created_at=world.hours[number],
-            cards=world.cards[0],
+            node_gpus=world.node_gpus[0],
             finished_at=world.hours[number + 5],
             runs=[[0, 1], [2, 3]],
             end_reason="Completed",
@@ -252,9 +252,9 @@ def test_a_shared_tier_is_offered_to_whom_it_lets_in(allowed: list[str], is_offe
     shared = make_tier("shared", position=1)
     rule = {"resources": ["nvidia.com/gpu.shared"], "sharing": "time-sliced"}
     TierRule.objects.filter(tier=shared).update(**rule, allowed_teams=allowed)
-    cards = make_cards(cluster, "s1", shared)
-    make_interval(cards, {"nvidia.com/gpu.shared": 32}, **{"nvidia.com/gpu.replicas": "4"})
-    make_capacity(cards)
+    node_gpus = make_gpus(cluster, "s1", shared)
+    make_interval(node_gpus, {"nvidia.com/gpu.shared": 32}, **{"nvidia.com/gpu.replicas": "4"})
+    make_capacity(node_gpus)
     one = found(RecommendationKind.SHARED_TIER)
     assert (one is not None) == is_offered
     if one is not None:
@@ -262,14 +262,14 @@ def test_a_shared_tier_is_offered_to_whom_it_lets_in(allowed: list[str], is_offe
         assert '"nvidia.com/gpu.shared": 1' in one.patch
 
 
-def make_capacity(cards: Cards) -> None:
-    """Say that these cards were there on the last day."""
+def make_capacity(node_gpus: NodeGpus) -> None:
+    """Say that these GPUs were there on the last day."""
     TierDay.objects.create(
         day=LAST,
-        cluster=cards.node.cluster,
-        tier=cards.tier,
-        gpu_model=cards.model,
-        capacity_type=cards.capacity_type,
+        cluster=node_gpus.node.cluster,
+        tier=node_gpus.tier,
+        gpu_model=node_gpus.model,
+        capacity_type=node_gpus.capacity_type,
         capacity=8 * 24 * 10**9,
     )
 
@@ -284,7 +284,7 @@ def test_what_pends_is_told_by_the_hours_of_facts_in_a_zone_at_half_past() -> No
     at = span.window.start + timedelta(days=9, minutes=40)
     train = make_workload(world.cluster, "vision", "late")
     late = {"created_at": at, "bound_at": at + timedelta(minutes=30)}
-    make_pod(train, "late", cards=world.cards[1], units=2.0, **late)
+    make_pod(train, "late", node_gpus=world.node_gpus[1], units=2.0, **late)
     book = offer_book(
         world.cluster, LAST, TierHistory.load().at(NOW.timestamp()), PricesInForce(NOW)
     )

@@ -1,4 +1,4 @@
-"""Quotas that nobody uses: what was used of them at once, and cards that are saved once."""
+"""Quotas that nobody uses: what was used of them at once, and GPUs that are saved once."""
 
 from dataclasses import asdict
 from datetime import date, timedelta

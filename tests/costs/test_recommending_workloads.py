@@ -151,7 +151,7 @@ def test_a_notebook_that_is_a_bare_pod_is_advised_while_it_is_there(
     assert (found(RecommendationKind.STOP_IDLE_NOTEBOOK) is not None) == is_advised
 
 
-# ---------------------------------------------------------------- several kinds of cards
+# ---------------------------------------------------------------- several kinds of GPUs
 
 
 def also_held_on_spot(share: float, **amounts: float) -> None:

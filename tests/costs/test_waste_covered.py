@@ -411,7 +411,7 @@ def test_quota_that_stays_with_its_owner(change: dict[str, object]) -> None:
     assert lend_quota(replace(LENDING, **change)) is None  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------- a part of another card
+# ---------------------------------------------------------------- a part of another GPU
 
 T4 = "NVIDIA-T4"
 HALF_A30 = GpuPart(

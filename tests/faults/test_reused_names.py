@@ -44,7 +44,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.0)
 
 
-BESIDE = a100_node(seed="beside", name="two", position=3, cards=1, created=ORIGIN, labels={})
+BESIDE = a100_node(seed="beside", name="two", position=3, gpus=1, created=ORIGIN, labels={})
 """A node that stays: without one nobody could tell that the other went."""
 
 
@@ -176,34 +176,34 @@ def assert_conserved() -> None:
 
 # ---------------------------------------------------------------- nodes of one name
 
-OLD = a100_node(seed="old", name="one", position=1, cards=4, created=ORIGIN, labels={})
+OLD = a100_node(seed="old", name="one", position=1, gpus=4, created=ORIGIN, labels={})
 GONE, MADE = 6000, 6300
 """The old node goes 40 minutes into the second hour, the new one is there 5 minutes later."""
 
 
-def new_node(cards: int, *, model: str) -> Node:
+def new_node(gpus: int, *, model: str) -> Node:
     at = ORIGIN + MADE
     if model == "a10":
-        return gpu_node(seed="new", name="one", position=2, card=A10, cards=cards, created=at)
-    return a100_node(seed="new", name="one", position=2, cards=cards, created=at, labels={})
+        return gpu_node(seed="new", name="one", position=2, gpu=A10, gpus=gpus, created=at)
+    return a100_node(seed="new", name="one", position=2, gpus=gpus, created=at, labels={})
 
 
 @pytest.mark.parametrize(
-    ("cards", "model", "order"), thinned((8, 2), ("a100", "a10"), ORDERS, together=2)
+    ("gpus", "model", "order"), thinned((8, 2), ("a100", "a10"), ORDERS, together=2)
 )
 def test_a_node_that_is_made_again_has_its_own_gpus_and_the_old_one_its_own(
-    door: Proxy, order: str, cards: int, model: str
+    door: Proxy, order: str, gpus: int, model: str
 ) -> None:
     before = pod("before", bound=60, finished=GONE, deleted=GONE, devices=(0, 1))
     after = pod("after", created=MADE + 60, bound=MADE + 90, devices=(0, 1))
-    lives = NodeLife(OLD, [before], GONE), NodeLife(new_node(cards, model=model), [after])
+    lives = NodeLife(OLD, [before], GONE), NodeLife(new_node(gpus, model=model), [after])
     with collected(door, order, *lives):
-        old, new = [4.0, 4 * 40 / 60, 0.0], [0.0, cards * 15 / 60, float(cards)]
+        old, new = [4.0, 4 * 40 / 60, 0.0], [0.0, gpus * 15 / 60, float(gpus)]
         both = [a + b for a, b in zip(old, new, strict=True)]
         expected = (
             {"a100": both, "a10": [0.0] * 3} if model == "a100" else {"a100": old, "a10": new}
         )
-        near = 2 * SCRAPE * max(cards, 4)
+        near = 2 * SCRAPE * max(gpus, 4)
         assert hours_of("capacity", "a100") == pytest.approx(expected["a100"], abs=near)
         assert hours_of("capacity", "a10") == pytest.approx(expected["a10"], abs=near)
         held = [

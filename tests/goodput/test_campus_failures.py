@@ -21,7 +21,7 @@ from simulator.scenarios.campus.failures import ENDS, NODE_LOST, FailingCampus, 
 from simulator.scenarios.registry import published_trace
 from tests.served_lab import served_by
 
-# Hours of a whole campus. `make check` holds every kind of loss on four cards: test_planted_losses.
+# Hours of a whole campus. `make check` holds every kind of loss on four GPUs: test_planted_losses.
 pytestmark = [pytest.mark.django_db, pytest.mark.exhaustive]
 
 HOUR = 3600

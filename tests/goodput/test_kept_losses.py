@@ -238,10 +238,10 @@ def test_a_failure_of_a_pod_with_gpus_of_two_models_counts_once(state: str) -> N
 
     def two_models(hour: datetime) -> list[PodFact]:
         facts = portal.facts_of(hour)
-        return [*facts, PodFact(pod, portal.cards[1], portal.vision, held(2.0, busy=1.0))]
+        return [*facts, PodFact(pod, portal.node_gpus[1], portal.vision, held(2.0, busy=1.0))]
 
     days = whole_days(LAST - timedelta(days=1), 2, portal.zone)
-    collect(hours_of(days), portal.cards, two_models, zone=portal.zone)
+    collect(hours_of(days), portal.node_gpus, two_models, zone=portal.zone)
     keep(state)
 
     def events(**of: tuple[str, ...]) -> dict[str, int]:

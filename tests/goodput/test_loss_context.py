@@ -51,7 +51,7 @@ def node_was(
     intervals = NodeInterval.objects.filter(
         node__name=pod.node_name, node__cluster_id=pod.cluster_id
     )
-    node = portal.cards[0].node
+    node = portal.node_gpus[0].node
     intervals.delete()
     NodeInterval.objects.create(
         node=type(node).objects.get(name=pod.node_name, cluster_id=pod.cluster_id),

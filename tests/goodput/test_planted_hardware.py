@@ -71,7 +71,7 @@ def planted() -> Small:
     scenario.teams = [Team("vision", ("vision",), 24, "CC-1")]
     exporter = Exporter(metrics=(*STANDARD_METRICS, *HEALTH_METRICS))
     nodes = [
-        a100_node(seed="small", name=name, position=place, cards=4, created=ORIGIN, labels={})
+        a100_node(seed="small", name=name, position=place, gpus=4, created=ORIGIN, labels={})
         for place, name in enumerate(NODES, 1)
     ]
     failed = [

@@ -38,7 +38,7 @@ TOLERANCE = 0.01
 
 
 def planted() -> list[Pod]:
-    """Return pods that take turns on four cards; every end that loses work is among them."""
+    """Return pods that take turns on four GPUs; every end that loses work is among them."""
     ends = (
         *("Error", "OOMKilled", "", "Evicted", "PreemptionByScheduler"),
         *("", "DeletionByTaintManager", ""),

@@ -47,7 +47,7 @@ from tests.operations.doctor_sources import (
     prometheus_down,
     with_answers,
     with_api,
-    with_cards,
+    with_devices,
     with_hours,
     with_job,
     with_metrics,
@@ -197,9 +197,9 @@ FAULTS = [
         "activity-unattributed",
         id="busy-without-a-pod",
     ),
-    pytest.param(lambda: with_metrics(cards=()), "no-device-metrics", id="no-exporter"),
+    pytest.param(lambda: with_metrics(devices=()), "no-device-metrics", id="no-exporter"),
     pytest.param(
-        lambda: with_cards("sliced-1", activity=False), "no-activity-metric", id="l4-unmeasured"
+        lambda: with_devices("sliced-1", activity=False), "no-activity-metric", id="l4-unmeasured"
     ),
     pytest.param(
         lambda: with_metrics(
@@ -211,12 +211,12 @@ FAULTS = [
         id="a100-without-profiling",
     ),
     pytest.param(
-        lambda: with_cards("sliced-1", memory=False), "no-memory-metric", id="l4-without-memory"
+        lambda: with_devices("sliced-1", memory=False), "no-memory-metric", id="l4-without-memory"
     ),
     pytest.param(
-        lambda: with_cards("whole-1", energy=False), "no-energy-metric", id="a100-without-energy"
+        lambda: with_devices("whole-1", energy=False), "no-energy-metric", id="a100-without-energy"
     ),
-    pytest.param(lambda: with_cards("", named=0, pods=0), "no-pod-labels", id="no-pod-mapping"),
+    pytest.param(lambda: with_devices("", named=0, pods=0), "no-pod-labels", id="no-pod-mapping"),
     pytest.param(
         lambda: with_metrics(
             profile=ExporterProfile(
@@ -244,10 +244,10 @@ FAULTS = [
         lambda: with_metrics(remarks={"stuck_counter": 1}), "stuck-counter", id="counter-at-zero"
     ),
     pytest.param(
-        lambda: with_cards("sliced-1", named=0, pods=0), "shared-unmapped", id="renamed-unmapped"
+        lambda: with_devices("sliced-1", named=0, pods=0), "shared-unmapped", id="renamed-unmapped"
     ),
     pytest.param(
-        lambda: with_cards("sliced-1", named=60, pods=1), "virtual-gpus-off", id="one-pod-named"
+        lambda: with_devices("sliced-1", named=60, pods=1), "virtual-gpus-off", id="one-pod-named"
     ),
     pytest.param(
         lambda: with_metrics(remarks={"no_process_values": 2}),
@@ -256,9 +256,10 @@ FAULTS = [
     ),
     pytest.param(
         lambda: replace(
-            with_cards("claimed-1", named=0, pods=0),
+            with_devices("claimed-1", named=0, pods=0),
             metrics=replace(
-                with_cards("claimed-1", named=0, pods=0).metrics, profile=with_job(dra_labels=False)
+                with_devices("claimed-1", named=0, pods=0).metrics,
+                profile=with_job(dra_labels=False),
             ),
         ),
         "dra-labels-missing",

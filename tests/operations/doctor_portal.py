@@ -80,7 +80,7 @@ def replies(nodes: Sequence[str]) -> dict[str, Series]:
 
 
 def rows(node: str, **changes: Any) -> list[DeviceSlot]:
-    """Return the rows of a node's eight cards in the newest slot, a pod on each."""
+    """Return the rows of a node's eight GPUs in the newest slot, a pod on each."""
     return [
         DeviceSlot(
             slot=SLOT,
@@ -176,13 +176,13 @@ def make_clusters() -> tuple[Cluster, Cluster]:
     east = factories.make_cluster("east")
     WatchCoverage.objects.create(cluster=west, start=BEGAN, end=NOW - timedelta(seconds=10))
     held: list[Pod] = []
-    cards = [factories.make_cards(one, f"{one.name}-1", tier) for one in (west, east)]
-    for of, cluster in zip(cards, (west, east), strict=True):
+    node_gpus = [factories.make_gpus(one, f"{one.name}-1", tier) for one in (west, east)]
+    for of, cluster in zip(node_gpus, (west, east), strict=True):
         workload = factories.make_workload(cluster, "vision", "train")
         held += [_pod(workload, f"train-{cluster.name}-1-{n}", of, cluster) for n in range(8)]
     see_quotas(west, **{KEY: 8.0})
     NodeIntervalRow.objects.create(
-        node=cards[0].node,
+        node=node_gpus[0].node,
         start=BEGAN,
         ready=True,
         schedulable=True,
@@ -192,10 +192,10 @@ def make_clusters() -> tuple[Cluster, Cluster]:
     )
     hours = factories.hours_of(Window(BEGAN, NOW.replace(minute=0)))
     facts = [
-        factories.PodFact(pod, cards[n // 8], team, factories.held(1.0, busy=0.5))
+        factories.PodFact(pod, node_gpus[n // 8], team, factories.held(1.0, busy=0.5))
         for n, pod in enumerate(held)
     ]
-    factories.collect(hours, cards, lambda _hour: facts, zone=factories.make_report("UTC"))
+    factories.collect(hours, node_gpus, lambda _hour: facts, zone=factories.make_report("UTC"))
     return west, east
 
 
@@ -216,14 +216,14 @@ def see_quotas(cluster: Cluster, **hard: float) -> None:
         )
 
 
-def _pod(workload: Any, name: str, cards: factories.Cards, cluster: Cluster) -> Pod:
+def _pod(workload: Any, name: str, node_gpus: factories.NodeGpus, cluster: Cluster) -> Pod:
     began = BEGAN.timestamp()
     source = "api" if cluster.kubernetes else "metrics"
     return factories.make_pod(
         workload,
         name,
         created_at=BEGAN,
-        cards=cards,
+        node_gpus=node_gpus,
         units=1.0,
         runs=[[began, None]],
         source=source,

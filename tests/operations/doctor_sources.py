@@ -79,19 +79,19 @@ RULES = (
 )
 
 
-def card(uuid: str, on: str, model: str, **values: Any) -> ObservedDevice:
-    """Return a card that one pod held through a slot of 60 samples."""
+def device(uuid: str, on: str, model: str, **values: Any) -> ObservedDevice:
+    """Return a GPU that one pod held through a slot of 60 samples."""
     given: dict[str, Any] = {"samples": 60, "named": 60, "pods": 1}
     given |= {"activity": True, "memory": True, "energy": True, "gpu_instance": ""}
     return ObservedDevice(uuid=uuid, model=model, node=on, **(given | values))
 
 
-CARDS = (
-    *(card(f"GPU-w{n}", "whole-1", "NVIDIA A100-SXM4-80GB") for n in range(8)),
-    # Two sharers a card: each has a row of its own, with the device's samples.
-    *(card(f"GPU-s{n}", "sliced-1", "NVIDIA L4", named=120, pods=2) for n in range(2)),
-    *(card("GPU-m0", "split-1", "NVIDIA H100 80GB HBM3", gpu_instance=n) for n in ("1", "2")),
-    card("GPU-d0", "claimed-1", "NVIDIA H100 80GB HBM3"),
+DEVICES = (
+    *(device(f"GPU-w{n}", "whole-1", "NVIDIA A100-SXM4-80GB") for n in range(8)),
+    # Two sharers a GPU: each has a row of its own, with the device's samples.
+    *(device(f"GPU-s{n}", "sliced-1", "NVIDIA L4", named=120, pods=2) for n in range(2)),
+    *(device("GPU-m0", "split-1", "NVIDIA H100 80GB HBM3", gpu_instance=n) for n in ("1", "2")),
+    device("GPU-d0", "claimed-1", "NVIDIA H100 80GB HBM3"),
 )
 
 
@@ -138,7 +138,7 @@ ANSWERS = MetricsAnswers(
 
 METRICS = MetricsObservations(
     version="2.42.0",
-    cards=CARDS,
+    devices=DEVICES,
     interval_seconds=30.0,
     profile=PROFILE,
     kube_state=True,
@@ -211,10 +211,10 @@ def with_api(**values: Any) -> ClusterObservations:
     return replace(healthy(), api=replace(API, **values))
 
 
-def with_cards(on: str, **values: Any) -> ClusterObservations:
-    """Return the healthy cluster with the cards of a node (``: of all) changed."""
-    changed = [one._replace(**values) if on in {"", one.node} else one for one in CARDS]
-    return with_metrics(cards=changed)
+def with_devices(on: str, **values: Any) -> ClusterObservations:
+    """Return the healthy cluster with the GPUs of a node (``: of all) changed."""
+    changed = [one._replace(**values) if on in {"", one.node} else one for one in DEVICES]
+    return with_metrics(devices=changed)
 
 
 def with_nodes(*added: NodeInterval, without: str = "") -> ClusterObservations:

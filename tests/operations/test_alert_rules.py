@@ -12,7 +12,7 @@ from django.core.management import call_command
 from apps.operations.domain.alert_rules import HARDWARE_XIDS, prometheus_rule, rule_file
 from tests.programs import find
 
-CARD = 'UUID="GPU-1",modelName="A100",hostname="node-1"'
+GPU = 'UUID="GPU-1",modelName="A100",hostname="node-1"'
 OLD = 'UUID="GPU-1",modelName="A100",Hostname="node-1"'
 
 
@@ -79,40 +79,40 @@ GPUS_OF_NODE = series(
 CASES = [
     pytest.param(
         "GpuAllocatedAndIdle",
-        [series(ACTIVITY, f'{CARD},exported_namespace="ml",exported_pod="a",pod="e"', "0.02x200")],
+        [series(ACTIVITY, f'{GPU},exported_namespace="ml",exported_pod="a",pod="e"', "0.02x200")],
         1,
         id="idle-with-renamed-labels",
     ),
     pytest.param(
         "GpuAllocatedAndIdle",
-        [series(ACTIVITY, f'{CARD},namespace="ml",pod="a"', "0.02x200")],
+        [series(ACTIVITY, f'{GPU},namespace="ml",pod="a"', "0.02x200")],
         1,
         id="idle-with-plain-labels",
     ),
     pytest.param(
         "GpuAllocatedAndIdle",
-        [series(ACTIVITY, f'{CARD},namespace="gpu",pod="nvidia-dcgm-exporter-x"', "0.02x200")],
+        [series(ACTIVITY, f'{GPU},namespace="gpu",pod="nvidia-dcgm-exporter-x"', "0.02x200")],
         0,
         id="a-card-that-nobody-holds-is-not-idle",
     ),
     pytest.param(
         "GpuAllocatedAndIdle",
-        [series(ACTIVITY, f'{CARD},exported_namespace="ml",exported_pod="a"', "0.02x60 0.9x140")],
+        [series(ACTIVITY, f'{GPU},exported_namespace="ml",exported_pod="a"', "0.02x60 0.9x140")],
         0,
         id="busy-again-within-two-hours",
     ),
     pytest.param(
         "GpuMemoryPressureOnSharedCard",
         [
-            *memory(f'{CARD},exported_namespace="ml",exported_pod="a"', 970),
-            *memory(f'{CARD},exported_namespace="ml",exported_pod="b"', 970),
+            *memory(f'{GPU},exported_namespace="ml",exported_pod="a"', 970),
+            *memory(f'{GPU},exported_namespace="ml",exported_pod="b"', 970),
         ],
         1,
         id="full-with-two-pods-named",
     ),
     pytest.param(
         "GpuMemoryPressureOnSharedCard",
-        [*memory(f'{CARD},exported_namespace="ml",exported_pod="a"', 970), SHARING],
+        [*memory(f'{GPU},exported_namespace="ml",exported_pod="a"', 970), SHARING],
         1,
         id="full-on-a-node-that-shares",
     ),
@@ -124,13 +124,13 @@ CASES = [
     ),
     pytest.param(
         "GpuMemoryPressureOnSharedCard",
-        memory(f'{CARD},exported_namespace="ml",exported_pod="a"', 970),
+        memory(f'{GPU},exported_namespace="ml",exported_pod="a"', 970),
         0,
         id="a-full-card-of-one-pod-is-its-own-matter",
     ),
     pytest.param(
         "GpuMemoryPressureOnSharedCard",
-        [*memory(f'{CARD},exported_namespace="ml",exported_pod="a"', 500), SHARING],
+        [*memory(f'{GPU},exported_namespace="ml",exported_pod="a"', 500), SHARING],
         0,
         id="half-full",
     ),
@@ -138,29 +138,29 @@ CASES = [
     pytest.param("GpuMigProfileExhausted", mig(1), 0, id="one-mig-device-free"),
     pytest.param("GpuMigProfileExhausted", mig(2, "Succeeded"), 0, id="pods-that-are-over"),
     pytest.param(
-        "GpuTemperatureHigh", [series("DCGM_FI_DEV_GPU_TEMP", CARD, "91x200")], 1, id="hot"
+        "GpuTemperatureHigh", [series("DCGM_FI_DEV_GPU_TEMP", GPU, "91x200")], 1, id="hot"
     ),
     pytest.param(
         "GpuTemperatureHigh",
-        [series("DCGM_FI_DEV_GPU_TEMP", f'{CARD},GPU_I_ID="{n}"', "91x200") for n in (1, 2)],
+        [series("DCGM_FI_DEV_GPU_TEMP", f'{GPU},GPU_I_ID="{n}"', "91x200") for n in (1, 2)],
         1,
         id="a-hot-card-of-two-instances-is-one",
     ),
     pytest.param(
-        "GpuTemperatureHigh", [series("DCGM_FI_DEV_GPU_TEMP", CARD, "70x200")], 0, id="warm"
+        "GpuTemperatureHigh", [series("DCGM_FI_DEV_GPU_TEMP", GPU, "70x200")], 0, id="warm"
     ),
     pytest.param(
-        "GpuXidOfHardware", [series("DCGM_FI_DEV_XID_ERRORS", CARD, "79x200")], 1, id="xid-79"
+        "GpuXidOfHardware", [series("DCGM_FI_DEV_XID_ERRORS", GPU, "79x200")], 1, id="xid-79"
     ),
-    pytest.param("GpuXid", [series("DCGM_FI_DEV_XID_ERRORS", CARD, "79x200")], 0, id="79-once"),
+    pytest.param("GpuXid", [series("DCGM_FI_DEV_XID_ERRORS", GPU, "79x200")], 0, id="79-once"),
     pytest.param(
-        "GpuXidOfHardware", [series("DCGM_FI_DEV_XID_ERRORS", CARD, "31x200")], 0, id="31-is-not"
+        "GpuXidOfHardware", [series("DCGM_FI_DEV_XID_ERRORS", GPU, "31x200")], 0, id="31-is-not"
     ),
-    pytest.param("GpuXid", [series("DCGM_FI_DEV_XID_ERRORS", CARD, "31x200")], 1, id="xid-31"),
-    pytest.param("GpuXid", [series("DCGM_FI_DEV_XID_ERRORS", CARD, "0x200")], 0, id="no-xid"),
+    pytest.param("GpuXid", [series("DCGM_FI_DEV_XID_ERRORS", GPU, "31x200")], 1, id="xid-31"),
+    pytest.param("GpuXid", [series("DCGM_FI_DEV_XID_ERRORS", GPU, "0x200")], 0, id="no-xid"),
     pytest.param("GpuExporterGone", [GPUS_OF_NODE], 1, id="no-exporter"),
     pytest.param(
-        "GpuExporterGone", [GPUS_OF_NODE, *memory(CARD, 10)], 0, id="exporter-with-hostname"
+        "GpuExporterGone", [GPUS_OF_NODE, *memory(GPU, 10)], 0, id="exporter-with-hostname"
     ),
     pytest.param(
         "GpuExporterGone", [GPUS_OF_NODE, *memory(OLD, 10)], 0, id="exporter-with-old-hostname"

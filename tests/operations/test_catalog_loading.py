@@ -333,6 +333,6 @@ def test_the_zone_may_change_before_there_are_facts() -> None:
 def _with_facts() -> None:
     """Collect one hour on the only cluster."""
     zone = factories.make_report("Europe/Berlin")
-    cards = factories.make_cards(Cluster.objects.get(), "gpu-1", Tier.objects.get(name="any"))
+    node_gpus = factories.make_gpus(Cluster.objects.get(), "gpu-1", Tier.objects.get(name="any"))
     hour = datetime(2026, 11, 15, 8, tzinfo=UTC)
-    factories.collect([hour], [cards], lambda _: [], zone=zone)
+    factories.collect([hour], [node_gpus], lambda _: [], zone=zone)

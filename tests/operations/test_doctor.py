@@ -207,9 +207,9 @@ def test_a_fault_of_one_cluster_is_found_and_nothing_else(
 
 
 def test_namespaces_of_nobody_are_found_with_their_hours(world: World) -> None:
-    cards = factories.make_cards(world["west"].cluster, "west-1", factories.make_tier("spare"))
+    node_gpus = factories.make_gpus(world["west"].cluster, "west-1", factories.make_tier("spare"))
     workload = factories.make_workload(world["west"].cluster, "stray", "bare", "Pod")
-    factories.make_pod(workload, created_at=NOW - timedelta(hours=2), cards=cards)
+    factories.make_pod(workload, created_at=NOW - timedelta(hours=2), node_gpus=node_gpus)
     found = {f.code: f for f in examined(world).findings}
     assert found["namespaces-unassigned"].places == ("stray",)
 

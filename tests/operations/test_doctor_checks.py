@@ -30,7 +30,7 @@ from tests.operations.doctor_sources import (
     prometheus_down,
     tenant,
     with_api,
-    with_cards,
+    with_devices,
     with_metrics,
     with_past,
 )
@@ -158,7 +158,7 @@ def test_rights_are_asked_for_by_the_rules_that_give_them() -> None:
 
 
 def test_one_tenant_a_gpu_needs_no_virtual_gpus() -> None:
-    look = with_cards("sliced-1", named=60, pods=1)
+    look = with_devices("sliced-1", named=60, pods=1)
     alone = [t for t in TENANTS if t.pod not in {"notes-2", "notes-3"}]
     assert examine([replace(look, past=replace(PAST, tenants=alone))]) == []
 

@@ -31,7 +31,7 @@ from tests.operations.doctor_sources import (
 QUIET = [
     pytest.param(
         lambda: replace(
-            with_metrics(cards=(), nodes=(), quotas=()), past=ClusterHistory(), rules=(), api=None
+            with_metrics(devices=(), nodes=(), quotas=()), past=ClusterHistory(), rules=(), api=None
         ),
         [],
         id="a-cluster-without-gpus",

@@ -194,16 +194,16 @@ def held_idle(
 ) -> None:
     """Let train-0 hold 4 GPUs, idle but in the hours `worked`; serve holds one and is busy."""
     train, serve = portal.pods[0], portal.pods[2]
-    cards = portal.cards[0]
+    node_gpus = portal.node_gpus[0]
 
     def facts(hour: datetime) -> list[PodFact]:
         amounts = held(4.0, busy=4.0) if hour in worked else held(4.0, idle=4.0)
         return [
-            PodFact(train, cards, portal.vision, amounts),
-            PodFact(serve, cards, portal.vision, held(1.0, busy=1.0)),
+            PodFact(train, node_gpus, portal.vision, amounts),
+            PodFact(serve, node_gpus, portal.vision, held(1.0, busy=1.0)),
         ]
 
-    collect(hours, [cards], facts, zone=portal.zone)
+    collect(hours, [node_gpus], facts, zone=portal.zone)
 
 
 def test_gpus_that_idle_for_long_are_told_with_since_when(portal: Portal) -> None:
@@ -241,13 +241,13 @@ def test_a_service_that_is_marked_to_stay_is_not_told_of(portal: Portal) -> None
 
 
 def test_an_hour_that_was_not_measured_is_not_an_idle_one(portal: Portal) -> None:
-    train, cards = portal.pods[0], portal.cards[0]
+    train, node_gpus = portal.pods[0], portal.node_gpus[0]
 
     def facts(hour: datetime) -> list[PodFact]:
         amounts = held(4.0, unmeasured=4.0) if hour == LAST - 2 * HOUR else held(4.0, idle=4.0)
-        return [PodFact(train, cards, portal.vision, amounts)]
+        return [PodFact(train, node_gpus, portal.vision, amounts)]
 
-    collect([LAST - n * HOUR for n in range(30)], [cards], facts, zone=portal.zone)
+    collect([LAST - n * HOUR for n in range(30)], [node_gpus], facts, zone=portal.zone)
     assert [one.since for one in idle_workloads(NOW).workloads] == [LAST - HOUR]
     assert gather_idle(NOW, ZONE) == 0
 

@@ -36,7 +36,7 @@ def portal(_waiting: Portal, db: None) -> Portal:
 def make_halved(portal: Portal, kind: str, name: str = "gang") -> None:
     """Make a workload of which one pod holds 2 GPUs for three hours and one waits for two."""
     gang = make_workload(portal.clusters[0], "vision", name, kind)
-    make_pod(gang, f"{name}-0", created_at=NOW - 3 * HOUR, cards=portal.cards[0], units=2.0)
+    make_pod(gang, f"{name}-0", created_at=NOW - 3 * HOUR, node_gpus=portal.node_gpus[0], units=2.0)
     make_pod(gang, f"{name}-1", created_at=NOW - 2 * HOUR, units=2.0)
     make_episode(gang, f"{name}-1", since=NOW - 2 * HOUR, units=2.0)
 
@@ -181,7 +181,7 @@ def test_the_api_tells_which_pods_must_run_together(
 
 def test_a_job_that_is_busy_does_not_wait_for_its_other_pods(portal: Portal) -> None:
     serve = make_workload(portal.clusters[0], "vision", "serve", "MPIJob")
-    make_pod(serve, "serve-0", created_at=NOW - 3 * HOUR, cards=portal.cards[0], units=2.0)
+    make_pod(serve, "serve-0", created_at=NOW - 3 * HOUR, node_gpus=portal.node_gpus[0], units=2.0)
     make_pod(serve, "serve-1", created_at=NOW - 2 * HOUR, units=2.0)
     make_episode(serve, "serve-1", since=NOW - 2 * HOUR, units=2.0)
     PodHour.objects.create(

@@ -178,7 +178,7 @@ def test_demand_without_pods_is_the_series_less_what_the_history_has(alone: Worl
     assert alone.suppressed("team") == {"vision": pytest.approx(16, abs=0.1)}
     row = alone.team("vision")
     held = 2 * (HOURS - 120 / 3600)
-    # The gated pod waits for an hour. Of four cards no more than four are demand at a time.
+    # The gated pod waits for an hour. Of four GPUs no more than four are demand at a time.
     assert row["demand_gpu_hours"] == pytest.approx(held + 1 + 2 * 2 + 1, abs=0.1)
     held_to_series()
     replayed = what_if(Window(START, END), (), visibility=EVERYTHING)

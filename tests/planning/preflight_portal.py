@@ -73,11 +73,13 @@ def job(gpus: int, pods: int = 1, **spec: Any) -> str:
 def make_runs(portal: Portal, *, days: int = 8) -> None:
     """Give past runs of 2, 4 and 6 hours, and measured days on H100 with little in use."""
     (west, _), gold, now = portal.clusters, portal.tiers[0], timezone.now()
-    cards = portal.cards[0]
+    node_gpus = portal.node_gpus[0]
     for number, hours in enumerate((2, 4, 6)):
         past = make_workload(west, "vision", f"train-{1764000000 + number}")
         since = now - timedelta(days=2 + number)
-        make_pod(past, created_at=since, cards=cards, ended_at=since + timedelta(hours=hours))
+        make_pod(
+            past, created_at=since, node_gpus=node_gpus, ended_at=since + timedelta(hours=hours)
+        )
     given = {
         "cluster": west,
         "tier": gold,

@@ -20,7 +20,7 @@ from apps.planning.selectors import capacity_plans
 from apps.planning.services import plan_capacity
 from apps.planning.services.spot_nodes import spot_interruptions
 from apps.usage.models import TierHour
-from tests.factories import make_cards, make_pod, make_workload
+from tests.factories import make_gpus, make_pod, make_workload
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
 from tests.planning.topology_portal import GPU, make_node
 from tests.shared_rows import shared
@@ -45,15 +45,15 @@ def make_days() -> World:
     world.waits("speech", 1.0, START + HOUR, START + 2 * HOUR, cause="volume")
     compute_hours(now=NOW, at_most=DAYS * 24 + 3)
     roll_days(now=NOW)
-    cards = make_cards(world.cluster, "n1", world.gold)
+    node_gpus = make_gpus(world.cluster, "n1", world.gold)
     train = make_workload(world.cluster, "vision", "train")
     notes = make_workload(world.cluster, "speech", "train")
-    make_pod(train, "big", created_at=START, cards=cards, units=7.0)
+    make_pod(train, "big", created_at=START, node_gpus=node_gpus, units=7.0)
     # Canceled work is replayed to run as long as this does in the window: a second. It holds the
     # eighth GPU, so what takes that comes as it ends: else a GPU-second more would be unmet.
     before = START - HOUR
     second = START + timedelta(seconds=1)
-    make_pod(notes, "small", created_at=second, cards=cards, units=1.0)
+    make_pod(notes, "small", created_at=second, node_gpus=node_gpus, units=1.0)
     ran: dict[str, Any] = {"bound_at": before, "ended_at": second, "tier": world.gold}
     make_pod(notes, "quick", created_at=before, units=1.0, **ran)
     for day in range(DAYS):
@@ -229,8 +229,10 @@ def test_spot_nodes_that_vanished_are_interruptions_where_pods_held_their_gpus(
         return make_node(cluster, name, labels=labels, start=START - HOUR, end=end)
 
     def hold(name: str, end: datetime) -> None:
-        cards = make_cards(cluster, name, days_of_gold.gold)
-        make_pod(workload, f"on-{name}", created_at=START, cards=cards, units=1.0, ended_at=end)
+        node_gpus = make_gpus(cluster, name, days_of_gold.gold)
+        make_pod(
+            workload, f"on-{name}", created_at=START, node_gpus=node_gpus, units=1.0, ended_at=end
+        )
 
     gone = START + DAY
     for name, end, last in (

@@ -218,7 +218,9 @@ def test_a_value_of_a_priority_class_is_that_of_pods_with_it(watched: Portal) ->
     other = PodSnapshot(created=0.0, requests={GPU: 4.0}, priority=7, phase="Pending")
     see(west, ObservedKind.POD, "other", other, at=now, namespace="speech", name="other")
     train = make_workload(west, "speech", "important")
-    make_pod(train, created_at=now, cards=watched.cards[0], priority_class="high", priority=9)
+    make_pod(
+        train, created_at=now, node_gpus=watched.node_gpus[0], priority_class="high", priority=9
+    )
     found = result(watched, job(4, priorityClassName="high"))
     assert found["position"] == {"place": 1, "of": 2, "queue": ""}
     assert found["unchecked"] == ["Preemption is not assumed."]

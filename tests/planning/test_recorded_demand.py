@@ -18,8 +18,8 @@ from apps.planning.selectors import NothingRecorded, demand, recorded_demand
 from tests.factories import (
     A100,
     ensure_builtin,
-    make_cards,
     make_cluster,
+    make_gpus,
     make_pod,
     make_report,
     make_team,
@@ -57,9 +57,9 @@ def cluster(db: None) -> Cluster:
     tier = make_tier("whole")
     make_team("vision", "vision")
     make_team("speech", "speech")
-    cards = make_cards(own, "n1", tier)
+    node_gpus = make_gpus(own, "n1", tier)
     NodeInterval.objects.create(
-        node=cards.node,
+        node=node_gpus.node,
         start=START,
         ready=True,
         schedulable=True,
@@ -75,7 +75,7 @@ def cluster(db: None) -> Cluster:
     observe(own, "ResourceQuota", "gpus", {"hard": {f"requests.{GPU}": 2.0}}, "speech")
     train = make_workload(own, "vision", "train")
     notes = make_workload(own, "speech", "notes")
-    make_pod(train, "one", created_at=START + HOUR, cards=cards, units=3.0, queue="main",
+    make_pod(train, "one", created_at=START + HOUR, node_gpus=node_gpus, units=3.0, queue="main",
              priority=7, ended_at=START + 3 * HOUR)  # fmt: skip
     make_pod(train, "two", created_at=START + 2 * HOUR, bound_at=START + 3 * HOUR, tier=tier,
              units=2.0, queue="main")  # fmt: skip

@@ -134,12 +134,12 @@ def _placed_gangs(free: Sequence[int], domains: Sequence[int], size: int, pod_gp
 def test_fragmentation_of_openb_is_what_trying_every_placing_finds() -> None:
     """At eight times of the trace, of all 120 GPUs, weighed by every pod that it asked for."""
     entries = read_entries()
-    cards = {node.name: len(node.devices) for node in OpenB(seed=1, origin=0).nodes}
+    gpus = {node.name: len(node.devices) for node in OpenB(seed=1, origin=0).nodes}
     asked = Counter(GpuRequest(one.gpus, one.milli) for one in entries)
     checked: dict[tuple[tuple[int, ...], GpuRequest], int] = {}
     indexes = []
     for at in range(WINDOW[0] + 43_200, WINDOW[1], (WINDOW[1] - WINDOW[0]) // 8):
-        free = _free_parts(entries, cards, at)
+        free = _free_parts(entries, gpus, at)
         expected = 0.0
         for node in free:
             for request, weight in asked.items():
@@ -165,7 +165,7 @@ def _taken(free: Sequence[int], request: GpuRequest) -> int:
     return taken
 
 
-def _free_parts(entries: Sequence[TracePod], cards: dict[str, int], at: int) -> list[list[int]]:
+def _free_parts(entries: Sequence[TracePod], gpus: dict[str, int], at: int) -> list[list[int]]:
     held: dict[tuple[str, int], int] = defaultdict(int)
     for one in entries:
         if one.node and one.bound <= at < one.ended:
@@ -173,5 +173,5 @@ def _free_parts(entries: Sequence[TracePod], cards: dict[str, int], at: int) -> 
                 held[one.node, device] += one.milli
     return [
         [max(0, WHOLE - held[name, device]) for device in range(count)]
-        for name, count in cards.items()
+        for name, count in gpus.items()
     ]

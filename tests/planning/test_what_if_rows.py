@@ -25,8 +25,8 @@ from apps.planning.selectors import (
 )
 from apps.planning.selectors.what_if import ReplayLimits
 from tests.factories import (
-    make_cards,
     make_cluster,
+    make_gpus,
     make_pod,
     make_team,
     make_tier,
@@ -53,11 +53,11 @@ def make_pods() -> World:
     world.waits("speech", 1.0, START + 40 * HOUR, START + 50 * HOUR)
     world.waits("speech", 1.0, START + 51 * HOUR, None)
     compute_hours(now=NOW, at_most=100)
-    cards = make_cards(world.cluster, "n1", world.gold)
+    node_gpus = make_gpus(world.cluster, "n1", world.gold)
     train = make_workload(world.cluster, "vision", "train")
     notes = make_workload(world.cluster, "speech", "train")
-    make_pod(train, "big", created_at=START, cards=cards, units=7.0)
-    make_pod(notes, "small", created_at=START, cards=cards, units=1.0)
+    make_pod(train, "big", created_at=START, node_gpus=node_gpus, units=7.0)
+    make_pod(notes, "small", created_at=START, node_gpus=node_gpus, units=1.0)
     late = Episode.objects.get(since=START + 40 * HOUR)
     values: dict[str, Any] = {"tier": world.gold, "node_name": "n1", "units": 1.0}
     make_pod(
@@ -176,9 +176,9 @@ def test_a_tier_of_which_no_hour_is_known_is_not_taken_for_empty(
 def retired(world: World, facts: list[datetime]) -> None:
     """Make a cluster that was taken out of the catalog while a pod of speech held a GPU."""
     gone = make_cluster("gone")
-    cards = make_cards(gone, "n9", world.gold)
+    node_gpus = make_gpus(gone, "n9", world.gold)
     work = make_workload(gone, "speech", "train")
-    make_pod(work, "forgotten", created_at=START, cards=cards, units=1.0)
+    make_pod(work, "forgotten", created_at=START, node_gpus=node_gpus, units=1.0)
     for hour in facts:
         note_collection(gone, hour, "complete", collected_at=hour + HOUR, coverage_ratio=1.0)
     gone.active = False

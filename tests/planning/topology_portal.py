@@ -9,7 +9,7 @@ from tests.factories import (
     BEGINNING,
     H100,
     Portal,
-    make_cards,
+    make_gpus,
     make_pod,
     make_portal,
     make_workload,
@@ -34,10 +34,10 @@ def hold(portal: Portal, node: str, gpus: float, since: datetime, **values: Any)
     """Let a pod of vision hold GPUs of a node since then."""
     name = values.pop("owner", "train")
     workload = make_workload(portal.clusters[0], "vision", name, values.pop("kind", "Job"))
-    cards = make_cards(portal.clusters[0], node, portal.tiers[0])
+    node_gpus = make_gpus(portal.clusters[0], node, portal.tiers[0])
     uid = f"{name}-{Pod.objects.count()}"
     values.setdefault("requests", {values.get("resource", GPU): gpus})
-    return make_pod(workload, uid, created_at=since, cards=cards, units=gpus, **values)
+    return make_pod(workload, uid, created_at=since, node_gpus=node_gpus, units=gpus, **values)
 
 
 def place(rack: str) -> dict[str, str]:

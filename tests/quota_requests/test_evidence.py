@@ -34,7 +34,7 @@ from tests.factories import (
     PodFact,
     collect,
     held,
-    make_cards,
+    make_gpus,
     make_pod,
     make_tier,
     make_workload,
@@ -56,14 +56,14 @@ def portal(_portal: Portal, db: None) -> Portal:
 
 def with_facts(portal: Portal) -> None:
     """Let vision hold 4 GPUs, 1 busy and 2 idle, for the two hours before now."""
-    cards = make_cards(portal.cluster, "node-1", portal.tier)
+    node_gpus = make_gpus(portal.cluster, "node-1", portal.tier)
     workload = make_workload(portal.cluster, "team-vision", "train")
-    pod = make_pod(workload, created_at=NOW - 2 * HOUR, cards=cards, units=4.0)
+    pod = make_pod(workload, created_at=NOW - 2 * HOUR, node_gpus=node_gpus, units=4.0)
 
     def facts(hour: datetime) -> list[PodFact]:
-        return [PodFact(pod, cards, portal.vision, held(4.0, busy=1.0, idle=2.0))]
+        return [PodFact(pod, node_gpus, portal.vision, held(4.0, busy=1.0, idle=2.0))]
 
-    collect([NOW - 2 * HOUR, NOW - HOUR], [cards], facts, zone=ZoneInfo("UTC"))
+    collect([NOW - 2 * HOUR, NOW - HOUR], [node_gpus], facts, zone=ZoneInfo("UTC"))
 
 
 def test_what_the_team_held_and_left_idle_is_frozen(portal: Portal) -> None:
@@ -89,11 +89,11 @@ def with_facts_elsewhere(portal: Portal) -> None:
         ("team-vision", "node-1", portal.tier, A100, 4.0),
         ("team-vision-batch", "node-2", large, H100, 8.0),
     ):
-        cards = make_cards(portal.cluster, node, tier, model=model)
+        node_gpus = make_gpus(portal.cluster, node, tier, model=model)
         workload = make_workload(portal.cluster, namespace, "train")
-        pod = make_pod(workload, created_at=hours[0], cards=cards, units=units)
-        every.append(PodFact(pod, cards, portal.vision, held(units, busy=units)))
-    collect(hours, [one.cards for one in every], lambda _hour: every, zone=ZoneInfo("UTC"))
+        pod = make_pod(workload, created_at=hours[0], node_gpus=node_gpus, units=units)
+        every.append(PodFact(pod, node_gpus, portal.vision, held(units, busy=units)))
+    collect(hours, [one.node_gpus for one in every], lambda _hour: every, zone=ZoneInfo("UTC"))
 
 
 def test_evidence_is_of_the_key_and_not_of_what_the_team_holds_elsewhere(portal: Portal) -> None:

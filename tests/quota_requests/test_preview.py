@@ -100,7 +100,7 @@ def test_a_raise_takes_the_gpus_that_others_borrowed() -> None:
         CohortShare("c", 4, 0, borrowing_limit=1),
     ]
     found = {room.name: room for room in borrowing(shares, "ours", after=10, capacity=16)}
-    # b: cards 16 − 4 of its own − 8 of ours − 0 of c; what the others lend while ours is full: 4.
+    # b: GPUs 16 − 4 of its own − 8 of ours − 0 of c; what the others lend while ours is full: 4.
     assert (found["b"].full_before, found["b"].full_after, found["b"].lost) == (4, 2, 2)
     # c may borrow 1 at most, and 16 − 4 − 8 − 4 leaves none even before.
     assert (found["c"].full_before, found["c"].full_after, found["c"].lost) == (0, 0, 0)

@@ -1,6 +1,6 @@
 """What is true in a scenario, whatever its exporters show of it: who held what, who did what.
 
-Tests compute from it what a ledger must say. A card's activity is the sum of what its tenants do,
+Tests compute from it what a ledger must say. A GPU's activity is the sum of what its tenants do,
 at most 1; of a MIG instance it is relative to the instance.
 """
 
@@ -16,7 +16,7 @@ from simulator.scenarios.base import Scenario
 
 
 class Holding(NamedTuple):
-    """A pod on one device or instance (`instance` -1: the card), bound from `start` to `end`.
+    """A pod on one device or instance (`instance` -1: the GPU), bound from `start` to `end`.
 
     `gpus` are GPU-equivalents. Of a claim that several pods use each holds an equal part.
     """
@@ -78,7 +78,7 @@ def gpu_hours_by_model(scenario: Scenario, start: int, end: int) -> Mapping[str,
 
 
 def unit_weight(node: Node, device: Device, instance: int) -> float:
-    """Return the GPU-equivalents of one unit: a card, an instance of it, or a replica."""
+    """Return the GPU-equivalents of one unit: a GPU, an instance of it, or a replica."""
     if instance >= 0:
         return mig_part(device.instances[instance].profile, node.model)
     shared = node.sharing in {Sharing.TIME_SLICED, Sharing.MPS}

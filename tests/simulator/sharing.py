@@ -1,4 +1,4 @@
-"""Small fleets of nodes that share their cards in every way, made by hand."""
+"""Small fleets of nodes that share their GPUs in every way, made by hand."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -123,18 +123,18 @@ class Fleet(Scenario):
             yield self._epoch
 
 
-def shared_node(setup: Exporter, *, renamed: bool = False, cards: int = 2) -> Node:
-    """Return a node of L4 cards with four replicas each."""
+def shared_node(setup: Exporter, *, renamed: bool = False, gpus: int = 2) -> Node:
+    """Return a node of L4 GPUs with four replicas each."""
     return gpu_node(
-        seed="fleet", name="shared", position=1, card=L4, cards=cards, created=ORIGIN,
+        seed="fleet", name="shared", position=1, gpu=L4, gpus=gpus, created=ORIGIN,
         sharing=Sharing.TIME_SLICED, replicas=4, renamed=renamed, exporters=(setup,),
     )  # fmt: skip
 
 
 def mig_node(setup: Exporter) -> Node:
-    """Return a node with a card of two halves less a slice, one of sevenths and a whole one."""
+    """Return a node with a GPU of two halves less a slice, one of sevenths and a whole one."""
     return gpu_node(
-        seed="fleet", name="mig", position=2, card=A100, cards=3, created=ORIGIN,
+        seed="fleet", name="mig", position=2, gpu=A100, gpus=3, created=ORIGIN,
         sharing=Sharing.MIG_MIXED, exporters=(setup,),
         layouts=(("3g.40gb", "3g.40gb"), ("1g.10gb",) * 7),
     )  # fmt: skip
@@ -146,22 +146,22 @@ def every_kind(setup: Exporter | None = None) -> Fleet:
     Each node has an exporter of its own sort, or all are set up as `setup`.
     """
     nodes = [
-        gpu_node(seed="fleet", name="whole", position=3, card=H100, cards=2, created=ORIGIN,
+        gpu_node(seed="fleet", name="whole", position=3, gpu=H100, gpus=2, created=ORIGIN,
                  exporters=(exporter((4, 8, 3), honor_labels=True, job="honored"),)),
         shared_node(exporter((4, 8, 2), virtual_gpus=True, resource_names=(GPU_SHARED,), job="s"),
                     renamed=True),
         mig_node(exporter((4, 6, 0), job="mig")),
-        gpu_node(seed="fleet", name="single", position=4, card=A30, cards=1, created=ORIGIN,
+        gpu_node(seed="fleet", name="single", position=4, gpu=A30, gpus=1, created=ORIGIN,
                  sharing=Sharing.MIG_SINGLE, layouts=(("2g.12gb", "2g.12gb"),),
                  exporters=(exporter((4, 8, 3), job="single", virtual_gpus=True),)),
-        gpu_node(seed="fleet", name="old", position=5, card=T4, cards=2, created=ORIGIN,
+        gpu_node(seed="fleet", name="old", position=5, gpu=T4, gpus=2, created=ORIGIN,
                  sharing=Sharing.TIME_SLICED, replicas=4,
                  exporters=(exporter((3, 3, 0), interval_ms=60_000, job="old"),)),
-        gpu_node(seed="fleet", name="mps", position=6, card=L40S, cards=2, created=ORIGIN,
+        gpu_node(seed="fleet", name="mps", position=6, gpu=L40S, gpus=2, created=ORIGIN,
                  sharing=Sharing.MPS, replicas=4,
                  exporters=(exporter((4, 8, 1), virtual_gpus=True, interval_ms=15_000,
                                      job="mps"),)),
-        gpu_node(seed="fleet", name="dra", position=7, card=H100, cards=2, created=ORIGIN,
+        gpu_node(seed="fleet", name="dra", position=7, gpu=H100, gpus=2, created=ORIGIN,
                  sharing=Sharing.DRA, layouts=((), ("3g.40gb", "3g.40gb")),
                  exporters=(exporter((4, 8, 3), dra=True, job="dra"),)),
     ]  # fmt: skip

@@ -66,7 +66,7 @@ def pod(
 
 
 class Small(Scenario):
-    """One node of four cards and the pods it is given."""
+    """One node of four GPUs and the pods it is given."""
 
     name = "small"
     title = "one node"
@@ -77,7 +77,7 @@ class Small(Scenario):
         self.seed = "small"
         self.begins = ORIGIN
         self.nodes = [
-            a100_node(seed="small", name="one", position=1, cards=4, created=ORIGIN, labels={})
+            a100_node(seed="small", name="one", position=1, gpus=4, created=ORIGIN, labels={})
         ]
         self.namespaces = [Namespace("vision", "uid-of-vision", ORIGIN)]
         self.quotas = [Quota("vision", "gpus", "uid-of-quota", ORIGIN)]

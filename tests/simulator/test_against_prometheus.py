@@ -148,10 +148,10 @@ def test_uneven_instants_are_as_prometheus_has_them(exported: Pair, query: str) 
 
 
 def test_raw_samples_are_as_prometheus_has_them(exported: Pair) -> None:
-    cards = exported.lab.get("/api/v1/label/UUID/values")["data"][:3]
+    gpus = exported.lab.get("/api/v1/label/UUID/values")["data"][:3]
     lab, real = exported.both(
         "/api/v1/query",
-        query=f'DCGM_FI_PROF_GR_ENGINE_ACTIVE{{UUID=~"{"|".join(cards)}"}}[30m]',
+        query=f'DCGM_FI_PROF_GR_ENGINE_ACTIVE{{UUID=~"{"|".join(gpus)}"}}[30m]',
         time=f"{START + 3599}.999",
     )
 
@@ -161,7 +161,7 @@ def test_raw_samples_are_as_prometheus_has_them(exported: Pair) -> None:
 
 @pytest.fixture(scope="module")
 def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pair, float]]:
-    """Serve one card, and the exact time of one of its scrapes."""
+    """Serve one GPU, and the exact time of one of its scrapes."""
     scenario = Small([pod("a", bound=0, finished=3600, activity=0.25)])
     path = tmp_path_factory.mktemp("edge") / "small.om"
     with path.open("w", encoding="utf-8") as file:

@@ -47,12 +47,12 @@ def test_it_has_every_kind_of_tier_and_16_teams(campus: Scenario) -> None:
 
 def test_no_gpu_or_instance_is_held_more_than_once_over(campus: Scenario) -> None:
     changes: dict[tuple[str, int], list[tuple[int, float]]] = defaultdict(list)
-    cards: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    gpus: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for one in holdings(campus, campus.begins, NOW):
         step = one.units / one.node.replicas
         changes[one.device.uuid, one.instance] += [(one.start, step), (one.end, -step)]
-        cards[one.device.uuid] += [(one.start, one.gpus), (one.end, -one.gpus)]
-    for steps in (*changes.values(), *cards.values()):
+        gpus[one.device.uuid] += [(one.start, one.gpus), (one.end, -one.gpus)]
+    for steps in (*changes.values(), *gpus.values()):
         held = 0.0
         for _, step in sorted(steps):
             held += step
@@ -88,11 +88,11 @@ def test_pools_are_as_busy_as_they_should_be(campus: Scenario) -> None:
     held: dict[str, float] = defaultdict(float)
     for one in holdings(campus, campus.begins, MIDNIGHT):
         held[one.node.labels["node-pool"]] += one.gpu_hours
-    cards: dict[str, int] = defaultdict(int)
+    gpus: dict[str, int] = defaultdict(int)
     for node in campus.nodes:
         if node.labels["node-pool"] not in {"a10", "claims"}:  # where things are made to wait
-            cards[node.labels["node-pool"]] += len(node.devices)
-    shares = {pool: held[pool] / (cards[pool] * 36 * 24) for pool in cards}
+            gpus[node.labels["node-pool"]] += len(node.devices)
+    shares = {pool: held[pool] / (gpus[pool] * 36 * 24) for pool in gpus}
 
     assert 0.85 < shares["a100"] < 0.98
     assert all(0.4 < share < 0.98 for share in shares.values()), shares

@@ -120,13 +120,13 @@ def test_a_team_holds_far_less_than_its_quota_allows(campus: Scenario) -> None:
 
 
 def test_nodes_are_owned_reserved_spot_or_paid_on_demand(campus: Scenario) -> None:
-    cards: dict[str, int] = defaultdict(int)
+    gpus: dict[str, int] = defaultdict(int)
     for node in campus.nodes:
-        cards[node.labels.get("karpenter.sh/capacity-type", "")] += len(node.devices)
+        gpus[node.labels.get("karpenter.sh/capacity-type", "")] += len(node.devices)
     (bought,) = (rate.owned for rate in campus.rates if rate.owned is not None)
 
-    assert set(cards) == {"", "reserved", "spot", "on-demand"}
-    assert cards[""] == bought.gpus
+    assert set(gpus) == {"", "reserved", "spot", "on-demand"}
+    assert gpus[""] == bought.gpus
 
 
 def test_spot_nodes_of_whole_gpus_are_of_a_node_pool_with_a_limit(campus: Scenario) -> None:

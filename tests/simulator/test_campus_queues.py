@@ -132,7 +132,7 @@ def test_the_scheduler_looks_again_when_a_node_is_cordoned() -> None:
 
     first, *later = verdicts.attempts(POOL, selector, cordoned - 60, cordoned + 60)
 
-    # The nodes that give out the same cards by claim have the label, too.
+    # The nodes that give out the same GPUs by claim have the label, too.
     assert first[1].startswith("0/40 nodes are available: 28 node(s) didn't match ")
     assert "8 Insufficient nvidia.com/gpu" in first[1]
     assert [at for at, _ in later] == [cordoned]

@@ -162,7 +162,7 @@ METRICS = (ACTIVITY, "DCGM_FI_DEV_FB_USED", ENERGY, "kube_pod_created", "kube_po
 
 @st.composite
 def pods_in_turn(draw: st.DrawFn) -> list[Pod]:
-    """Draw pods that hold card 0 one after the other, some waiting or starting before."""
+    """Draw pods that hold GPU 0 one after the other, some waiting or starting before."""
     found, at = [], draw(st.integers(0, 2000))
     for number in range(draw(st.integers(0, 5))):
         waits, starts, runs, pause = (draw(st.integers(0, most)) for most in (900, 90, 4000, 700))

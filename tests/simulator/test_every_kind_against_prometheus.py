@@ -1,4 +1,4 @@
-"""The lab's answers about shared cards against those of a real Prometheus with the same samples."""
+"""The lab's answers about shared GPUs against those of a real Prometheus with the same samples."""
 
 from collections.abc import Iterator
 

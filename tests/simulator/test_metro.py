@@ -56,8 +56,8 @@ def test_its_metrics_stand_beside_those_of_the_campus(campus: Scenario) -> None:
     assert found == {"lab", "metro"}
     only = list(signals.series("kube_node_created", *span, of=lambda name: name == "metro"))
     assert {one.labels["node"] for one in only} == {"mi-01", "mi-02", "mi-03", "mi-04"}
-    cards = {one.labels["gpu_uuid"] for one in signals.series("gpu_gfx_activity", *span)}
-    assert len(cards) == 16
+    gpus = {one.labels["gpu_uuid"] for one in signals.series("gpu_gfx_activity", *span)}
+    assert len(gpus) == 16
     assert "metro" not in {s.labels["cluster"] for s in signals.series("up", *span)}
 
 

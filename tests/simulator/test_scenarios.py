@@ -120,7 +120,7 @@ def test_the_first_repetition_goes_on_from_the_trace_without_a_break(helios: Sce
 
 
 def test_no_device_is_held_twice_and_no_pod_leaves_its_node(helios: Scenario) -> None:
-    cards = {node.name: len(node.devices) for node in helios.nodes}
+    gpus = {node.name: len(node.devices) for node in helios.nodes}
     pools = {node.name: node.labels["node-pool"] for node in helios.nodes}
     epoch = helios.epoch_at(NOW)
     assert epoch is not None
@@ -128,7 +128,7 @@ def test_no_device_is_held_twice_and_no_pod_leaves_its_node(helios: Scenario) ->
     for pod in epoch.pods:
         assert len(pod.devices) == (pod.units if pod.bound < FOREVER else 0)
         assert len(set(pod.devices)) == len(pod.devices)
-        assert all(0 <= index < cards[pod.node] for index in pod.devices)
+        assert all(0 <= index < gpus[pod.node] for index in pod.devices)
         assert not pod.devices or pools[pod.node] == pod.namespace
         for index in pod.devices:
             spans[pod.node, index].append((pod.bound, pod.finished))
@@ -248,17 +248,17 @@ def test_the_trace_is_the_one_the_truths_are_about() -> None:
 
 
 @given(
-    cards=st.lists(st.integers(1, 8), min_size=1, max_size=4),
+    gpus=st.lists(st.integers(1, 8), min_size=1, max_size=4),
     levels=st.lists(
         st.tuples(st.integers(0, 32), st.integers(0, 40), st.integers(0, 9), st.integers(0, 9)),
         max_size=25,
     ),
 )
 def test_pods_hold_and_wait_for_what_is_asked_at_every_level(
-    cards: list[int], levels: list[tuple[int, int, int, int]]
+    gpus: list[int], levels: list[tuple[int, int, int, int]]
 ) -> None:
-    packer = Packer(cards)
-    wanted = [(min(running, sum(cards)), pending) for running, pending, _, _ in levels]
+    packer = Packer(gpus)
+    wanted = [(min(running, sum(gpus)), pending) for running, pending, _, _ in levels]
     for minute, ((running, pending), level) in enumerate(zip(wanted, levels, strict=True)):
         packer.level(minute, running=running, pending=pending, jobs=level[2], pending_jobs=level[3])
     packer.close(len(levels))
@@ -268,14 +268,14 @@ def test_pods_hold_and_wait_for_what_is_asked_at_every_level(
         waiting = [d for d in packer.drafts if d.created <= minute < min(d.bound, d.ended)]
         assert sum(d.units for d in holding) == running
         assert sum(d.units for d in waiting) == pending
-        _assert_no_overlap(holding, cards)
+        _assert_no_overlap(holding, gpus)
     assert all(d.ended <= len(levels) and d.units in {1, 2, 4, 8} for d in packer.drafts)
 
 
-def _assert_no_overlap(holding: list[Draft], cards: list[int]) -> None:
+def _assert_no_overlap(holding: list[Draft], gpus: list[int]) -> None:
     places = [(draft.node, device) for draft in holding for device in draft.devices]
     assert len(places) == len(set(places)) == sum(draft.units for draft in holding)
-    assert all(device < cards[node] for node, device in places)
+    assert all(device < gpus[node] for node, device in places)
 
 
 def test_what_has_waited_longest_is_bound_first() -> None:

@@ -1,4 +1,4 @@
-"""What exporters show of cards that are shared, and what is true of them."""
+"""What exporters show of GPUs that are shared, and what is true of them."""
 
 import math
 from collections import defaultdict
@@ -41,10 +41,10 @@ def pair(setup: Exporter, *, renamed: bool = True) -> Fleet:
     return Fleet([shared_node(setup, renamed=renamed)], pods)
 
 
-def lone_card(**changes: object) -> Node:
-    """Return a node with one card that differs from a good one."""
+def lone_gpu(**changes: object) -> Node:
+    """Return a node with one GPU that differs from a good one."""
     node = gpu_node(
-        seed="fleet", name="lone", position=1, card=A100, cards=1, created=ORIGIN,
+        seed="fleet", name="lone", position=1, gpu=A100, gpus=1, created=ORIGIN,
         exporters=(exporter(),),
     )  # fmt: skip
     return replace(node, devices=(replace(node.devices[0], **changes),))  # type: ignore[arg-type]
@@ -147,7 +147,7 @@ def test_reserved_memory_is_shown_from_4_4(version: tuple[int, int, int], count:
 
 def test_a_second_exporter_shows_every_gpu_again() -> None:
     node = gpu_node(
-        seed="fleet", name="whole", position=1, card=A100, cards=2, created=ORIGIN,
+        seed="fleet", name="whole", position=1, gpu=A100, gpus=2, created=ORIGIN,
         exporters=(exporter(), exporter(job="other", kubernetes=False)),
     )  # fmt: skip
     found = rows(Fleet([node], [tenant("a", "whole", activity=0.4)]), ACTIVITY)
@@ -165,7 +165,7 @@ def test_the_claims_of_a_gpu_are_on_its_rows_from_4_8_3() -> None:
 
 
 def test_the_last_error_stays_and_says_its_text() -> None:
-    node = lone_card(xids=((ORIGIN + 1000, 79),))
+    node = lone_gpu(xids=((ORIGIN + 1000, 79),))
     before, after = (rows(Fleet([node]), "DCGM_FI_DEV_XID_ERRORS", at=at) for at in (900, 90_000))
 
     assert [(v, labels["err_msg"]) for labels, v in before] == [(0.0, "No Error")]
@@ -173,7 +173,7 @@ def test_the_last_error_stays_and_says_its_text() -> None:
 
 
 def test_a_stuck_counter_reads_0_while_power_does_not() -> None:
-    fleet = Fleet([lone_card(stuck=True)], [tenant("a", "lone", watts=350.0)])
+    fleet = Fleet([lone_gpu(stuck=True)], [tenant("a", "lone", watts=350.0)])
 
     assert [value for _, value in rows(fleet, ACTIVITY)] == [0.0]
     assert [value for _, value in rows(fleet, UTILIZATION)] == [50.0]

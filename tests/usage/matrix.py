@@ -1,6 +1,6 @@
 """One physical truth read through exporters of every set-up, and the ledgers made of it.
 
-A fleet has a node of every way to share cards. What holds its devices comes from the Kubernetes
+A fleet has a node of every way to share GPUs. What holds its devices comes from the Kubernetes
 API or from kube-state-metrics series, what they do from the series of its exporters; all through
 the real clients.
 """
@@ -105,7 +105,7 @@ class SetUp(NamedTuple):
         """Return it as the lab has it.
 
         Who turns virtual GPUs on lists the renamed resource, too; without it the exporter names
-        nobody on such a card.
+        nobody on such a GPU.
         """
         return exporter(
             self.version,
@@ -123,7 +123,7 @@ class SetUp(NamedTuple):
 class PodTruth:
     """What a pod held and did in an hour, in GPU-hours, and how far a reading of it may be off.
 
-    `even_on_card` is what dividing each device evenly among its tenants gives it, `even` the
+    `even_on_gpu` is what dividing each device evenly among its tenants gives it, `even` the
     least and the most where it is not known on which of its node's devices each of them is.
     `alone` is what it held while it was the only one there. `slack` is what it does in two scrapes
     at each of its ends, `unseen` what it holds in two minutes at each: who had less of a slot may
@@ -133,7 +133,7 @@ class PodTruth:
     node: str = ""
     allocated: float = 0.0
     did: float = 0.0
-    even_on_card: float = 0.0
+    even_on_gpu: float = 0.0
     even: tuple[float, float] = (0.0, 0.0)
     alone: float = 0.0
     slack: float = 0.0
@@ -144,7 +144,7 @@ class PodTruth:
 class Truth:
     """An hour of a fleet; `active` and `vanishing` in GPU-hours by node.
 
-    `vanishing` is the part of `active` on cards whose rows go while a pod is on another card of
+    `vanishing` is the part of `active` on GPUs whose rows go while a pod is on another GPU of
     the node, where virtual GPUs are on up to 4.8.1 (facts, section 1.5).
     """
 
@@ -197,17 +197,17 @@ def _divide(
     start: int,
 ) -> None:
     """Work out what dividing evenly gives a pod, slot by slot."""
-    least, most, on_card = [], [], []
+    least, most, on_gpu = [], [], []
     done = list(doings(scenario, start, start + 3600))
     for slot in (start, start + 1800):
         ways = [
             _evenly(own, [h for h in held if alike(h)], [d for d in done if alike(d)], slot)
             for alike in (partial(_on_the_same, own), partial(_on_the_like, own))
         ]
-        on_card.append(ways[0])
+        on_gpu.append(ways[0])
         least.append(min(ways))
         most.append(max(ways))
-    pod.even_on_card = math.fsum(on_card)
+    pod.even_on_gpu = math.fsum(on_gpu)
     pod.even = (math.fsum(least), math.fsum(most))
     for mine in own:
         beside = [h for h in held if h.pod != mine.pod and _device(h) == _device(mine)]

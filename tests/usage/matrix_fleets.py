@@ -17,7 +17,7 @@ _ACTIVITIES = (0.0, 0.05, 0.3, 0.6, 1.0)
 
 
 class Place(NamedTuple):
-    """Where one pod at a time may be: a card, a replica or an instance of one."""
+    """Where one pod at a time may be: a GPU, a replica or an instance of one."""
 
     node: str
     device: int

@@ -15,7 +15,7 @@ from apps.operations.services import load_catalog
 from apps.usage.models import CollectionWindow
 from apps.usage.services import collect_window, roll_days
 from simulator.catalog import catalog_yaml
-from simulator.fleet import GAUDI, NEURON, NEURON_CORE, Card, Exporter, Node, Pod
+from simulator.fleet import GAUDI, NEURON, NEURON_CORE, Exporter, GpuSpec, Node, Pod
 from simulator.machines import gpu_node
 from simulator.scenarios.base import Team, Tier
 from tests.factories import make_user
@@ -27,9 +27,9 @@ pytestmark = pytest.mark.django_db
 HOURS = 2
 NOW = ORIGIN + HOURS * 3600 + 900
 SPAN = "start=2026-10-01T00:00:00Z&end=2026-10-01T02:00:00Z"
-_CARDS = {
-    GAUDI: Card("HL-325L", "HL-325L", 131_072, 130_000, 200.0, 900.0, 1600, resource=GAUDI),
-    NEURON: Card("Inferentia2", "inf2", 32_768, 32_000, 30.0, 190.0, 1400, resource=NEURON),
+_GPUS = {
+    GAUDI: GpuSpec("HL-325L", "HL-325L", 131_072, 130_000, 200.0, 900.0, 1600, resource=GAUDI),
+    NEURON: GpuSpec("Inferentia2", "inf2", 32_768, 32_000, 30.0, 190.0, 1400, resource=NEURON),
 }
 _LABEL = "karpenter.k8s.aws/instance-accelerator-name"
 
@@ -62,17 +62,17 @@ HELD = (
 )
 
 
-def node(name: str, position: int, resource: str, cards: int) -> Node:
+def node(name: str, position: int, resource: str, gpus: int) -> Node:
     made = gpu_node(
         seed="accelerators",
         name=name,
         position=position,
-        card=_CARDS[resource],
-        cards=cards,
+        gpu=_GPUS[resource],
+        gpus=gpus,
         created=ORIGIN,
         exporters=(Exporter(metrics=()),),
     )
-    return replace(made, labels={"kubernetes.io/hostname": name, _LABEL: _CARDS[resource].model})
+    return replace(made, labels={"kubernetes.io/hostname": name, _LABEL: _GPUS[resource].model})
 
 
 def scenario() -> Small:

@@ -1,4 +1,4 @@
-"""Which pods may have shared a card; the domain without a database, the selector with one."""
+"""Which pods may have shared a GPU; the domain without a database, the selector with one."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

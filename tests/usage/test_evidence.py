@@ -18,12 +18,12 @@ USUAL = HourEvidence(
     pods=40,
     held_seconds=40 * 3600.0,
     named_samples=8_000,
-    cards=80,
-    active_cards=60,
+    devices=80,
+    active_devices=60,
     shares={"kube_node_labels": 1.0},
 )
 BEFORE = ReferenceHour(10, 40, {"kube_node_labels": 1.0})
-EMPTY = replace(USUAL, pods=0, held_seconds=0.0, named_samples=0, active_cards=0)
+EMPTY = replace(USUAL, pods=0, held_seconds=0.0, named_samples=0, active_devices=0)
 
 
 def series(evidence: HourEvidence, reference: ReferenceHour | None = None) -> list[str]:
@@ -35,7 +35,9 @@ def series(evidence: HourEvidence, reference: ReferenceHour | None = None) -> li
     [
         pytest.param(USUAL, BEFORE, [], id="all agree"),
         pytest.param(EMPTY, BEFORE, [], id="nothing runs"),
-        pytest.param(replace(EMPTY, nodes=0, cards=0, shares={}), BEFORE, [], id="scaled to zero"),
+        pytest.param(
+            replace(EMPTY, nodes=0, devices=0, shares={}), BEFORE, [], id="scaled to zero"
+        ),
         pytest.param(
             replace(USUAL, unknown_samples=800), BEFORE, [], id="labels that outlive their pods"
         ),
@@ -46,20 +48,20 @@ def series(evidence: HourEvidence, reference: ReferenceHour | None = None) -> li
             id="labels without pods",
         ),
         pytest.param(
-            replace(EMPTY, active_cards=20),
+            replace(EMPTY, active_devices=20),
             None,
             ["kube_pod_container_resource_requests"],
             id="activity without holders",
         ),
         pytest.param(
-            replace(USUAL, pods=20, unheld_cards=9),
+            replace(USUAL, pods=20, unheld_devices=9),
             BEFORE,
             ["kube_pod_container_resource_requests"],
             id="fewer pods than before, and active devices without them",
         ),
-        pytest.param(replace(USUAL, pods=20, unheld_cards=8), BEFORE, [], id="fewer pods"),
-        pytest.param(replace(USUAL, unheld_cards=9), BEFORE, [], id="as many pods as before"),
-        pytest.param(replace(EMPTY, active_cards=5), None, [], id="a test beside Kubernetes"),
+        pytest.param(replace(USUAL, pods=20, unheld_devices=8), BEFORE, [], id="fewer pods"),
+        pytest.param(replace(USUAL, unheld_devices=9), BEFORE, [], id="as many pods as before"),
+        pytest.param(replace(EMPTY, active_devices=5), None, [], id="a test beside Kubernetes"),
         pytest.param(
             replace(USUAL, nowhere_seconds=20_000.0),
             None,
@@ -84,7 +86,7 @@ def series(evidence: HourEvidence, reference: ReferenceHour | None = None) -> li
         ),
         pytest.param(replace(USUAL, shares={}), BEFORE, [], id="nothing to have the metric"),
         pytest.param(
-            replace(USUAL, unlabelled_gpus=80.0, unlabelled_cards=8),
+            replace(USUAL, unlabelled_gpus=80.0, unlabelled_devices=8),
             None,
             ["kube_node_labels"],
             id="replicas taken for cards",

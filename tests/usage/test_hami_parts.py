@@ -189,7 +189,7 @@ def test_pods_never_hold_more_than_the_gpus(crowd: list[Part], placed: bool) -> 
     ledger = allocate_node(
         PodLedger(records, [node(3)]), HOUR, HOUR + 3600, classifier=Classifier(RULES)
     )
-    (of_node,) = ledger.cards.values()
+    (of_node,) = ledger.gpus.values()
     held = fsum(holding.gpu_seconds for holding in ledger.holdings)
     assert of_node.capacity == 3 * 3600.0
     assert held + of_node.unallocated == pytest.approx(of_node.capacity)

@@ -86,7 +86,7 @@ def test_a_pod_uses_each_of_its_gpus() -> None:
     row = only(hour_facts([interval()], [pod(units=2)], rows))
     assert hours(row.allocated) == 2.0
     assert hours(row.busy) == pytest.approx(1.0)
-    assert hours(row.idle) == pytest.approx(1.0), "the card that did nothing, not the pod's mean"
+    assert hours(row.idle) == pytest.approx(1.0), "the GPU that did nothing, not the pod's mean"
 
 
 def test_labels_on_more_gpus_than_held_share_what_is_held() -> None:
@@ -158,7 +158,7 @@ def test_a_pod_keeps_the_tier_it_was_bound_with() -> None:
     relabelled = (TierRule("new", GpuSharing.EXCLUSIVE, (GPU,)), *RULES)
     bound = {"uid-p1": BoundTier("gold", LABELS["nvidia.com/gpu.product"], 1.0)}
     facts = hour_facts([interval(gpus=4)], [pod(units=3)], rules=relabelled, bound=bound)
-    by_tier = {fact.card.tier: fact.amounts for fact in facts.nodes}
+    by_tier = {fact.gpu_class.tier: fact.amounts for fact in facts.nodes}
     assert hours(by_tier["gold"].capacity) == hours(by_tier["gold"].allocated) == 3.0
     assert hours(by_tier["new"].capacity) == hours(by_tier["new"].unallocated) == 1.0
 
@@ -168,7 +168,7 @@ def test_gpus_lent_to_a_kept_tier_stay_healthy() -> None:
     bound = {"uid-p1": BoundTier("gold", "NVIDIA A100-SXM4-80GB", 1.0)}
     facts = hour_facts([interval(gpus=4)], [pod(units=3)], rules=relabelled, bound=bound)
     assert only(facts).allocated_on_unhealthy == 0
-    assert {fact.card.model for fact in facts.nodes} == {LABELS["nvidia.com/gpu.product"]}
+    assert {fact.gpu_class.model for fact in facts.nodes} == {LABELS["nvidia.com/gpu.product"]}
 
 
 def test_a_hole_in_a_node_costs_the_pod_only_the_hole() -> None:
@@ -219,7 +219,7 @@ def test_a_ledger_from_series_is_graded_inferred() -> None:
 
 def test_the_model_comes_from_the_device_where_the_node_names_none() -> None:
     facts = hour_facts([interval(labels={})], [pod()], [device(0, 0.5)])
-    assert {fact.card.model for fact in facts.nodes} == {"NVIDIA A100-SXM4-80GB"}
+    assert {fact.gpu_class.model for fact in facts.nodes} == {"NVIDIA A100-SXM4-80GB"}
 
 
 def test_two_pods_of_one_name_are_told_apart_by_their_node() -> None:
@@ -373,7 +373,7 @@ def _amounts(result: HourFacts) -> dict[tuple[object, ...], int]:
             held[of_pod.uid, of_pod.node, name] = getattr(of_pod.amounts, name)
     for fact in result.nodes:
         for name in (*HELD_FIELDS, *CAPACITY_FIELDS):
-            held[fact.node, fact.card, name] = getattr(fact.amounts, name)
+            held[fact.node, fact.gpu_class, name] = getattr(fact.amounts, name)
     return held
 
 

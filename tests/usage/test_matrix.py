@@ -34,9 +34,9 @@ from tests.usage.matrix import (
     truth,
 )
 
-CARDS = 2
+GPUS = 2
 """Every node of the fleet but these has two cards."""
-OTHER_CARDS = {"mig": 3, "single": 1}
+OTHER_GPUS = {"mig": 3, "single": 1}
 LABELLED = {"time-sliced", "mps"}
 """Kinds of which every exporter names at least one tenant on each card."""
 ISOLATED = {"exclusive", "mig-single", "mig-mixed"}
@@ -67,7 +67,7 @@ class Combination(NamedTuple):
 
     @property
     def named(self) -> bool:
-        """Whether every tenant of a card is named on its rows."""
+        """Whether every tenant of a GPU is named on its rows."""
         claimed = self.kind.startswith("dra")
         return self.version >= (4, 8, 3) if claimed else self.virtual_gpus
 
@@ -149,9 +149,9 @@ def check(
 
 
 def _check_node(one: Combination, true: Truth, read: Amounts, node: str) -> None:
-    """Nothing of what its cards did is lost, invented or counted twice."""
+    """Nothing of what its GPUs did is lost, invented or counted twice."""
     assert not list(broken_equations(read))
-    assert hours(read.capacity or 0) == pytest.approx(OTHER_CARDS.get(node, CARDS))
+    assert hours(read.capacity or 0) == pytest.approx(OTHER_GPUS.get(node, GPUS))
     found = hours(read.busy + read.burst + (read.unattributed or 0))
     expected = true.active[node]
     if one.virtual_gpus and one.version < (4, 8, 2):
@@ -172,7 +172,7 @@ def _check_pod(one: Combination, true: Truth, name: str, read: Amounts) -> None:
         # Whole percents of whose ends the neighbours' ends are a part.
         assert did == pytest.approx(pod.did, abs=true.slack(pod.node) + 0.01 * pod.did)
     else:
-        least, most = pod.even if not one.named else (pod.even_on_card, pod.even_on_card)
+        least, most = pod.even if not one.named else (pod.even_on_gpu, pod.even_on_gpu)
         assert least - true.slack(pod.node) <= did <= most + true.slack(pod.node)
     _check_grades(one, pod, read)
 
@@ -218,7 +218,7 @@ def test_exporters_of_every_set_up_side_by_side_tell_the_same(one: Combination) 
 
 
 def test_who_idles_beside_one_that_has_the_whole_gpu_is_known_by_process() -> None:
-    """The worker's own value is the card's: that alone does not make its row a copy."""
+    """The worker's own value is the GPU's: that alone does not make its row a copy."""
     set_up = SetUp((4, 8, 3), honor_labels=False, virtual_gpus=True).exporter()
     pods = [tenant("v", "old", activity=0.6), tenant("w", "old", begin=120, activity=0.0)]
     with served_lab(Fleet(every_kind(set_up).nodes, pods), END) as url:

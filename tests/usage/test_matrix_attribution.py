@@ -44,15 +44,13 @@ def test_a_gpu_that_is_cut_in_one_slot_is_not_counted_again_in_the_other() -> No
 
 
 @pytest.mark.parametrize(
-    ("cards", "grade"), [(1, "measured"), (2, "apportioned")], ids=["one card", "two cards"]
+    ("gpus", "grade"), [(1, "measured"), (2, "apportioned")], ids=["one GPU", "two GPUs"]
 )
 def test_an_unnamed_tenant_that_may_be_on_either_of_two_gpus_is_estimated(
-    cards: int, grade: str
+    gpus: int, grade: str
 ) -> None:
-    rows = [
-        device(slot, 0.2, pod_name="", uuid=f"GPU-{n}") for slot in (0, 1) for n in range(cards)
-    ]
-    facts = hour_facts([interval(gpus=4 * cards, labels=FOUR)], [pod("a")], rows)
+    rows = [device(slot, 0.2, pod_name="", uuid=f"GPU-{n}") for slot in (0, 1) for n in range(gpus)]
+    facts = hour_facts([interval(gpus=4 * gpus, labels=FOUR)], [pod("a")], rows)
     assert facts.total().grades[grade] == pytest.approx(0.25)
 
 
@@ -60,7 +58,7 @@ def test_an_unnamed_tenant_that_may_be_on_either_of_two_gpus_is_estimated(
 
 
 def claimed() -> tuple[NodeInterval, list[ClaimAllocationRecord]]:
-    """Return a node with a card cut in two like instances, and a claim of one of them."""
+    """Return a node with a GPU cut in two like instances, and a claim of one of them."""
     offered = tuple(
         OfferedDevice("gpu.nvidia.com", "n1", f"half-{n}", "GPU-1", HALF, MODEL, (CLASS,))
         for n in (1, 2)
@@ -76,7 +74,7 @@ def instance(slot: int, number: int, activity: float, pod_name: str = "") -> Dev
 
 
 def whole_node() -> NodeInterval:
-    """Return a node with a card that claims are given whole."""
+    """Return a node with a GPU that claims are given whole."""
     offered = OfferedDevice("gpu.nvidia.com", "n1", "gpu-1", "GPU-1", "", MODEL, (WHOLE,))
     return replace(interval(), capacity={}, allocatable={}, devices=(offered,))
 

@@ -60,7 +60,7 @@ def instance(
 def by_tier(facts: HourFacts) -> dict[str, Amounts]:
     found: dict[str, Amounts] = {}
     for fact in facts.nodes:
-        found.setdefault(fact.card.tier, Amounts()).add(fact.amounts)
+        found.setdefault(fact.gpu_class.tier, Amounts()).add(fact.amounts)
     return found
 
 
@@ -87,11 +87,11 @@ def test_pitfall_12_mig_single_looks_like_gpus() -> None:
     tier = by_tier(facts)["slices"]
     assert hours(tier.capacity or 0) == pytest.approx(8.0)
     assert hours(tier.allocated) == pytest.approx(1 / 7)
-    assert {fact.card.model for fact in facts.nodes} == {"NVIDIA-A100-SXM4-80GB"}
+    assert {fact.gpu_class.model for fact in facts.nodes} == {"NVIDIA-A100-SXM4-80GB"}
 
 
 def test_stranded_slices_go_to_the_tiers_of_their_own_gpu() -> None:
-    """Seven small ones fill the first card, two large ones leave a seventh of the second."""
+    """Seven small ones fill the first GPU, two large ones leave a seventh of the second."""
     rows = [
         *(instance(0, 0.0, "1g.10gb", n, uuid="GPU-1") for n in range(7)),
         *(instance(0, 0.0, "3g.40gb", n, uuid="GPU-2") for n in range(2)),
@@ -141,9 +141,9 @@ def test_pitfall_48_the_models_of_a_mixed_node_come_from_its_devices() -> None:
     ]
     rows[0] = rows[0]._replace(namespace="ml", pod="p1")
     facts = hour_facts([node(labels, gpus=6)], [pod()], rows, rules=RULES)
-    capacity = {fact.card.model: hours(fact.amounts.capacity or 0) for fact in facts.nodes}
+    capacity = {fact.gpu_class.model: hours(fact.amounts.capacity or 0) for fact in facts.nodes}
     assert capacity == {"NVIDIA A100-SXM4-80GB": 4.0, "Tesla T4": 2.0}
-    held = {fact.card.model: hours(fact.amounts.allocated) for fact in facts.pods}
+    held = {fact.gpu_class.model: hours(fact.amounts.allocated) for fact in facts.pods}
     assert held == {"NVIDIA A100-SXM4-80GB": 1.0}
 
 
@@ -201,15 +201,15 @@ def dra_node(*devices: OfferedDevice) -> NodeInterval:
 
 def claim(
     uid: str = "claim-1",
-    *cards: str,
+    *uuids: str,
     profile: str = "",
     until: float | None = None,
     share: float = 1.0,
 ) -> ClaimAllocationRecord:
     name = "mig.nvidia.com" if profile else "gpu.nvidia.com"
     devices = tuple(
-        ClaimedDevice(name, card, profile, "NVIDIA A100-SXM4-80GB", share)
-        for card in cards or ("GPU-1",)
+        ClaimedDevice(name, uuid, profile, "NVIDIA A100-SXM4-80GB", share)
+        for uuid in uuids or ("GPU-1",)
     )
     end = None if until is None else START + until
     return ClaimAllocationRecord(uid, "ml", uid, "n1", START - 600, end, devices)

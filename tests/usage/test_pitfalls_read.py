@@ -36,10 +36,10 @@ TARGET = {
 }  # fmt: skip
 
 
-def card(
+def gpu_series(
     world: str, number: int, values: Mapping[str, float], holder: str = "", **labels: str
 ) -> list[Series]:
-    """Return an hour of a card's series; Prometheus renamed the labels of its pod."""
+    """Return an hour of a GPU's series; Prometheus renamed the labels of its pod."""
     own = {
         "UUID": f"GPU-{number}", "gpu": str(number), "modelName": "NVIDIA A100-SXM4-80GB",
         "Hostname": "n1", "job": "dcgm", "instance": "n1:9400", "cluster": world, **TARGET,
@@ -53,30 +53,30 @@ def card(
 
 def worlds() -> Iterator[Series]:
     for n in range(2):
-        yield from card("vanished", n, {ACTIVITY: 1.0}, f"p{n}", vgpu=str(n))
+        yield from gpu_series("vanished", n, {ACTIVITY: 1.0}, f"p{n}", vgpu=str(n))
     for n in range(10):
-        yield from card("clash", n, {ACTIVITY: 0.5}, f"p{n}" if n < 8 else "")
+        yield from gpu_series("clash", n, {ACTIVITY: 0.5}, f"p{n}" if n < 8 else "")
     for n in range(10):
         host = {"Hostname": "", "hostname": f"n{n}"} if n < 4 else {"Hostname": f"n{n}"}
         for m in range(8):
-            yield from card("upgrade", 8 * n + m, {ACTIVITY: 0.5}, **host)
+            yield from gpu_series("upgrade", 8 * n + m, {ACTIVITY: 0.5}, **host)
     told = {"err_code": "79", "err_msg": "GPU has fallen off the bus"}
-    yield from card("error", 0, {XID: 79.0}, **told)
-    yield from card("error", 0, {ACTIVITY: 0.0, USED: 1.0})
-    yield from card("memory", 0, {ACTIVITY: 0.5, USED: 72_000.0, FREE: 8_000.0}, "p0")
-    yield from card("board", 0, {ACTIVITY: 0.5, USED: 0.0, FREE: 81_920.0})
+    yield from gpu_series("error", 0, {XID: 79.0}, **told)
+    yield from gpu_series("error", 0, {ACTIVITY: 0.0, USED: 1.0})
+    yield from gpu_series("memory", 0, {ACTIVITY: 0.5, USED: 72_000.0, FREE: 8_000.0}, "p0")
+    yield from gpu_series("board", 0, {ACTIVITY: 0.5, USED: 0.0, FREE: 81_920.0})
     mig = {"GPU_I_ID": "7", "GPU_I_PROFILE": "1g.5gb", "modelName": "NVIDIA A100-SXM4-40GB"}
-    yield from card("full", 0, {ACTIVITY: 0.5, USED: 4_864.0, FREE: 0.0}, "p0", **mig)
-    yield from card("tiny", 0, {UTILIZATION: 100.0, SM_ACTIVE: 0.05}, "p0")
+    yield from gpu_series("full", 0, {ACTIVITY: 0.5, USED: 4_864.0, FREE: 0.0}, "p0", **mig)
+    yield from gpu_series("tiny", 0, {UTILIZATION: 100.0, SM_ACTIVE: 0.05}, "p0")
     for n in range(4):
         model = {"modelName": "Tesla T4"} if n < 2 else {}
-        yield from card("mixed", n, {USED: 5.0}, f"p{n}", **model)
+        yield from gpu_series("mixed", n, {USED: 5.0}, f"p{n}", **model)
     for n in range(8):
-        yield from card("twice", n, {ACTIVITY: 0.5}, f"p{n}")
+        yield from gpu_series("twice", n, {ACTIVITY: 0.5}, f"p{n}")
         second = {"job": "second", "instance": "n1:9401", "pod": "dcgm-exporter-9"}
-        yield from card("twice", n, {ACTIVITY: 0.5}, f"p{n}", **second)
+        yield from gpu_series("twice", n, {ACTIVITY: 0.5}, f"p{n}", **second)
     times = list(scrapes(ORIGIN, ORIGIN + 2 * HOUR))
-    energy = card("energy", 0, {ACTIVITY: 0.5})[0].labels
+    energy = gpu_series("energy", 0, {ACTIVITY: 0.5})[0].labels
     yield series(ENERGY, energy, lambda at: 7e9 + (at - ORIGIN) / HOUR * 3.6e9, times)
     yield series(ACTIVITY, energy, 0.5, times)
 
@@ -99,7 +99,7 @@ class World:
         source.close()
 
     def total(self, *, gpus: int, pods: int) -> Amounts:
-        """Return the hour of a node of `gpus` cards with `pods` pods of one each."""
+        """Return the hour of a node of `gpus` GPUs with `pods` pods of one each."""
         offered = {GPU: float(gpus)}
         labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
         node = NodeInterval("n1", ORIGIN, ORIGIN + HOUR, offered, offered, labels)

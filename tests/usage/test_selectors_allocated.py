@@ -9,7 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import Visibility
 from apps.clusters.models import Pod
 from apps.usage.selectors.pending import AllocatedGpus, allocated_now, exists_at
-from tests.factories import make_cards, make_cluster, make_pod, make_team, make_tier, make_workload
+from tests.factories import make_cluster, make_gpus, make_pod, make_team, make_tier, make_workload
 
 pytestmark = pytest.mark.django_db
 
@@ -29,10 +29,10 @@ def test_held_and_pending_are_summed_by_team_and_tier_over_all_clusters(
     make_team("speech", "speech")
     for cluster, namespace in ((west, "vision"), (east, "vision-prod"), (gone, "vision")):
         work = make_workload(cluster, namespace, "train")
-        cards = make_cards(cluster, "n1", gold)
+        node_gpus = make_gpus(cluster, "n1", gold)
         held = f"held-{cluster.name}"
-        make_pod(work, held, created_at=AT - HOUR, cards=cards, units=4.0)
-        make_pod(work, f"over-{held}", created_at=AT - HOUR, cards=cards, ended_at=AT)
+        make_pod(work, held, created_at=AT - HOUR, node_gpus=node_gpus, units=4.0)
+        make_pod(work, f"over-{held}", created_at=AT - HOUR, node_gpus=node_gpus, ended_at=AT)
         make_pod(work, f"waits-{held}", created_at=AT - HOUR, tier=gold, gpu_equivalents=0.5)
         make_pod(work, f"later-{held}", created_at=AT + SECOND, tier=gold)
     other = make_workload(west, "speech", "serve")

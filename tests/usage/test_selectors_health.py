@@ -11,7 +11,7 @@ from apps.clusters.models import Cluster
 from apps.usage import selectors
 from apps.usage.domain.usage_query import Filters
 from apps.usage.selectors import Freshness
-from tests.factories import collect, make_cards, make_cluster, make_report, make_tier
+from tests.factories import collect, make_cluster, make_gpus, make_report, make_tier
 from tests.factories import note_collection as note
 
 pytestmark = pytest.mark.django_db
@@ -133,6 +133,6 @@ def test_errors_and_warnings_are_for_who_sees_everything(west: Cluster) -> None:
 def test_the_portal_is_ready_once_an_hour_has_facts(west: Cluster) -> None:
     note(west, AT)
     assert not selectors.data_ready()
-    cards = [make_cards(west, "n", make_tier("gold"))]
-    collect([AT], cards, lambda hour: [], zone=make_report())
+    node_gpus = [make_gpus(west, "n", make_tier("gold"))]
+    collect([AT], node_gpus, lambda hour: [], zone=make_report())
     assert selectors.data_ready()

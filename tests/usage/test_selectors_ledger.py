@@ -227,7 +227,9 @@ def test_filters_narrow_to_what_they_name(portal: Portal, subtests: pytest.Subte
 def test_an_hour_that_was_not_collected_is_absent_and_never_zero() -> None:
     portal = make_portal()
     at = utc(2026, 3, 10, 12)
-    factories.collect([at, at + 2 * HOUR], portal.cards, portal.facts_of, zone=BERLIN, rolled=False)
+    factories.collect(
+        [at, at + 2 * HOUR], portal.node_gpus, portal.facts_of, zone=BERLIN, rolled=False
+    )
     rows = read(Window(at, at + 4 * HOUR), interval=TimeStep.HOUR)
     assert [row.period for row in rows] == [at, at + 2 * HOUR]
 

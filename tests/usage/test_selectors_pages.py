@@ -75,7 +75,7 @@ def test_pages_leap_over_a_long_gap(
 ) -> None:
     portal = make_portal()
     for at in (utc(2026, 1, 5), utc(2026, 4, 1)):
-        factories.collect([at], portal.cards, portal.facts_of, zone=BERLIN, rolled=False)
+        factories.collect([at], portal.node_gpus, portal.facts_of, zone=BERLIN, rolled=False)
     window = Window(utc(2026, 1, 5), utc(2026, 4, 2))
     with django_assert_max_num_queries(20):
         page = selectors.usage_page(

@@ -88,7 +88,7 @@ def test_newest_created_are_first_and_then_in_the_order_they_were_noted(portal: 
 
 def test_amounts_are_the_sums_of_the_windows_hours(portal: Portal) -> None:
     factories.collect(
-        [AT - HOUR, AT, AT + HOUR, AT + 2 * HOUR], portal.cards, portal.facts_of, zone=BERLIN
+        [AT - HOUR, AT, AT + HOUR, AT + 2 * HOUR], portal.node_gpus, portal.facts_of, zone=BERLIN
     )
     (row,) = read(filters=Filters(node=("west-2",)))
     assert row.pod == "train-1"
@@ -114,9 +114,9 @@ def moved(portal: Portal) -> Portal:
 
     def facts(hour: datetime) -> list[PodFact]:
         team = portal.speech if hour < AT + HOUR else portal.vision
-        return [PodFact(notes, portal.cards[0], team, held(1.0))]
+        return [PodFact(notes, portal.node_gpus[0], team, held(1.0))]
 
-    factories.collect([AT, AT + HOUR], portal.cards, facts, zone=BERLIN)
+    factories.collect([AT, AT + HOUR], portal.node_gpus, facts, zone=BERLIN)
     return portal
 
 

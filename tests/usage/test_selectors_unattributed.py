@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 def _hours() -> None:
     """Two hours before anybody watched, one that was watched for half, and a whole one.
 
-    In the first there is activity alone, of no tier that is known; later the node has 8 cards.
+    In the first there is activity alone, of no tier that is known; later the node has 8 GPUs.
     """
     node = Node.objects.create(cluster=make_cluster("west"), name="dra-1")
     tier, nobody = make_tier("dra"), make_tier("unmatched")

@@ -37,8 +37,8 @@ def by_pod(facts: HourFacts) -> dict[str, Amounts]:
     return found
 
 
-def claim(uid: str, *cards: str) -> ClaimAllocationRecord:
-    devices = tuple(ClaimedDevice("gpu.nvidia.com", card, "", MODEL) for card in cards)
+def claim(uid: str, *uuids: str) -> ClaimAllocationRecord:
+    devices = tuple(ClaimedDevice("gpu.nvidia.com", uuid, "", MODEL) for uuid in uuids)
     return ClaimAllocationRecord(uid, "ml", uid, "n1", START - 600, None, devices)
 
 
@@ -80,7 +80,7 @@ def test_samples_that_are_cut_go_to_the_holding_of_their_device() -> None:
     ]
     rules = [TierRule(name, GpuSharing.MIG, (name,)) for name in (small, large)]
     facts = hour_facts([there], [two], rows, rules=rules)
-    busy = {fact.card.tier: hours(fact.amounts.busy) for fact in facts.pods}
+    busy = {fact.gpu_class.tier: hours(fact.amounts.busy) for fact in facts.pods}
     ran = (3600 - 300) / 3600
     assert busy[small] == pytest.approx(0.3 / 7 * ran)
     assert busy[large] == pytest.approx(0.8 * 3 / 7 * ran)
@@ -127,7 +127,7 @@ def test_copies_of_a_shared_gpu_on_which_nobody_runs_count_once() -> None:
 
 
 def test_a_gpu_that_is_not_shown_is_not_found_on_another() -> None:
-    """The pod's own card fell off the bus; what is shown is the free one."""
+    """The pod's own GPU fell off the bus; what is shown is the free one."""
     rows = [device(slot, 0.6, uuid="GPU-2", pod_name="") for slot in (0, 1)]
     total = hour_facts([interval(gpus=2)], [pod()], rows).total()
     assert hours(total.unmeasured) == 1.0
@@ -145,7 +145,7 @@ def test_what_a_kubelet_still_counts_is_no_capacity() -> None:
 
 
 def test_broken_gpus_beside_mig_devices_are_unhealthy_and_not_left_out() -> None:
-    """The label counts two of the six cards: it is that of another model."""
+    """The label counts two of the six GPUs: it is that of another model."""
     mig = "nvidia.com/mig-3g.40gb"
     there = replace(
         interval(labels=LABELS | {"nvidia.com/gpu.count": "2"}),

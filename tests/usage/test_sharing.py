@@ -1,4 +1,4 @@
-"""Cards that several pods share: the pitfalls of shared cards with their numbers."""
+"""Cards that several pods share: the pitfalls of shared GPUs with their numbers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -118,7 +118,7 @@ def test_gpus_whose_tenants_are_named_are_kept_apart() -> None:
 
 
 def test_a_tenant_that_comes_is_cut_from_raw_samples() -> None:
-    """The card works only while b is there; what one may use is reckoned over each slot."""
+    """The GPU works only while b is there; what one may use is reckoned over each slot."""
     pods = [pod("a"), pod("b", bound=900)]
     rows = [
         device(0, 0.5, pod_name="a"), device(0, 1.0, pod_name="b", samples=30),
@@ -165,7 +165,7 @@ def test_energy_of_a_shared_gpu_is_counted_once_and_split_by_what_was_held() -> 
     rows = [device(0, 0.8, pod_name=name, energy=25.0) for name in ("a", "b")]
     found = hour_facts([interval(gpus=4, labels=FOUR)], [pod("a"), pod("b")], rows)
     assert [row.energy_mwh for row in by_pod(found).values()] == [12_500, 12_500]
-    assert found.total().energy_mwh == 50_000, "half of the card is held by nobody"
+    assert found.total().energy_mwh == 50_000, "half of the GPU is held by nobody"
 
 
 @pytest.mark.parametrize("process", [True, False], ids=["by process", "of the card"])

@@ -66,7 +66,7 @@ def make_filled_portal() -> Portal:
     portal = factories.make_portal(since=datetime(2025, 10, 20, tzinfo=UTC))
     window = Window(day_start(FIRST, portal.zone), day_start(LAST + timedelta(days=1), portal.zone))
     hours = [h for h in factories.hours_of(window) if h not in {FAILED, MISSING}]
-    factories.collect(hours, portal.cards, portal.facts_of, zone=portal.zone)
+    factories.collect(hours, portal.node_gpus, portal.facts_of, zone=portal.zone)
     for cluster in portal.clusters:
         factories.note_collection(cluster, FAILED, state="failed", error=ERROR, attempts=3)
     make_devices(portal, LOOKED)

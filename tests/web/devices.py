@@ -17,35 +17,35 @@ def uuid_of(number: int) -> str:
 def make_devices(portal: Portal, at: datetime) -> None:
     """Keep two looks, a day apart: nothing is wrong in the first, and much in the second.
 
-    West-1 has cards of vision, speech and both; west-2 MIG instances; east-1 one card.
+    West-1 has GPUs of vision, speech and both; west-2 MIG instances; east-1 one GPU.
     """
     west, east = portal.clusters
     day = timedelta(days=1)
     keep_states(west, list(_sound()), at - day)
-    keep_states(east, [_card(7, "east-1", pods=("stray/bare",), mean=0.4)], at - day)
+    keep_states(east, [_gpu(7, "east-1", pods=("stray/bare",), mean=0.4)], at - day)
     keep_states(west, list(_troubled()), at)
 
 
 def _sound() -> Iterator[DeviceState]:
-    yield _card(1, "west-1", pods=("vision/train-0",), mean=0.97)
-    yield _card(2, "west-1", pods=("speech/notes-0",), mean=0.05)
-    yield _card(3, "west-1", pods=("vision-prod/serve-abc", "speech/notes-0"), mean=0.4)
-    yield _card(4, "west-1", mean=0.0)
+    yield _gpu(1, "west-1", pods=("vision/train-0",), mean=0.97)
+    yield _gpu(2, "west-1", pods=("speech/notes-0",), mean=0.05)
+    yield _gpu(3, "west-1", pods=("vision-prod/serve-abc", "speech/notes-0"), mean=0.4)
+    yield _gpu(4, "west-1", mean=0.0)
     for instance in ("7", "8"):
-        yield _card(5, "west-2", instance=instance, mean=0.2)
-    yield _card(6, "west-2")
+        yield _gpu(5, "west-2", instance=instance, mean=0.2)
+    yield _gpu(6, "west-2")
 
 
 def _troubled() -> Iterator[DeviceState]:
-    yield _card(1, "west-1", pods=("vision/train-0",), mean=0.97, temperature=92.0)
-    yield _card(2, "west-1", pods=("speech/notes-0",), mean=0.05, remapped=2)
-    yield _card(3, "west-1", pods=("vision-prod/serve-abc", "speech/notes-0"), mean=0.4)
-    yield _card(4, "west-1", mean=0.6, xid=79)
-    yield _card(5, "west-2", instance="7", pods=("vision/train-1",), mean=0.2, xid=31)
-    yield _card(5, "west-2", instance="8", mean=0.0, xid=31)
+    yield _gpu(1, "west-1", pods=("vision/train-0",), mean=0.97, temperature=92.0)
+    yield _gpu(2, "west-1", pods=("speech/notes-0",), mean=0.05, remapped=2)
+    yield _gpu(3, "west-1", pods=("vision-prod/serve-abc", "speech/notes-0"), mean=0.4)
+    yield _gpu(4, "west-1", mean=0.6, xid=79)
+    yield _gpu(5, "west-2", instance="7", pods=("vision/train-1",), mean=0.2, xid=31)
+    yield _gpu(5, "west-2", instance="8", mean=0.0, xid=31)
 
 
-def _card(
+def _gpu(
     number: int,
     node: str,
     *,

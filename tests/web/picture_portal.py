@@ -21,14 +21,14 @@ from tests.factories import (
     A100,
     BEGINNING,
     H100,
-    Cards,
+    NodeGpus,
     PodFact,
     collect,
     ensure_builtin,
     held,
     hours_of,
-    make_cards,
     make_cluster,
+    make_gpus,
     make_pod,
     make_report,
     make_team,
@@ -82,7 +82,7 @@ _NOTEBOOK = (0, 0, 0, 0, 0, 0, 0, 1, 6, 22, 31, 17, 4, 24, 35, 28, 19, 6, 1, 0, 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """`pods` of `units` cards each from one day to another, counted from FIRST; 0 is the first."""
+    """`pods` of `units` GPUs each from one day to another, counted from FIRST; 0 is the first."""
 
     team: str
     kind: str
@@ -136,10 +136,10 @@ _WAITING = (
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A pod on its cards, and what it does there."""
+    """A pod on its GPUs, and what it does there."""
 
     pod: Pod
-    cards: Cards
+    node_gpus: NodeGpus
     team: Team
     pattern: str
     number: int
@@ -154,23 +154,23 @@ def fill_picture_portal() -> None:
     ensure_builtin()
     make_user("morgan", Role.ADMIN)
     west = make_cluster("west", kubernetes={"in_cluster": True})
-    cards = dict(_tiers(west))
-    teams = _teams({name: of[0].tier for name, of in cards.items()})
-    placed = _place(west, cards, teams)
-    _wait(west, {name: of[0].tier for name, of in cards.items()})
+    node_gpus = dict(_tiers(west))
+    teams = _teams({name: of[0].tier for name, of in node_gpus.items()})
+    placed = _place(west, node_gpus, teams)
+    _wait(west, {name: of[0].tier for name, of in node_gpus.items()})
     window = Window(day_start(FIRST, zone), NOW.replace(minute=0))
     hours = [hour for hour in hours_of(window) if hour != FAILED]
-    every = [card for of in cards.values() for card in of]
+    every = [gpu for of in node_gpus.values() for gpu in of]
     collect(hours, every, lambda hour: list(_facts(placed, hour, zone)), zone=zone)
     _note_trouble(west, window)
 
 
-def _tiers(cluster: Cluster) -> Iterator[tuple[str, list[Cards]]]:
+def _tiers(cluster: Cluster) -> Iterator[tuple[str, list[NodeGpus]]]:
     """Yield each tier's name with its nodes; the last node of A100s has two broken cards."""
     for position, (name, model, prefix, nodes, gpus, promise) in enumerate(_TIERS):
         tier = make_tier(name, position=position, model=model, promise=promise)
         of_tier = [
-            make_cards(cluster, f"{prefix}-{number:02d}", tier, model=model, gpus=float(gpus))
+            make_gpus(cluster, f"{prefix}-{number:02d}", tier, model=model, gpus=float(gpus))
             for number in range(1, nodes + 1)
         ]
         if model == A100:
@@ -200,7 +200,7 @@ def _teams(tiers: dict[str, Tier]) -> dict[str, Team]:
 
 
 def _place(
-    cluster: Cluster, cards: dict[str, list[Cards]], teams: dict[str, Team]
+    cluster: Cluster, node_gpus: dict[str, list[NodeGpus]], teams: dict[str, Team]
 ) -> list[_Placed]:
     """Put each pod on the first node that has room for it on all of its days."""
     used: dict[tuple[str, int], float] = {}
@@ -213,7 +213,7 @@ def _place(
             days = range(work.first, work.last)
             room = next(
                 of
-                for of in cards[work.tier]
+                for of in node_gpus[work.tier]
                 if all(
                     used.get((of.node.name, day), 0) + need <= of.gpus - of.unhealthy
                     for day in days
@@ -229,7 +229,7 @@ def _place(
                 bound_at=_at(work.first),
                 started_at=_at(work.first),
                 finished_at=_at(work.last) if work.last < DAYS else None,
-                cards=room,
+                node_gpus=room,
                 units=float(work.units),
                 gpu_equivalents=need,
             )
@@ -254,7 +254,7 @@ def _facts(placed: list[_Placed], hour: datetime, zone: ZoneInfo) -> Iterator[Po
     for one in placed:
         ended = one.pod.ended_at
         if (one.pod.bound_at or NOW) <= hour and (ended is None or hour < ended):
-            yield PodFact(one.pod, one.cards, one.team, _amounts(one, hour, zone))
+            yield PodFact(one.pod, one.node_gpus, one.team, _amounts(one, hour, zone))
 
 
 def _amounts(one: _Placed, hour: datetime, zone: ZoneInfo) -> Amounts:
@@ -263,7 +263,9 @@ def _amounts(one: _Placed, hour: datetime, zone: ZoneInfo) -> Amounts:
     starting = gpu_hours / 4 if hour == one.pod.bound_at else 0.0
     running = gpu_hours - starting
     beside = {"energy_mwh": round(gpu_hours * 300_000), "memory_peak_mib": 40_000.0}
-    unsampled = one.cards.node.name == UNSAMPLED_NODE and UNSAMPLED.start <= hour < UNSAMPLED.end
+    unsampled = (
+        one.node_gpus.node.name == UNSAMPLED_NODE and UNSAMPLED.start <= hour < UNSAMPLED.end
+    )
     if one.pattern == "shared" or unsampled:
         return held(gpu_hours, not_running=starting, unmeasured=running, **beside)
     percent = _percent(one, hour, zone)

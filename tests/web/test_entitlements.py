@@ -9,7 +9,7 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.clusters.models import Tier
 from apps.quotas.models import Entitlement
-from tests.factories import Portal, make_cards, make_pod, make_team, make_tier, make_workload
+from tests.factories import Portal, make_gpus, make_pod, make_team, make_tier, make_workload
 from tests.web.conftest import HOURLY
 from tests.web.pages import records_of, text_of
 
@@ -34,8 +34,8 @@ def test_the_heat_map_of_administrators_has_allocation_by_entitlement(
 ) -> None:
     entitle(bronze, "speech", gpus)
     work = make_workload(portal.clusters[1], "speech", "now")
-    cards = make_cards(portal.clusters[1], "more", bronze)
-    make_pod(work, "holds", created_at=SINCE + timedelta(days=1), cards=cards, units=6.0)
+    node_gpus = make_gpus(portal.clusters[1], "more", bronze)
+    make_pod(work, "holds", created_at=SINCE + timedelta(days=1), node_gpus=node_gpus, units=6.0)
     make_pod(work, "pends", created_at=SINCE + timedelta(days=1), tier=bronze, units=2.0)
     rows = records_of(admin, f"/?{HOURLY}&format=csv&table=heat")
     found = {(row["team"], row["tier"]): float(row["ratio"]) for row in rows}
@@ -48,8 +48,8 @@ def test_a_team_sees_its_tiers_with_what_is_entitled_and_pending(
 ) -> None:
     entitle(bronze, "vision", 4.0)
     work = make_workload(portal.clusters[1], "vision", "more")
-    cards = make_cards(portal.clusters[1], "node-vision", bronze)
-    make_pod(work, "holds", created_at=SINCE, cards=cards, units=6.0)
+    node_gpus = make_gpus(portal.clusters[1], "node-vision", bronze)
+    make_pod(work, "holds", created_at=SINCE, node_gpus=node_gpus, units=6.0)
     make_pod(work, "pends", created_at=SINCE, tier=bronze, units=2.0)
     rows = records_of(signed_in(portal.ada), f"/?{HOURLY}&format=csv&table=entitlements")
     (row,) = [row for row in rows if row["tier"] == "bronze"]

@@ -96,7 +96,7 @@ def test_a_pod_says_the_most_memory_it_took_where_that_is_known(admin: Client) -
 
 
 def make_shared(portal: Portal, units: int) -> None:
-    """Say that the cards of west-1 are cut into four shares each."""
+    """Say that the GPUs of west-1 are cut into four shares each."""
     NodeInterval.objects.create(
         node=Node.objects.get(cluster=portal.clusters[0], name="west-1"),
         start=datetime(2025, 10, 20, tzinfo=UTC),

@@ -252,9 +252,9 @@ USED, FREE = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"
 TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
 XID = "DCGM_FI_DEV_XID_ERRORS"
 
-CARD = ("UUID", "modelName", "Hostname", "hostname")
+GPU = ("UUID", "modelName", "Hostname", "hostname")
 """Labels of a GPU; its node is named in the old or the new spelling."""
-DEVICE = (*CARD, "GPU_I_ID", "GPU_I_PROFILE")
+DEVICE = (*GPU, "GPU_I_ID", "GPU_I_PROFILE")
 """Labels of a GPU or MIG instance."""
 HOLDER = ("namespace", "pod", "exported_namespace", "exported_pod")
 
@@ -310,7 +310,7 @@ def _idle(given: AlertThresholds) -> dict[str, Any]:
         given.idle_for,
         "info",
         "A pod holds a GPU and does nothing with it",
-        f"{_THE_CARD} has been under {given.idle_below:.0%} for {given.idle_for}, while "
+        f"{_THE_GPU} has been under {given.idle_below:.0%} for {given.idle_for}, while "
         "{{ if $labels.exported_pod }}{{ $labels.exported_namespace }}/{{ $labels.exported_pod }}"
         "{{ else }}{{ $labels.namespace }}/{{ $labels.pod }}{{ end }} holds it.",
     )
@@ -332,7 +332,7 @@ def _memory(given: AlertThresholds) -> dict[str, Any]:
         "warning",
         "The memory of a GPU that pods share is nearly full",
         "{{ $value | humanizePercentage }} of the memory of "
-        f"{_THE_CARD} is used: the next allocation fails in any of its pods.",
+        f"{_THE_GPU} is used: the next allocation fails in any of its pods.",
     )
 
 
@@ -364,31 +364,31 @@ def _exhausted(given: AlertThresholds) -> dict[str, Any]:
 def _hot(given: AlertThresholds) -> dict[str, Any]:
     return alert(
         "GpuTemperatureHigh",
-        f"{_by('max', CARD, TEMPERATURE)} > {given.celsius_above:g}",
+        f"{_by('max', GPU, TEMPERATURE)} > {given.celsius_above:g}",
         given.celsius_for,
         "warning",
         "A GPU is hot",
-        f"{_THE_CARD} has {{{{ $value }}}} °C and will be slowed down.",
+        f"{_THE_GPU} has {{{{ $value }}}} °C and will be slowed down.",
     )
 
 
 # The metric holds the code of the newest XID and keeps it: it is a state, not a count. Its
 # `increase` is zero from the second sample on.
 def _xid_of_hardware() -> dict[str, Any]:
-    newest = _by("max", CARD, XID)
+    newest = _by("max", GPU, XID)
     return alert(
         "GpuXidOfHardware",
         "\nor ".join(f"{newest} == {code}" for code in HARDWARE_XIDS),
         "0m",
         "critical",
         "A GPU reports a fault of its hardware or driver",
-        f"The newest XID of {_THE_CARD} is {{{{ $value }}}}: drain the node and reset the GPU. "
+        f"The newest XID of {_THE_GPU} is {{{{ $value }}}}: drain the node and reset the GPU. "
         "The code stays until the driver is loaded anew.",
     )
 
 
 def _xid() -> dict[str, Any]:
-    newest = _by("max", CARD, XID)
+    newest = _by("max", GPU, XID)
     not_hardware = "".join(f" != {code}" for code in (0, *HARDWARE_XIDS))
     return alert(
         "GpuXid",
@@ -396,7 +396,7 @@ def _xid() -> dict[str, Any]:
         "0m",
         "info",
         "A GPU reports an XID",
-        f"The newest XID of {_THE_CARD} is {{{{ $value }}}}; 13, 31, 43 and 45 mostly come from "
+        f"The newest XID of {_THE_GPU} is {{{{ $value }}}}; 13, 31, 43 and 45 mostly come from "
         "the program that ran.",
     )
 
@@ -416,7 +416,7 @@ def _gone(given: AlertThresholds) -> dict[str, Any]:
     )
 
 
-_THE_CARD = (
+_THE_GPU = (
     "{{ $labels.modelName }} {{ $labels.UUID }}"
     "{{ if $labels.GPU_I_ID }} instance {{ $labels.GPU_I_ID }}{{ end }}"
     " on {{ $labels.Hostname }}{{ $labels.hostname }}"

@@ -205,7 +205,7 @@ ModelPattern = Annotated[
 ZoneName = Annotated[
     str, _text(r"[A-Za-z0-9_+/-]+", "a time zone such as Europe/Berlin", longest=64)
 ]
-CardCount = Annotated[
+GpuCount = Annotated[
     int, Meta(description="a whole number of GPUs, 1 to 1,000,000", ge=1, le=1_000_000)
 ]
 Years = Annotated[float, Meta(description="a number of years above 0, at most 30", gt=0.0, le=30.0)]

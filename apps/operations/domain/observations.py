@@ -86,7 +86,7 @@ class MetricsObservations:
 
     trouble: SourceTrouble | None = None
     version: str = ""
-    cards: Sequence[ObservedDevice] = ()
+    devices: Sequence[ObservedDevice] = ()
     interval_seconds: float | None = None
     remarks: Mapping[str, int] = field(default_factory=dict)
     profile: ExporterProfile = field(default_factory=ExporterProfile)
@@ -319,8 +319,8 @@ class ClusterObservations:
         """Whether the metrics server could be asked at all."""
         return self.metrics.trouble is None
 
-    def cards_of(self, model: str) -> list[ObservedDevice]:
-        return [card for card in self.metrics.cards if same_model(card.model, model)]
+    def devices_of(self, model: str) -> list[ObservedDevice]:
+        return [device for device in self.metrics.devices if same_model(device.model, model)]
 
     def allocated(self, tier: str) -> float:
         """Return the GPU-hours that a tier had allocated in the last 30 days."""

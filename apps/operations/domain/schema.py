@@ -11,7 +11,6 @@ from apps.clusters.domain.tiers import GpuSharing
 from apps.costs.domain.prices import PriceKind, amortised
 from apps.operations.domain.catalog_values import (
     Amount,
-    CardCount,
     ClientId,
     Context,
     Currency,
@@ -21,6 +20,7 @@ from apps.operations.domain.catalog_values import (
     FilePath,
     FirstTokenTime,
     Fraction,
+    GpuCount,
     GpuHours,
     GpuModel,
     Gpus,
@@ -159,7 +159,7 @@ class SlurmNodes(Struct, frozen=True, kw_only=True):
     """Nodes of a Slurm cluster that are alike: a host list, the GPUs of each, and their labels."""
 
     names: HostList
-    gpus: CardCount
+    gpus: GpuCount
     model: LabelValue
     labels: dict[LabelKey, LabelValue] = {}
 
@@ -237,7 +237,7 @@ class Owned(Struct, frozen=True, kw_only=True):
     """
 
     price: Amount
-    gpus: CardCount
+    gpus: GpuCount
     years: Years
     residual: Amount = "0"
     per_kwh: Amount | None = None

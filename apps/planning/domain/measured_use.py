@@ -10,7 +10,7 @@ from apps.costs.domain.recommendations.rightsizing import (
     FULL_AT,
     HEADROOM,
     MIG_MEMORY_SHARE,
-    card_memory_mib,
+    gpu_memory_mib,
     tflops,
 )
 
@@ -65,7 +65,7 @@ class GpuOffer:
 def unit_memory_mib(resource: str, labels: Mapping[str, str], share: float) -> float | None:
     """Return the memory of a unit of a resource on a node; None where it is not known."""
     model, profile = gpu_model(labels), mig_profile(resource, labels)
-    memory = card_memory_mib(model)
+    memory = gpu_memory_mib(model)
     if memory is None:
         return None
     cut = geometry(profile, model) if profile else None

@@ -148,11 +148,11 @@ class HourEvidence:
     `nodes` offer GPUs, `pods` request them. `held_seconds` are those of pods that are bound, and
     `nowhere_seconds` the part on nodes that offer nothing. `named_samples` are samples of devices
     that name a pod, `unknown_samples` those of an unknown pod. `busy_samples` are those of active
-    devices that name one, `stopped_samples` the part whose pod held GPUs and did not run. `cards`
-    have samples, and `active_cards` of them are active on nodes that offer GPUs; `unheld_cards` of
-    these are more than what pods hold on their node. `claims` says whether tiers give devices by
-    ResourceClaims, which are in no series. `unlabelled_gpus` are the GPU-equivalents of nodes
-    without any label that are many more than the `unlabelled_cards` seen on them.
+    devices that name one, `stopped_samples` the part whose pod held GPUs and did not run. `devices`
+    have samples, and `active_devices` of them are active on nodes that offer GPUs; `unheld_devices`
+    of these are more than what pods hold on their node. `claims` says whether tiers give devices
+    by ResourceClaims, which are in no series. `unlabelled_gpus` are the GPU-equivalents of nodes
+    without any label that are many more than the `unlabelled_devices` seen on them.
 
     `shares` and `nameless` are as in ShownSeries. `incomplete` are warnings of the server.
     `without_devices`: the cluster is known by a job log, to which no device series belong.
@@ -169,12 +169,12 @@ class HourEvidence:
     unknown_samples: int = 0
     busy_samples: int = 0
     stopped_samples: int = 0
-    cards: int = 0
-    active_cards: int = 0
-    unheld_cards: int = 0
+    devices: int = 0
+    active_devices: int = 0
+    unheld_devices: int = 0
     claims: bool = False
     unlabelled_gpus: float = 0.0
-    unlabelled_cards: int = 0
+    unlabelled_devices: int = 0
     shares: Mapping[str, float] = field(default_factory=dict)
     nameless: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
@@ -193,12 +193,12 @@ class Thresholds:
     """`tolerated`: a smaller part of samples or time that does not fit means nothing.
 
     `fallen`: a count under this part of the reference's is a drop, which needs a second witness.
-    `cards`: so many GPU-equivalents for each GPU seen are too many.
+    `gpus_per_device`: so many GPU-equivalents for each GPU seen are too many.
     """
 
     tolerated: float = 0.1
     fallen: float = 0.7
-    cards: float = 1.5
+    gpus_per_device: float = 1.5
 
 
 class Contradiction(NamedTuple):
@@ -291,15 +291,15 @@ def _pods_without_nodes(one: HourEvidence, _: ReferenceHour | None, t: Threshold
 
 def _no_capacity(one: HourEvidence, _: ReferenceHour | None, __: Thresholds) -> _Findings:
     """Devices are on nodes. Only those given by claims are on nodes that offer no resource."""
-    if one.cards and not one.nodes and not one.claims:
-        yield Contradiction(CAPACITY, f"{one.cards} devices have samples and no node offers GPUs")
+    if one.devices and not one.nodes and not one.claims:
+        yield Contradiction(CAPACITY, f"{one.devices} devices have samples and no node offers GPUs")
 
 
 def _nobody(one: HourEvidence, _: ReferenceHour | None, t: Thresholds) -> _Findings:
     """Something makes devices active: without a single pod on the cluster that is unlikely."""
-    if not one.held_seconds and one.active_cards > t.tolerated * one.cards:
+    if not one.held_seconds and one.active_devices > t.tolerated * one.devices:
         yield Contradiction(
-            REQUESTS, f"{one.active_cards} devices are active and it shows no pod that holds one"
+            REQUESTS, f"{one.active_devices} devices are active and it shows no pod that holds one"
         )
 
 
@@ -308,11 +308,11 @@ def _too_few(one: HourEvidence, reference: ReferenceHour | None, t: Thresholds) 
     if (
         reference is not None
         and has_fallen(one, reference, t)
-        and one.unheld_cards > t.tolerated * one.cards
+        and one.unheld_devices > t.tolerated * one.devices
     ):
         yield Contradiction(
             REQUESTS,
-            f"{one.unheld_cards} active devices are more than its pods hold, with "
+            f"{one.unheld_devices} active devices are more than its pods hold, with "
             f"{counted(one.pods, 'pod')} after {reference.pods} in the last complete hour",
         )
 
@@ -340,11 +340,11 @@ def _fewer_series(one: HourEvidence, reference: ReferenceHour | None, t: Thresho
 
 def _unlabelled(one: HourEvidence, _: ReferenceHour | None, __: Thresholds) -> _Findings:
     """Labels say that units are shares of a GPU: without them each counts as a whole one."""
-    if one.unlabelled_cards:
+    if one.unlabelled_devices:
         yield Contradiction(
             NODE_LABELS,
             f"nodes without labels offer {gpus(one.unlabelled_gpus)} on "
-            f"{counted(one.unlabelled_cards, 'physical GPU')}: which units share a GPU is not "
+            f"{counted(one.unlabelled_devices, 'physical GPU')}: which units share a GPU is not "
             "known",
         )
 

@@ -491,12 +491,12 @@ def _withhold(hour: Window, answers: _Answers, found: _Computed) -> None:
 def _dimensions(hour: Window, answers: _Answers, result: HourFacts) -> Dimensions:
     """Find or make the rows that the facts refer to; before the hour's own transaction."""
     cluster = answers.cluster
-    cards = [fact.card for fact in result.pods] + [fact.card for fact in result.nodes]
+    gpu_classes = {fact.gpu_class for facts in (result.pods, result.nodes) for fact in facts}
     return Dimensions(
         cluster=cluster.pk,
         pods=pod_ids(cluster, {fact.uid for fact in result.pods}, answers.ledger.ids),
         nodes=node_ids(cluster, {fact.node for fact in result.nodes}),
-        models=model_ids({card.model for card in cards}),
+        models=model_ids({gpu_class.model for gpu_class in gpu_classes}),
         tiers=tier_ids(),
         team_of=team_finder_at(hour.start),
     )

@@ -145,14 +145,14 @@ class Dimensions:
     team_of: Callable[[str], int]
     _kinds: dict[GpuClass, tuple[object, ...]] = field(default_factory=dict)
 
-    def kind(self, card: GpuClass) -> tuple[object, ...]:
+    def kind(self, gpu_class: GpuClass) -> tuple[object, ...]:
         """Return the ids of cluster, tier and model of a kind of GPU, and its capacity type."""
         # Asked for every fact of an hour, of which few kinds of GPU are.
-        known = self._kinds.get(card)
+        known = self._kinds.get(gpu_class)
         if known is None:
-            model = self.model(card.model)
-            known = (self.cluster, self.tiers[card.tier], model, card.capacity_type)
-            self._kinds[card] = known
+            model = self.model(gpu_class.model)
+            known = (self.cluster, self.tiers[gpu_class.tier], model, gpu_class.capacity_type)
+            self._kinds[gpu_class] = known
         return known
 
     def model(self, name: str) -> int:
@@ -327,17 +327,17 @@ def locked_day(cluster_id: int, at: datetime, zone: ZoneInfo) -> Day:
 
 
 def _pod_rows(at: object, facts: HourFacts, d: Dimensions, teams: Sequence[int]) -> Iterator[_Key]:
-    for (uid, node, card, amounts, activity), team in zip(facts.pods, teams, strict=True):
+    for (uid, node, gpu_class, amounts, activity), team in zip(facts.pods, teams, strict=True):
         ids = d.pods[uid]
         of_pod = (at, ids.pod, d.nodes[node], team, ids.namespace, ids.workload, activity)
-        yield of_pod + d.kind(card) + held_values(amounts)
+        yield of_pod + d.kind(gpu_class) + held_values(amounts)
 
 
 def _node_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
     for fact in facts.nodes:
         yield (
             *(at, d.nodes[fact.node]),
-            *d.kind(fact.card),
+            *d.kind(fact.gpu_class),
             *held_values(fact.amounts),
             *capacity_values(fact.amounts),
         )
@@ -346,10 +346,10 @@ def _node_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
 def _tier_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
     sums: dict[_Key, Amounts] = defaultdict(Amounts)
     for fact in facts.nodes:
-        sums[d.kind(fact.card)].add(fact.amounts)
+        sums[d.kind(fact.gpu_class)].add(fact.amounts)
     first: dict[_Key, int] = defaultdict(int)
-    for card, amount in facts.first_capacity.items():
-        first[d.kind(card)] += amount
+    for gpu_class, amount in facts.first_capacity.items():
+        first[d.kind(gpu_class)] += amount
     for key, amounts in sorted(sums.items()):
         # Both are rounded on their own: the part must not exceed the whole.
         half = min(first[key], amounts.capacity or 0)
@@ -360,9 +360,9 @@ def _team_rows(at: object, facts: HourFacts, d: Dimensions, teams: Sequence[int]
     sums: dict[tuple[int, _Key], Amounts] = defaultdict(Amounts)
     first: dict[tuple[int, _Key], int] = defaultdict(int)
     for fact, team in zip(facts.pods, teams, strict=True):
-        key = (team, d.kind(fact.card))
+        key = (team, d.kind(fact.gpu_class))
         sums[key].add(fact.amounts)
-        first[key] += facts.first_held.get((fact.uid, fact.card), 0)
+        first[key] += facts.first_held.get((fact.uid, fact.gpu_class), 0)
     for (team, kind), amounts in sorted(sums.items()):
         yield (at, first[team, kind], team, *kind, *held_values(amounts))
 

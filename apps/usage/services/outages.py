@@ -160,20 +160,20 @@ def without_outages(
     for node, start, end in rows.order_by("start", "pk").values_list("node_name", "start", "end"):
         spans[node].append(OutageSpan(start.timestamp(), end.timestamp()))
     nodes, found = [], []
-    for node, card, amounts in facts.nodes:
+    for node, gpu_class, amounts in facts.nodes:
         rest = NodeRest(
             amounts.capacity or 0,
             amounts.unhealthy or 0,
             amounts.unallocated or 0,
-            facts.first_free.get((node, card), 0),
+            facts.first_free.get((node, gpu_class), 0),
         )
         part = outage_part(rest, spans.get(node, ()), hour.start_seconds)
         # Most hours of most nodes have none: rows of zeros would be as many as those of nodes.
         if part.unhealthy or part.unallocated:
-            kind = dimensions.kind(card)
+            kind = dimensions.kind(gpu_class)
             found.append((instant(hour.start), dimensions.nodes[node], *kind, *part))
             amounts = without_part(amounts, part)
-        nodes.append(NodeFact(node, card, amounts))
+        nodes.append(NodeFact(node, gpu_class, amounts))
     return (replace(facts, nodes=nodes), found) if found else (facts, [])
 
 

@@ -65,7 +65,7 @@ def _rows(
         for one, part in zip(models, parts, strict=True):
             yield (
                 *of_row,
-                *d.kind(fact.card),
+                *d.kind(fact.gpu_class),
                 *(one.model[:_MOST_CHARACTERS], one.engine, part, round(one.measured_seconds)),
                 *(_whole(getattr(one, name)) for name in _AMOUNTS),
                 *(getattr(one, name) for name in _MEANS),

@@ -341,18 +341,18 @@ def _with_devices(
             busy += row.samples if row.pod else 0
             stopped += row.samples if (row.namespace, row.pod) in still else 0
     held = _units_held(ledger.pods, hour)
-    unlabelled, cards = _unlabelled(evidence, rows, ledger, facts)
+    unlabelled, devices = _unlabelled(evidence, rows, ledger, facts)
     return replace(
         evidence,
         named_samples=named,
         unknown_samples=unknown,
         busy_samples=busy,
         stopped_samples=stopped,
-        cards=len({row.uuid for row in rows}),
-        active_cards=len(set().union(*active.values())),
-        unheld_cards=sum(max(0, len(of) - ceil(held[node])) for node, of in active.items()),
+        devices=len({row.uuid for row in rows}),
+        active_devices=len(set().union(*active.values())),
+        unheld_devices=sum(max(0, len(of) - ceil(held[node])) for node, of in active.items()),
         unlabelled_gpus=unlabelled,
-        unlabelled_cards=cards,
+        unlabelled_devices=devices,
     )
 
 
@@ -367,16 +367,18 @@ def _unlabelled(
     if evidence.shares.get(NODE_LABELS, 1.0) > 0.0:
         return 0.0, 0
     bare = {interval.node for interval in ledger.intervals if not interval.labels}
-    cards: dict[str, set[str]] = defaultdict(set)
+    devices: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.node in bare:
-            cards[row.node].add(row.uuid)
+            devices[row.node].add(row.uuid)
     capacity: dict[str, float] = defaultdict(float)
     for fact in facts.nodes:
         capacity[fact.node] += (fact.amounts.capacity or 0) / _NANO
     # Shares of a GPU count as whole ones without labels: then there is more than is seen.
-    excess = [node for node in cards if capacity[node] > THRESHOLDS.cards * len(cards[node])]
-    return sum(capacity[node] for node in excess), sum(len(cards[node]) for node in excess)
+    excess = [
+        node for node in devices if capacity[node] > THRESHOLDS.gpus_per_device * len(devices[node])
+    ]
+    return sum(capacity[node] for node in excess), sum(len(devices[node]) for node in excess)
 
 
 # ---------------------------------------------------------------- what it is held against

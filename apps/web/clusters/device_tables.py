@@ -249,8 +249,8 @@ def _values(device: FleetDevice, use: str, xid_meaning: str) -> dict[str, Value]
 
 def title_of(row: DeviceRow) -> str:
     """Return how a device is called within its node: `GPU 3`, `GPU 3 · 1g.10gb 7`."""
-    card = f"GPU {row.state.index}" if row.state.index else row.uuid
-    return f"{card} · {row.profile} {row.gpu_instance}" if row.gpu_instance else card
+    gpu = f"GPU {row.state.index}" if row.state.index else row.uuid
+    return f"{gpu} · {row.profile} {row.gpu_instance}" if row.gpu_instance else gpu
 
 
 def memory_ratio(device: FleetDevice) -> float | None:

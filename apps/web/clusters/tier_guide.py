@@ -70,7 +70,7 @@ _MEASURE_FIRST = Advice(
         "Come back with that number.",
     ),
 )
-_BURSTS_ON_WHOLE_CARDS = Advice(
+_BURSTS_ON_WHOLE_GPUS = Advice(
     "Change the shape of your work: do not hold GPUs through the pauses",
     "A whole GPU that is active in bursts is idle and paid for in between, and no other work "
     "can use it.",
@@ -129,10 +129,10 @@ def advise(answers: Answers) -> Advice | None:
     if any(answers.get(question.key) is None for question in QUESTIONS):
         return None
     if answers["gpus"] == "part":
-        return _part_of_a_card(answers)
+        return _part_of_a_gpu(answers)
     # Before attributes: GPUs that idle between bursts are dear however they are asked for.
     if answers["load"] == "bursty":
-        return _BURSTS_ON_WHOLE_CARDS
+        return _BURSTS_ON_WHOLE_GPUS
     if answers["attributes"] == "yes":
         return _BY_ATTRIBUTES
     if answers["gpus"] == "several":
@@ -140,7 +140,7 @@ def advise(answers: Answers) -> Advice | None:
     return _ONE_SERVER if answers["processes"] == "many" else _WHOLE
 
 
-def _part_of_a_card(answers: Answers) -> Advice:
+def _part_of_a_gpu(answers: Answers) -> Advice:
     # First of all, since a wrong share harms its neighbours too.
     if answers["memory"] == "unknown":
         return _MEASURE_FIRST

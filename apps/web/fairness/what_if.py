@@ -88,14 +88,14 @@ def _entitled(
 def _moved(
     fields: dict[str, str], tier: str, _teams: Collection[str], tiers: Collection[str]
 ) -> list[Change]:
-    cards = _number(fields["cards"], "number of GPUs")
-    if not cards and not fields["to"]:
+    gpus = _number(fields["cards"], "number of GPUs")
+    if not gpus and not fields["to"]:
         return []
-    if not cards or not fields["to"]:
+    if not gpus or not fields["to"]:
         raise ValueError("To move GPUs, give their number and the tier that they are to serve.")
     to = _other_tier(fields["to"], tier, tiers, "GPUs")
     usable = _number(fields["usable"], "usable part of a GPU")
-    return [MoveGpus(cards, tier, to, 1.0 if usable is None else usable)]
+    return [MoveGpus(gpus, tier, to, 1.0 if usable is None else usable)]
 
 
 def _moved_work(

@@ -87,10 +87,10 @@ def device_series(
 
 def _units(node: Node, exporter: Exporter, metric: str) -> Iterator[_Unit]:
     """Yield what has rows of a metric: under MIG there is no utilization, and no whole GPU."""
-    unprofiled = node.card is not None and not node.card.profiling
+    unprofiled = node.gpu is not None and not node.gpu.profiling
     if metric in PROFILING and unprofiled:
         return
-    if metric == MEMORY_TEMPERATURE and not (node.card and node.card.hbm):
+    if metric == MEMORY_TEMPERATURE and not (node.gpu and node.gpu.hbm):
         return
     if metric == MEMORY_RESERVED and exporter.version < (4, 4, 0):
         return

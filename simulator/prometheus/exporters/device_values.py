@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from simulator.epochs import DeviceRun, Epoch, tenants_activity
-from simulator.fleet import Card, Device, Node, Pod
+from simulator.fleet import Device, GpuSpec, Node, Pod
 
 ACTIVITY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 UTILIZATION = "DCGM_FI_DEV_GPU_UTIL"
@@ -207,11 +207,11 @@ def _measured(
     metric: str, node: Node, device: Device, instance: int
 ) -> Callable[[DeviceRun | None], float]:
     """Return the function that gives a metric's value while a run is on."""
-    card = node.card
+    gpu = node.gpu
 
-    def of_card(run: DeviceRun | None) -> float:
+    def of_gpu(run: DeviceRun | None) -> float:
         watts = run.watts if run else node.idle_watts
-        return _of_watts(metric, watts, node.idle_watts, card)
+        return _of_watts(metric, watts, node.idle_watts, gpu)
 
     visible = device.instances[instance].visible_mib if instance >= 0 else node.visible_mib
     functions: Mapping[str, Callable[[DeviceRun | None], float]] = {
@@ -225,7 +225,7 @@ def _measured(
         MEMORY_RESERVED: lambda _: float(_RESERVED_MIB),
         POWER: lambda run: run.watts if run else node.idle_watts,
     }
-    return functions.get(metric, of_card)
+    return functions.get(metric, of_gpu)
 
 
 def _sm_active(run: DeviceRun | None) -> float:
@@ -236,11 +236,11 @@ def _used(run: DeviceRun | None, visible_mib: int) -> int:
     return min(sum(pod.memory_mib for pod in run.pods), visible_mib) if run else 0
 
 
-def _of_watts(metric: str, watts: float, idle_watts: float, card: Card | None) -> float:
+def _of_watts(metric: str, watts: float, idle_watts: float, gpu: GpuSpec | None) -> float:
     """Return what follows from how hard a GPU works: its temperatures and clock."""
-    board = card.board_watts if card else 400.0
+    board = gpu.board_watts if gpu else 400.0
     load = min(1.0, max(0.0, (watts - idle_watts) / max(1.0, board - idle_watts)))
     if metric == SM_CLOCK:
-        return (float(card.clock_mhz) if card else 1410.0) if load > 0 else _IDLE_MHZ
+        return (float(gpu.clock_mhz) if gpu else 1410.0) if load > 0 else _IDLE_MHZ
     warm = _HBM_WARMER_C if metric == MEMORY_TEMPERATURE else 0.0
     return float(round(_COOL_C + warm + _WARMER_C * load))

@@ -16,9 +16,9 @@ from simulator.fleet import (
     MIG_PREFIX,
     NODE_POOL_LABEL,
     STANDARD_METRICS,
-    Card,
     Device,
     Exporter,
+    GpuSpec,
     Node,
     NodeState,
     Sharing,
@@ -67,9 +67,9 @@ class Group:
     """Nodes that are alike; `layouts` are the MIG profiles of the GPUs of each."""
 
     name: str
-    card: Card
+    gpu: GpuSpec
     nodes: int
-    cards: int
+    gpus: int
     sharing: Sharing
     exporter: Exporter
     replicas: int = 1
@@ -286,8 +286,8 @@ def make_nodes(seed: str, begins: int, origin: int) -> list[Node]:
                 seed=seed,
                 name=f"{group.name}-{number:02d}",
                 position=len(nodes) + 1,
-                card=group.card,
-                cards=group.cards,
+                gpu=group.gpu,
+                gpus=group.gpus,
                 created=begins,
                 sharing=group.sharing,
                 replicas=group.replicas,
@@ -318,7 +318,7 @@ def _paid(node: Node) -> Node:
         return replace(node, labels=others)
     kind = next((kind for kind, names in _PAID.items() if node.name in names), "on-demand")
     # Of shared nodes the pool would count what the device plug-in offers under another name.
-    if kind == "spot" and node.card is A100:
+    if kind == "spot" and node.gpu is A100:
         others[NODE_POOL_LABEL] = SPOT_POOL
     return replace(node, labels={**others, _CAPACITY_TYPE: kind})
 

@@ -273,18 +273,18 @@ class Campus(EpochScenario, FaultScenario):
     def signal(self, pod_uid: str, node: Node, part: float) -> Signal:
         """Return what a pod adds to the GPU it has `part` of."""
         cluster = CLUSTERS[identity.below(len(CLUSTERS), pod_uid, "cluster")]
-        card = node.card or H100
-        seen = self._distributions[cluster].on(card, identity.fraction(pod_uid, "signal"))
+        gpu = node.gpu or H100
+        seen = self._distributions[cluster].on(gpu, identity.fraction(pod_uid, "signal"))
         shared = node.sharing in {Sharing.TIME_SLICED, Sharing.MPS}
         if shared and identity.fraction(pod_uid, "beyond") < _BEYOND:
             part = min(1.0, 1.5 * part)
         # An instance's activity is told of the instance, a shared GPU's of the GPU.
         of = part if shared else 1.0
-        added = (seen.power_watts - card.idle_watts) * part
+        added = (seen.power_watts - gpu.idle_watts) * part
         return Signal(
             activity=round(seen.activity * of, 4),
             memory_mib=round(seen.memory_mib * part * _FILLED),
-            power_watts=round(card.idle_watts + added, 1),
+            power_watts=round(gpu.idle_watts + added, 1),
             sm_active=round(seen.sm_active * of, 4),
         )
 

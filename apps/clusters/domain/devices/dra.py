@@ -52,7 +52,7 @@ class PublishedDevice:
         return bool(self.word("uuid") and self.word("productName"))
 
     @property
-    def card(self) -> str:
+    def gpu(self) -> str:
         """The physical GPU: the parent's UUID, its own, or else the name that its pool gives it.
 
         All candidates to partition one GPU have the same. A MIG device's own UUID is none.
@@ -264,7 +264,7 @@ def offered(
             driver=device.driver,
             pool=device.pool,
             name=device.name,
-            card=device.card,
+            card=device.gpu,
             profile=device.profile,
             model=device.model,
             classes=tuple(c.name for c in classes if selects(c, device, evaluate)),

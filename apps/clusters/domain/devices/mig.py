@@ -167,15 +167,15 @@ def fewest_gpus(counts: Mapping[str, int], model: str) -> int:
     on a GPU; layouts in use meet that bound.
     """
     compute = memory = 0.0
-    cards = 0
+    gpus = 0
     for profile, count in counts.items():
         found = geometry(profile, model)
         if found is None or count <= 0:
             continue
         compute += count * found.compute / found.compute_total
         memory += count * found.memory / found.memory_total
-        cards = max(cards, -(-count // found.most))
-    return max(cards, _whole(compute), _whole(memory))
+        gpus = max(gpus, -(-count // found.most))
+    return max(gpus, _whole(compute), _whole(memory))
 
 
 def _whole(amount: float) -> int:
@@ -197,19 +197,19 @@ def devices_of(offered: Iterable[OfferedDevice], held: Iterable[ClaimedDevice]) 
     A device that a taint keeps pods off counts as offered and not as free. Of one that is given
     out by shares some is free while these are not all of it.
     """
-    cards: dict[str, list[OfferedDevice]] = defaultdict(list)
+    by_gpu: dict[str, list[OfferedDevice]] = defaultdict(list)
     for device in offered:
-        cards[device.card].append(device)
+        by_gpu[device.card].append(device)
     given: dict[str, list[ClaimedDevice]] = defaultdict(list)
     for one in held:
         given[one.card].append(one)
     there, free = defaultdict[str, int](int), defaultdict[str, int](int)
-    for card, devices in cards.items():
+    for uuid, devices in by_gpu.items():
         for name in sorted({name for device in devices for name in device.classes}):
             of_class = [device for device in devices if name in device.classes]
             there[name] += _fit(of_class, devices, ())
             usable = [device for device in of_class if device.allocatable]
-            free[name] += _fit(usable, devices, given.get(card, ()))
+            free[name] += _fit(usable, devices, given.get(uuid, ()))
     return Devices(dict(there), dict(free))
 
 

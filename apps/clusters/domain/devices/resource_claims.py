@@ -185,7 +185,7 @@ def _claimed(
         return None
     return ClaimedDevice(
         device_class=name or result.driver,
-        card=device.card,
+        card=device.gpu,
         profile=device.profile,
         model=device.model,
         share=_share(result, device),

@@ -410,8 +410,8 @@ class ObjectWatch:
         offered = self._around.offered(name)
         if not offered:
             return replace(base, used=self.use.used(name))
-        cards = {device.card for device in offered}
-        found = devices_of(offered, (one for one in held if one.card in cards))
+        gpus = {device.card for device in offered}
+        found = devices_of(offered, (one for one in held if one.card in gpus))
         return replace(
             base, used=self.use.used(name), devices=found.offered, free_devices=found.free
         )

@@ -185,16 +185,16 @@ def mig_layout(one: LayoutEvidence) -> Finding | None:
     return Finding(
         kind=RecommendationKind.MIG_LAYOUT,
         subject=one.subject,
-        change=f"Cut {one.cards} × {part.name} as {_layout_text(best)} instead of "
+        change=f"Cut {one.gpus} × {part.name} as {_layout_text(best)} instead of "
         f"{_layout_text(one.layout)}: {then} instead of {now} of {total} slices are stranded.",
-        saved=Saving(one.cards * (now - then) / total * HOURS_PER_MONTH, one.price_per_gpu_hour),
+        saved=Saving(one.gpus * (now - then) / total * HOURS_PER_MONTH, one.price_per_gpu_hour),
         currency=one.currency,
         rating=one.rating.at_most(
             Confidence.MEDIUM, ("GPUs must be drained before their layout changes")
         ),
         evidence={
             "days": round(one.days, 1),
-            "cards": one.cards,
+            "cards": one.gpus,
             "stranded_slices_now": now,
             "stranded_slices_then": then,
             "most_held": _layout_text(one.most_held),

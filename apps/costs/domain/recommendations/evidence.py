@@ -117,7 +117,7 @@ class WorkloadEvidence(Evidence):
     tail_gpu_hours: float = 0.0
     members: int = 1
     memory_peak_mib: float | None = None
-    card_memory_mib: float | None = None
+    gpu_memory_mib: float | None = None
     gpus: Sequence[float] = ()
     restarts: int = 0
     finished_after_restart: int = 0
@@ -197,7 +197,7 @@ class WorkloadEvidence(Evidence):
             "mean_activity": self.mean_activity,
             "p95_activity": self.p95_activity,
             "memory_peak_mib": self.memory_peak_mib,
-            "card_memory_mib": self.card_memory_mib,
+            "card_memory_mib": self.gpu_memory_mib,
             "price_per_gpu_hour": self.price_per_gpu_hour,
         }
         return {name: value for name, value in known.items() if value is not None}
@@ -237,7 +237,7 @@ class ModelOffer:
     """A GPU model that could be had instead: its memory and what a GPU-hour of it costs."""
 
     gpu_model: str
-    card_memory_mib: float
+    gpu_memory_mib: float
     price_per_gpu_hour: Decimal
     currency: str
     capacity_type: str
@@ -287,10 +287,10 @@ class QuotaEvidence(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutEvidence(Evidence):
-    """`cards` GPUs of one node and layout: the layout, and the most held of it at once."""
+    """`gpus` GPUs of one node and layout: the layout, and the most held of it at once."""
 
     gpu_model: str
-    cards: int
+    gpus: int
     layout: Mapping[str, int]
     most_held: Mapping[str, int]
 

@@ -125,7 +125,7 @@ def smaller_model(one: WorkloadEvidence, offers: Offers) -> Finding | None:
         change=f"Move from {one.gpu_model} to {best.gpu_model}{_model_place(best)}.",
         saved=Saving(one.gpu_hours_per_month, price - _price_on_model(one, best)),
         **_by_data_sheets(
-            one, _expected_on_model(one, best), best.card_memory_mib, best.price_per_gpu_hour
+            one, _expected_on_model(one, best), best.gpu_memory_mib, best.price_per_gpu_hour
         ),
         patch=_patch_for_model(one, best),
         # What is paid less, in hours of the model it leaves.
@@ -177,7 +177,7 @@ def tflops(gpu_model: str) -> float | None:
     return next((speed for word, speed in _TFLOPS if word in key), None)
 
 
-def card_memory_mib(gpu_model: str) -> float | None:
+def gpu_memory_mib(gpu_model: str) -> float | None:
     """Return the memory of a GPU model; None where it is unknown."""
     part, key = part_of(gpu_model), model_key(gpu_model)
     if part is not None:
@@ -200,7 +200,7 @@ def _fits_model(one: WorkloadEvidence, model: ModelOffer) -> bool:
         and model.currency == one.currency
         and (model.capacity_type != CapacityType.SPOT or one.owner_kind in RESTARTABLE)
         and _price_on_model(one, model) < price
-        and model.card_memory_mib >= peak * HEADROOM
+        and model.gpu_memory_mib >= peak * HEADROOM
         and _expected_on_model(one, model) <= FULL_AT
     )
 
@@ -432,8 +432,8 @@ def _fits_profile(one: WorkloadEvidence, profile: str) -> bool:
     cut, part = geometry(profile, one.gpu_model), part_of(one.gpu_model)
     if cut is None or part is None:
         return False
-    card = one.card_memory_mib or part.board_gb * MIB_PER_GB
-    memory = card * cut.memory / cut.memory_total * MIG_MEMORY_SHARE
+    gpu_memory = one.gpu_memory_mib or part.board_gb * MIB_PER_GB
+    memory = gpu_memory * cut.memory / cut.memory_total * MIG_MEMORY_SHARE
     share = cut.compute / cut.compute_total
     return (one.memory_peak_mib or 0.0) * HEADROOM <= memory and (
         one.p95_activity or 0.0
@@ -459,7 +459,7 @@ def _mig_confidence(one: WorkloadEvidence, share: float, *, offered: bool) -> Ra
 def _has_room(one: WorkloadEvidence, tier: SharedTier) -> bool:
     if not 0 < tier.share < 1 or not same_model(tier.gpu_model, one.gpu_model):
         return False
-    if one.memory_peak_mib is None or one.card_memory_mib is None:
+    if one.memory_peak_mib is None or one.gpu_memory_mib is None:
         # An unknown peak is offered with low confidence; a known one needs a known GPU to fit into.
         return one.memory_peak_mib is None
-    return one.memory_peak_mib * HEADROOM <= one.card_memory_mib * tier.share
+    return one.memory_peak_mib * HEADROOM <= one.gpu_memory_mib * tier.share

@@ -401,7 +401,7 @@ def _by_hour_of_week(
 class _CutNode(NamedTuple):
     """A node's GPUs, the layout of each, and by profile its tier and its resource."""
 
-    cards: int
+    gpus: int
     layout: dict[str, int]
     tiers: dict[str, str]
     resources: dict[str, str]
@@ -437,7 +437,7 @@ def layout_evidence(
         yield LayoutEvidence(
             subject=Subject(span.cluster.name, node=name),
             gpu_model=model,
-            cards=cut.cards,
+            gpus=cut.gpus,
             layout=cut.layout,
             most_held=_most_of_a_gpu(name, model, cut, held, means),
             days=span.days(since),
@@ -463,7 +463,7 @@ def _most_of_a_gpu(
     for profile, tier in cut.tiers.items():
         mean = means.get((node, tier), 0.0) / mig_part(profile, model)
         units = max(mean, held.get((node, cut.resources[profile]), 0.0))
-        most[profile] = ceil(units / cut.cards - _HAIR)
+        most[profile] = ceil(units / cut.gpus - _HAIR)
     return most
 
 
@@ -477,19 +477,19 @@ def _cut_of_node(
     if any(is_shared(resource, labels) for resource in resources):
         return None
     try:
-        cards = int(labels.get(_COUNT_LABEL, ""))
+        gpus = int(labels.get(_COUNT_LABEL, ""))
     except ValueError:
         return None
     tiers = {mig_profile(r, labels): tier_of(r, labels, rules) for r in resources}
     counts = {mig_profile(r, labels): capacity[r] for r in resources}
     # Two profiles in one tier could not be told apart in sums by tier.
-    if cards < 1 or len(set(tiers.values())) < len(resources):
+    if gpus < 1 or len(set(tiers.values())) < len(resources):
         return None
     # Not the same number on each GPU: their layouts differ.
-    if any(count % cards for count in counts.values()):
+    if any(count % gpus for count in counts.values()):
         return None
-    layout = {profile: int(count // cards) for profile, count in counts.items()}
-    return _CutNode(cards, layout, tiers, {mig_profile(r, labels): r for r in resources})
+    layout = {profile: int(count // gpus) for profile, count in counts.items()}
+    return _CutNode(gpus, layout, tiers, {mig_profile(r, labels): r for r in resources})
 
 
 def _most_held(span: EvidenceSpan) -> dict[tuple[str, str], float]:

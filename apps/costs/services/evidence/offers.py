@@ -28,7 +28,7 @@ from apps.costs.domain.recommendations.evidence import (
     SpotPool,
 )
 from apps.costs.domain.recommendations.recommendation import Subject
-from apps.costs.domain.recommendations.rightsizing import MIG_MEMORY_SHARE, card_memory_mib
+from apps.costs.domain.recommendations.rightsizing import MIG_MEMORY_SHARE, gpu_memory_mib
 from apps.costs.selectors.prices import price_book
 from apps.costs.services.evidence.span import EvidenceSpan
 from apps.usage.models import TierDay
@@ -144,7 +144,7 @@ class OfferBook:
         """Yield MIG devices and replicas whose units are all alike and have a price."""
         for pool in pools:
             row, unit = self.tiers[pool.tier], self.units.get(pool.tier)
-            memory = card_memory_mib(pool.gpu_model)
+            memory = gpu_memory_mib(pool.gpu_model)
             price, currency = self.prices.of(self.cluster, pool)
             is_mig = row.sharing == GpuSharing.MIG.value
             # An offer without its size or its price could not be compared with what there is.
@@ -167,7 +167,7 @@ class OfferBook:
 
     def _models(self, pools: Iterable[Pool]) -> Iterator[ModelOffer]:
         for pool in pools:
-            row, memory = self.tiers[pool.tier], card_memory_mib(pool.gpu_model)
+            row, memory = self.tiers[pool.tier], gpu_memory_mib(pool.gpu_model)
             price, currency = self.prices.of(self.cluster, pool)
             if row.sharing != GpuSharing.EXCLUSIVE.value or memory is None or price is None:
                 continue

@@ -18,7 +18,7 @@ from apps.costs.domain.recommendations.recommendation import LEAST_DAYS, Subject
 from apps.costs.domain.recommendations.rightsizing import (
     LOOKBACK_HOURS,
     RESTARTABLE,
-    card_memory_mib,
+    gpu_memory_mib,
 )
 from apps.costs.services.evidence.offers import Pool, PricesInForce
 from apps.costs.services.evidence.span import EvidenceSpan
@@ -292,7 +292,7 @@ def _evidence(
         tail_gpu_hours=hours(did.tail),
         members=len(one.members),
         memory_peak_mib=one.amounts.memory_peak_mib,
-        card_memory_mib=card_memory_mib(one.gpu_model),
+        gpu_memory_mib=gpu_memory_mib(one.gpu_model),
         gpus=_gpus(did) if long else (),
         restarts=ran.restarts,
         finished_after_restart=ran.finished_after_restart,

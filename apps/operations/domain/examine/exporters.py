@@ -18,8 +18,8 @@ _COPIED = 1.5
 def check_attribution(observed: ClusterObservations) -> Iterator[Finding]:
     """Yield where pods hold GPUs whose series do not name them; needs GPUs and tenants."""
     running = [tenant for tenant in observed.past.tenants if tenant.running]
-    named = {card.node for card in observed.metrics.cards if card.named}
-    if running and observed.metrics.cards and not named:
+    named = {device.node for device in observed.metrics.devices if device.named}
+    if running and observed.metrics.devices and not named:
         # Without a single name the finer causes below could not be told apart.
         yield _no_labels(observed, running)
         return
@@ -33,7 +33,7 @@ def _no_labels(observed: ClusterObservations, running: list[NodeTenant]) -> Find
     return observed.finding(
         "no-pod-labels",
         "",
-        f"No series of {counted(len(observed.metrics.cards), 'device')} names a pod, while "
+        f"No series of {counted(len(observed.metrics.devices), 'device')} names a pod, while "
         f"{counted(len(running), 'pod')} hold GPUs. A pod that is alone on its node is found by "
         "elimination. All others have no metrics.",
         "# dcgm-exporter: environment and the kubelet's socket\n"
@@ -44,7 +44,7 @@ def _no_labels(observed: ClusterObservations, running: list[NodeTenant]) -> Find
 
 
 def _seen_nodes(observed: ClusterObservations) -> set[str]:
-    return {card.node for card in observed.metrics.cards}
+    return {device.node for device in observed.metrics.devices}
 
 
 def _unmapped(
@@ -87,10 +87,10 @@ def _virtual_gpus(
     tenants = Counter(t.node for t in running if t.node in shared)
     affected, pods = set(), 0
     for node, count in tenants.items():
-        cards = [card for card in observed.metrics.cards if card.node == node]
-        if node not in named or count <= len(cards):
+        devices = [device for device in observed.metrics.devices if device.node == node]
+        if node not in named or count <= len(devices):
             continue
-        if max(card.named for card in cards) < _COPIED * usual:
+        if max(device.named for device in devices) < _COPIED * usual:
             affected.add(node)
             pods += count
     if not affected:
@@ -160,11 +160,11 @@ def check_exporters(observed: ClusterObservations) -> Iterator[Finding]:
     """Yield what the exporters of the cluster lack or show in an odd way."""
     if not observed.measured:
         return
-    if not observed.metrics.cards:
+    if not observed.metrics.devices:
         yield from _nothing(observed)
         return
-    for model in sorted({card.model for card in observed.metrics.cards}):
-        yield from _model(observed, model, observed.cards_of(model))
+    for model in sorted({device.model for device in observed.metrics.devices}):
+        yield from _model(observed, model, observed.devices_of(model))
     yield from _forms(observed)
     yield from _counters(observed)
     yield from _profile(observed)
@@ -191,12 +191,12 @@ def _nothing(observed: ClusterObservations) -> Iterator[Finding]:
 
 
 def _model(
-    observed: ClusterObservations, model: str, cards: Sequence[ObservedDevice]
+    observed: ClusterObservations, model: str, devices: Sequence[ObservedDevice]
 ) -> Iterator[Finding]:
     shown = model or "of no model"
-    found = counted(len(cards), "device")
+    found = counted(len(devices), "device")
     # Some GPUs of a model being silent is a fault of nodes, which coverage shows.
-    if not any(card.activity for card in cards):
+    if not any(device.activity for device in devices):
         yield observed.finding(
             "no-activity-metric",
             model,
@@ -213,7 +213,7 @@ def _model(
             "It is in whole per cent and does not exist on MIG.",
             f"{_ACTIVITY_LINE}\nsecurityContext: {{capabilities: {{add: [SYS_ADMIN]}}}}",
         )
-    if not any(card.memory for card in cards):
+    if not any(device.memory for device in devices):
         yield observed.finding(
             "no-memory-metric",
             model,
@@ -221,7 +221,7 @@ def _model(
             "unknown.",
             _MEMORY_LINE,
         )
-    if not any(card.energy for card in cards):
+    if not any(device.energy for device in devices):
         yield observed.finding(
             "no-energy-metric",
             model,

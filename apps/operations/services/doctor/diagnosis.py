@@ -210,7 +210,7 @@ def _examined(observed: ClusterObservations) -> ExaminedCluster:
         cluster=observed.cluster,
         prometheus=observed.metrics.version,
         kubernetes=None if observed.api is None else observed.api.version,
-        devices=len(observed.metrics.cards),
+        devices=len(observed.metrics.devices),
         unasked=(*observed.metrics.unasked, *_unread(observed), *_elsewhere(observed)),
     )
 

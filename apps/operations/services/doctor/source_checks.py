@@ -214,7 +214,7 @@ def _metrics(
     asked = answers(source, time.time) if isinstance(source, TakesQuestions) else None
     return MetricsObservations(
         version=version,
-        cards=cards(devices.rows),
+        devices=observed_devices(devices.rows),
         interval_seconds=devices.scrape_interval_seconds,
         remarks=devices.findings_of(window.slots()),
         profile=devices.profile,
@@ -234,15 +234,18 @@ def newest_slot(now: datetime) -> Window:
     return Window(at - timedelta(seconds=SLOT_SECONDS), at)
 
 
-def cards(rows: Iterable[DeviceSlot]) -> list[ObservedDevice]:
+def observed_devices(rows: Iterable[DeviceSlot]) -> list[ObservedDevice]:
     """Return each device of some rows once, by UUID and instance."""
     by_device: dict[tuple[str, str], list[DeviceSlot]] = defaultdict(list)
     for row in rows:
         by_device[row.uuid, row.gpu_instance].append(row)
-    return [_card(uuid, instance, some) for (uuid, instance), some in sorted(by_device.items())]
+    return [
+        _observed_device(uuid, instance, some)
+        for (uuid, instance), some in sorted(by_device.items())
+    ]
 
 
-def _card(uuid: str, instance: str, rows: Sequence[DeviceSlot]) -> ObservedDevice:
+def _observed_device(uuid: str, instance: str, rows: Sequence[DeviceSlot]) -> ObservedDevice:
     named = [row for row in rows if row.pod]
     return ObservedDevice(
         uuid=uuid,

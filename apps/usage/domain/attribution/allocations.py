@@ -22,7 +22,7 @@ from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, clip, overlap, s
 from apps.usage.domain.attribution.claim_allocations import claim_allocations
 from apps.usage.domain.attribution.gpu_classes import BoundTier, Classifier, GpuClass, ResourceOffer
 
-_CardSums = tuple[dict[GpuClass, float], dict[GpuClass, float], dict[GpuClass, float]]
+_ClassSums = tuple[dict[GpuClass, float], dict[GpuClass, float], dict[GpuClass, float]]
 """By kind of GPU: how many there are, are allocatable, and are left uncovered by MIG devices."""
 
 
@@ -46,7 +46,7 @@ class Allocation:
     resource: str
     units: float
     weight: float
-    card: GpuClass
+    gpu_class: GpuClass
     held: tuple[TimeSpan, ...]
     runs: tuple[TimeSpan, ...]
     shared: bool = False
@@ -108,7 +108,7 @@ class NodeLedger:
     """The outcome for one node; `shared` are the profiles of which several pods share a device."""
 
     node: str
-    cards: dict[GpuClass, NodeGpus] = field(default_factory=lambda: defaultdict(NodeGpus))
+    gpus: dict[GpuClass, NodeGpus] = field(default_factory=lambda: defaultdict(NodeGpus))
     holdings: list[Allocation] = field(default_factory=list)
     shared: frozenset[str] = frozenset()
     overcommitted: bool = False
@@ -154,19 +154,21 @@ def allocate_node(
             ledger.holdings.extend(_pod_holdings(pod, held, intervals, classifier, node.bound))
     for hold in claim_allocations(node.claims, here, _devices_known(intervals, exists, end), end):
         offer = classifier.of(hold.device_class, _first(intervals, hold.held))[0]
-        card = GpuClass(offer.card.tier, hold.model or offer.card.model, offer.card.capacity_type)
+        gpu_class = GpuClass(
+            offer.gpu_class.tier, hold.model or offer.gpu_class.model, offer.gpu_class.capacity_type
+        )
         ledger.holdings.append(
             Allocation(
                 hold.pod,
                 hold.device_class,
                 hold.units,
                 hold.weight,
-                card,
+                gpu_class,
                 hold.held,
                 _runs(hold.pod, hold.held),
                 hold.shared,
                 hold.profile,
-                hold.cards,
+                hold.gpu_uuids,
             )
         )
     ledger.shared = frozenset(
@@ -279,8 +281,8 @@ def _pod_holdings(
         known_as = bound.get(pod.uid)
         # A pod has one tier and weight: with several resources these do not say whose they are.
         if known_as is not None and len(pod.requests) == 1:
-            card = _as_bound(offer.card, known_as)
-            offer = offer._replace(card=card, weight=known_as.weight)
+            gpu_class = _as_bound(offer.gpu_class, known_as)
+            offer = offer._replace(gpu_class=gpu_class, weight=known_as.weight)
         yield _holding(pod, offer, units, held, runs)
 
 
@@ -298,7 +300,7 @@ def _holding(
         offer.resource,
         units,
         offer.weight,
-        offer.card,
+        offer.gpu_class,
         held,
         runs,
         offer.shared,
@@ -318,7 +320,7 @@ def _by_model(
     """
     left = units
     for offer in offers:
-        part = min(left, seen.get(offer.card.model, 0) / offer.weight)
+        part = min(left, seen.get(offer.gpu_class.model, 0) / offer.weight)
         if part > 0:
             left -= part
             yield offer, part, True
@@ -328,12 +330,12 @@ def _by_model(
             yield offer, left * offer.units / total, False
 
 
-def _as_bound(card: GpuClass, known: BoundTier) -> GpuClass:
-    if (known.tier, known.model) == card[:2]:
-        return card
+def _as_bound(gpu_class: GpuClass, known: BoundTier) -> GpuClass:
+    if (known.tier, known.model) == gpu_class[:2]:
+        return gpu_class
     # One model is written in two ways by its node and by its devices.
-    model = card.model if same_model(known.model, card.model) else known.model
-    return GpuClass(known.tier, model, card.capacity_type)
+    model = gpu_class.model if same_model(known.model, gpu_class.model) else known.model
+    return GpuClass(known.tier, model, gpu_class.capacity_type)
 
 
 def _sweep(
@@ -353,12 +355,12 @@ def _sweep(
         for part in holding.held:
             instants.update(part)
     ordered = sorted(instants)
-    cards = {interval.start: _cards(interval, classifier) for interval in intervals}
+    sums = {interval.start: _class_sums(interval, classifier) for interval in intervals}
     fitted: dict[int, float] = defaultdict(float)
     for a, b in pairwise(ordered):
         here = [h for h in ledger.holdings if any(s <= a and e >= b for s, e in h.held)]
         there = next((s for s in intervals if s.start <= a and s.end >= b), None)
-        share = _distribute(ledger, there, here, (a, b), start + SLOT_SECONDS, cards)
+        share = _distribute(ledger, there, here, (a, b), start + SLOT_SECONDS, sums)
         for holding in here:
             fitted[id(holding)] += share * (b - a)
     for holding in ledger.holdings:
@@ -377,27 +379,27 @@ def _fits(
     So it is with most nodes, and sums need no sweep: one interval, healthy, all GPUs allocatable,
     and of no kind ever more held than there is.
     """
-    there, allocatable, stranded = _cards(interval, classifier)
+    there, allocatable, stranded = _class_sums(interval, classifier)
     if not (interval.ready and interval.schedulable) or there != allocatable:
         return False
     held: dict[GpuClass, float] = defaultdict(float)
-    for card, changes in _changes(ledger.holdings).items():
+    for gpu_class, changes in _changes(ledger.holdings).items():
         level, last = 0.0, start
         for at, amount in sorted(changes):
-            held[card] += level * (at - last)
+            held[gpu_class] += level * (at - last)
             level, last = level + amount, at
-            if _share(level, there.get(card, 0.0)) < 1.0:
+            if _share(level, there.get(gpu_class, 0.0)) < 1.0:
                 return False
     first, last = max(interval.start, start), min(interval.end, end)
     length = last - first
     half = _before(first, last, start + SLOT_SECONDS)
-    for card, units in there.items():
-        cards = ledger.cards[card]
-        free = max(0.0, units * length - held[card])
-        cards.capacity += units * length
-        cards.first += units * half
-        cards.unallocated += free
-        cards.stranded += min(free, stranded.get(card, 0.0) * length)
+    for gpu_class, units in there.items():
+        gpus = ledger.gpus[gpu_class]
+        free = max(0.0, units * length - held[gpu_class])
+        gpus.capacity += units * length
+        gpus.first += units * half
+        gpus.unallocated += free
+        gpus.stranded += min(free, stranded.get(gpu_class, 0.0) * length)
     return True
 
 
@@ -405,9 +407,9 @@ def _changes(holdings: Iterable[Allocation]) -> dict[GpuClass, list[tuple[float,
     """Return by kind of GPU (instant, by how many GPUs more or less are held from then on)."""
     changes: dict[GpuClass, list[tuple[float, float]]] = defaultdict(list)
     for holding in holdings:
-        cards = holding.units * holding.weight
+        gpus = holding.units * holding.weight
         for a, b in holding.held:
-            changes[holding.card] += ((a, cards), (b, -cards))
+            changes[holding.gpu_class] += ((a, gpus), (b, -gpus))
     return changes
 
 
@@ -417,7 +419,7 @@ def _distribute(
     holdings: Sequence[Allocation],
     span: TimeSpan,
     half: float,
-    cards_of: Mapping[float, _CardSums],
+    sums_of: Mapping[float, _ClassSums],
 ) -> float:
     """Distribute a node's GPUs over a span; return the share that holdings get.
 
@@ -426,28 +428,28 @@ def _distribute(
     if interval is None:
         return 0.0
     length, first = span[1] - span[0], _before(*span, half)
-    there, allocatable, stranded = map(dict, cards_of[interval.start])
+    there, allocatable, stranded = map(dict, sums_of[interval.start])
     held: dict[GpuClass, float] = defaultdict(float)
     for holding in holdings:
-        held[holding.card] += holding.units * holding.weight
+        held[holding.gpu_class] += holding.units * holding.weight
     # Of the whole node: a kind may hold more than it has while others have some left to lend.
     share = _share(sum(held.values()), sum(there.values()))
     if share < 1.0:
-        held = defaultdict(float, {card: amount * share for card, amount in held.items()})
-    if any(amount > there.get(card, 0.0) for card, amount in held.items()):
+        held = defaultdict(float, {gpu_class: amount * share for gpu_class, amount in held.items()})
+    if any(amount > there.get(gpu_class, 0.0) for gpu_class, amount in held.items()):
         _lend(there, allocatable, held)
     healthy = interval.ready and interval.schedulable
-    for card, capacity in there.items():
-        free = max(0.0, capacity - held[card])
-        broken = max(0.0, capacity - allocatable.get(card, 0.0))
+    for gpu_class, capacity in there.items():
+        free = max(0.0, capacity - held[gpu_class])
+        broken = max(0.0, capacity - allocatable.get(gpu_class, 0.0))
         # Allocation wins: a held GPU counts as allocated even where it is broken.
         unhealthy = min(free, broken) if healthy else free
-        cards = ledger.cards[card]
-        cards.capacity += capacity * length
-        cards.first += capacity * first
-        cards.unhealthy += unhealthy * length
-        cards.unallocated += (free - unhealthy) * length
-        cards.stranded += min(free - unhealthy, stranded.get(card, 0.0)) * length
+        gpus = ledger.gpus[gpu_class]
+        gpus.capacity += capacity * length
+        gpus.first += capacity * first
+        gpus.unhealthy += unhealthy * length
+        gpus.unallocated += (free - unhealthy) * length
+        gpus.stranded += min(free - unhealthy, stranded.get(gpu_class, 0.0)) * length
     _note_unhealthy(holdings, held, allocatable, length, healthy=healthy, share=share)
     return share
 
@@ -462,15 +464,15 @@ def _share(held: float, there: float) -> float:
     return 1.0 if held <= there * (1 + 1e-9) else there / held
 
 
-def _cards(interval: NodeInterval, classifier: Classifier) -> _CardSums:
+def _class_sums(interval: NodeInterval, classifier: Classifier) -> _ClassSums:
     there: dict[GpuClass, float] = defaultdict(float)
     allocatable: dict[GpuClass, float] = defaultdict(float)
     stranded: dict[GpuClass, float] = defaultdict(float)
     for offer in classifier.offers(interval):
-        there[offer.card] += offer.units * offer.weight + offer.stranded
-        allocatable[offer.card] += offer.allocatable * offer.weight + offer.stranded
+        there[offer.gpu_class] += offer.units * offer.weight + offer.stranded
+        allocatable[offer.gpu_class] += offer.allocatable * offer.weight + offer.stranded
         if offer.stranded:
-            stranded[offer.card] += offer.stranded
+            stranded[offer.gpu_class] += offer.stranded
     return there, allocatable, stranded
 
 
@@ -482,18 +484,18 @@ def _lend(
     A pod keeps the tier it was bound with. So after its node was relabelled its GPUs still count
     there, and the node's new tier has that much less.
     """
-    for card in sorted(held):
-        lacking = held[card] - there.get(card, 0.0)
+    for gpu_class in sorted(held):
+        lacking = held[gpu_class] - there.get(gpu_class, 0.0)
         for other in sorted(there):
             if lacking <= 0:
                 break
             moved = min(lacking, max(0.0, there[other] - held.get(other, 0.0)))
-            if other != card and moved > 0:
+            if other != gpu_class and moved > 0:
                 # What is lent stays as healthy as it was.
                 well = min(moved, allocatable.get(other, 0.0))
-                for cards, amount in ((there, moved), (allocatable, well)):
-                    cards[other] = cards.get(other, 0.0) - amount
-                    cards[card] = cards.get(card, 0.0) + amount
+                for gpus, amount in ((there, moved), (allocatable, well)):
+                    gpus[other] = gpus.get(other, 0.0) - amount
+                    gpus[gpu_class] = gpus.get(gpu_class, 0.0) + amount
                 lacking -= moved
 
 
@@ -508,8 +510,8 @@ def _note_unhealthy(
 ) -> None:
     """Add to each holding its part on unavailable GPUs (allocation wins, kept beside)."""
     for holding in holdings:
-        total = held[holding.card]
-        over = total - allocatable.get(holding.card, 0.0) if healthy else total
+        total = held[holding.gpu_class]
+        over = total - allocatable.get(holding.gpu_class, 0.0) if healthy else total
         if over > 1e-9 and total > 0:
             part = holding.units * holding.weight * share / total
             holding.on_unhealthy += min(over, total) * part * length

@@ -277,7 +277,7 @@ def _narrowed(row: DeviceSlot, there: Sequence[_Numbered]) -> Sequence[_Numbered
     if len(there) > 1:
         # Its MIG devices by profile, its whole GPUs by model, and what claims gave it by device.
         there = [one for one in there if one[1].profile == row.profile] or there
-        there = [one for one in there if same_model(one[1].card.model, row.model)] or there
+        there = [one for one in there if same_model(one[1].gpu_class.model, row.model)] or there
         # A claim tells the device; who has no claim may be on any other.
         given = [one for one in there if row.uuid in one[1].devices]
         there = given or [one for one in there if not one[1].devices] or there

@@ -56,7 +56,7 @@ class PodFact(NamedTuple):
 
     uid: str
     node: str
-    card: GpuClass
+    gpu_class: GpuClass
     amounts: Amounts
     activity: str = ""
 
@@ -65,7 +65,7 @@ class NodeFact(NamedTuple):
     """The whole ledger of one node's GPUs of one kind in the hour."""
 
     node: str
-    card: GpuClass
+    gpu_class: GpuClass
     amounts: Amounts
 
 
@@ -168,8 +168,8 @@ def hour_facts(
                 # apportioned.
                 fact.amounts.grade_inferred = fact.amounts.allocated - fact.amounts.unmeasured
                 fact.amounts.grade_apportioned = 0
-            allocated[ledger.node, fact.card].add(fact.amounts)
-            key = (fact.uid, fact.card)
+            allocated[ledger.node, fact.gpu_class].add(fact.amounts)
+            key = (fact.uid, fact.gpu_class)
             held[key].append(holding.held_in(start))
             # A claim whose sharers change has several holdings of one pod.
             before = of_pod.setdefault(key, fact)
@@ -182,7 +182,7 @@ def hour_facts(
         if ledger.overcommitted:
             result.findings["overcommitted"] += 1
     if again:
-        result.pods = [_rejoined(fact, again[fact.uid, fact.card]) for fact in result.pods]
+        result.pods = [_rejoined(fact, again[fact.uid, fact.gpu_class]) for fact in result.pods]
     unattributed, drawn = _stray_activity(strays, attribution, result.findings)
     for ledger in ledgers:
         result.nodes.extend(_node_facts(ledger, allocated, unattributed, drawn))
@@ -209,18 +209,18 @@ def _first_slot(
     for ledger in ledgers:
         in_use: dict[GpuClass, list[float]] = defaultdict(list)
         for holding in ledger.holdings:
-            in_use[holding.card].append(holding.held_in(start))
-        for card, cards in ledger.cards.items():
-            capacity[card].append(cards.first)
-            free = max(0.0, cards.first - fsum(in_use[card]))
-            result.first_free[ledger.node, card] = nano(free / SECONDS_PER_HOUR)
+            in_use[holding.gpu_class].append(holding.held_in(start))
+        for gpu_class, gpus in ledger.gpus.items():
+            capacity[gpu_class].append(gpus.first)
+            free = max(0.0, gpus.first - fsum(in_use[gpu_class]))
+            result.first_free[ledger.node, gpu_class] = nano(free / SECONDS_PER_HOUR)
     for fact in result.pods:
         # `fsum` is exact, so the order of holdings changes no digit. Rounded apart from the hour,
         # the part could exceed it.
-        first = nano(fsum(held[fact.uid, fact.card]) / SECONDS_PER_HOUR)
-        result.first_held[fact.uid, fact.card] = min(first, fact.amounts.allocated)
-    for card, parts in capacity.items():
-        result.first_capacity[card] = nano(fsum(parts) / SECONDS_PER_HOUR)
+        first = nano(fsum(held[fact.uid, fact.gpu_class]) / SECONDS_PER_HOUR)
+        result.first_held[fact.uid, fact.gpu_class] = min(first, fact.amounts.allocated)
+    for gpu_class, parts in capacity.items():
+        result.first_capacity[gpu_class] = nano(fsum(parts) / SECONDS_PER_HOUR)
 
 
 def _pod_fact(
@@ -262,7 +262,7 @@ def _pod_fact(
     amounts.energy_mwh = round(fsum(energy) * 1000)
     _add_split(amounts, [*rows, *shares])
     amounts.memory_peak_mib = max(peaks) if peaks else None
-    return PodFact(holding.pod.uid, holding.pod.node, holding.card, amounts, joined(letters))
+    return PodFact(holding.pod.uid, holding.pod.node, holding.gpu_class, amounts, joined(letters))
 
 
 def _add_split(amounts: Amounts, parts: Iterable[DeviceSlot | DeviceShare]) -> None:
@@ -360,32 +360,32 @@ def _node_facts(
     unattributed: dict[str, float],
     drawn: dict[str, list[DeviceSlot]],
 ) -> Iterable[NodeFact]:
-    cards = dict(ledger.cards)
+    gpus = dict(ledger.gpus)
     for holding in ledger.holdings:
-        cards.setdefault(holding.card, NodeGpus())
-    for position, card in enumerate(sorted(cards)):
+        gpus.setdefault(holding.gpu_class, NodeGpus())
+    for position, gpu_class in enumerate(sorted(gpus)):
         held = Amounts(**dict.fromkeys(CAPACITY_FIELDS, 0))
-        if (ledger.node, card) in allocated:
-            held.add(allocated[ledger.node, card])
-        _close(held, cards[card])
+        if (ledger.node, gpu_class) in allocated:
+            held.add(allocated[ledger.node, gpu_class])
+        _close(held, gpus[gpu_class])
         # Strays name a node and no tier: they count once, in the first row of the node.
         if position == 0:
             held.unattributed = nano(unattributed.pop(ledger.node, 0.0) / SECONDS_PER_HOUR)
             _add_drawn(held, drawn.pop(ledger.node, ()))
-        yield NodeFact(ledger.node, card, held)
+        yield NodeFact(ledger.node, gpu_class, held)
 
 
-def _close(row: Amounts, cards: NodeGpus) -> None:
+def _close(row: Amounts, gpus: NodeGpus) -> None:
     """Fill in the capacity side so that its equation holds to the last digit.
 
     What rounding leaves over is taken from what is free, then added to the capacity: a few
     nano-GPU-hours at most.
     """
-    unhealthy = nano(cards.unhealthy / SECONDS_PER_HOUR)
-    free = nano(cards.capacity / SECONDS_PER_HOUR) - row.allocated
+    unhealthy = nano(gpus.unhealthy / SECONDS_PER_HOUR)
+    free = nano(gpus.capacity / SECONDS_PER_HOUR) - row.allocated
     row.unhealthy = max(0, min(unhealthy, free))
     row.unallocated = max(0, free - row.unhealthy)
-    row.stranded = min(row.unallocated, nano(cards.stranded / SECONDS_PER_HOUR))
+    row.stranded = min(row.unallocated, nano(gpus.stranded / SECONDS_PER_HOUR))
     row.capacity = row.allocated + row.unhealthy + row.unallocated
 
 
@@ -393,13 +393,13 @@ def _nowhere(
     unattributed: Mapping[str, float], drawn: Mapping[str, Sequence[DeviceSlot]]
 ) -> list[NodeFact]:
     """Return rows for activity on nodes whose GPUs are not known: it must not disappear."""
-    card = GpuClass(UNMATCHED, "unknown", CapacityType.UNKNOWN.value)
+    gpu_class = GpuClass(UNMATCHED, "unknown", CapacityType.UNKNOWN.value)
     rows = []
     for node in sorted(unattributed.keys() | drawn.keys()):
         amounts = Amounts(**dict.fromkeys(CAPACITY_FIELDS, 0))
         amounts.unattributed = nano(unattributed.get(node, 0.0) / SECONDS_PER_HOUR)
         _add_drawn(amounts, drawn.get(node, ()))
-        rows.append(NodeFact(node, card, amounts))
+        rows.append(NodeFact(node, gpu_class, amounts))
     return rows
 
 

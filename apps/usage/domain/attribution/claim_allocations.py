@@ -14,7 +14,7 @@ from apps.clusters.domain.window import TimeSpan, clip, union
 class ClaimAllocation(NamedTuple):
     """A pod's part of the alike devices of a claim; `shared`: others held them at the time.
 
-    `units` counts devices, `weight` is what one is in GPU-equivalents, `cards` are their UUIDs.
+    `units` counts devices, `weight` is what one is in GPU-equivalents, `gpu_uuids` are their UUIDs.
     """
 
     pod: PodRecord
@@ -23,7 +23,7 @@ class ClaimAllocation(NamedTuple):
     model: str
     units: float
     weight: float
-    cards: frozenset[str]
+    gpu_uuids: frozenset[str]
     held: tuple[TimeSpan, ...]
     shared: bool
 
@@ -71,18 +71,18 @@ def _holds(
             held[uid, max(1, len(here))].append((a, b))
     for (uid, sharers), some in sorted(held.items()):
         pod = by_uid[uid] if uid else holder(claim)
-        for alike, cards in _alike(claim.devices).items():
+        for alike, shares in _alike(claim.devices).items():
             device_class, profile, model = alike
             yield ClaimAllocation(
                 pod,
                 device_class,
                 profile,
                 model,
-                sum(share for _, share in cards) / sharers,
+                sum(share for _, share in shares) / sharers,
                 mig_part(profile, model),
-                frozenset(card for card, _ in cards),
+                frozenset(uuid for uuid, _ in shares),
                 union(some),
-                sharers > 1 or any(share < 1.0 for _, share in cards),
+                sharers > 1 or any(share < 1.0 for _, share in shares),
             )
 
 

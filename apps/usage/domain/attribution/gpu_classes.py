@@ -109,11 +109,11 @@ def _count_models(found: Mapping[str, Inventory]) -> None:
 
 def _label(found: Mapping[str, Inventory], rows: Iterable[DeviceSlot]) -> None:
     mixed = {name for name, node in found.items() if len(set(node.whole.values())) > 1}
-    cards: dict[tuple[str, PodName], set[str]] = defaultdict(set)
+    gpus: dict[tuple[str, PodName], set[str]] = defaultdict(set)
     for row in rows:
         if row.node in mixed and row.pod and row.uuid in found[row.node].whole:
-            cards[row.node, (row.namespace, row.pod)].add(row.uuid)
-    for (name, pod), uuids in cards.items():
+            gpus[row.node, (row.namespace, row.pod)].add(row.uuid)
+    for (name, pod), uuids in gpus.items():
         node = found[name]
         node.models_of[pod] = Counter(node.whole[uuid] for uuid in uuids)
 
@@ -144,7 +144,7 @@ class ResourceOffer(NamedTuple):
     """
 
     resource: str
-    card: GpuClass
+    gpu_class: GpuClass
     units: float
     allocatable: float
     weight: float
@@ -240,7 +240,7 @@ class Classifier:
             yield self._unit(resource, interval, model, units, allocatable)
             return
         counts = self.inventory(interval.node).model_counts()
-        cards = units * unit_weight(resource, interval.labels)
+        gpus = units * unit_weight(resource, interval.labels)
         if len(counts) < 2:
             yield self._unit(
                 resource, interval, self._model(resource, interval), units, allocatable
@@ -248,7 +248,7 @@ class Classifier:
             return
         seen = sum(counts.values())
         # Where fewer devices are seen than there are, the rest is of a model that nothing tells.
-        parts = {model: count / max(seen, cards) for model, count in counts.items()}
+        parts = {model: count / max(seen, gpus) for model, count in counts.items()}
         rest = 1.0 - sum(parts.values())
         if rest > 1e-9:
             parts[UNKNOWN_MODEL] = rest
@@ -288,7 +288,7 @@ class Classifier:
             labels = {**labels, PRODUCT_LABEL: model + "".join(suffix)}
         return ResourceOffer(
             resource,
-            self._card(resource, interval, model),
+            self._gpu_class(resource, interval, model),
             units,
             allocatable,
             unit_weight(resource, labels),
@@ -296,7 +296,7 @@ class Classifier:
             is_shared(resource, labels),
         )
 
-    def _card(self, resource: str, interval: NodeInterval, model: str) -> GpuClass:
+    def _gpu_class(self, resource: str, interval: NodeInterval, model: str) -> GpuClass:
         tier = tier_of(resource, interval.labels, self._rules)
         return GpuClass(tier, model, capacity_type(interval.labels).value)
 
@@ -316,11 +316,13 @@ class Classifier:
         inventory = self.inventory(interval.node)
         covered = sum(offer.units * offer.weight for offer in offers)
         if inventory.profile_counts() == counts:
-            left = _left_by_card(inventory, {offer.profile: offer.card.model for offer in offers})
+            left = _left_by_gpu(
+                inventory, {offer.profile: offer.gpu_class.model for offer in offers}
+            )
         else:
-            over = max(0.0, self._mig_cards(interval, offers, counts, whole) - covered)
+            over = max(0.0, self._mig_gpus(interval, offers, counts, whole) - covered)
             left = {
-                profile: over * count * mig_part(profile, offers[0].card.model) / covered
+                profile: over * count * mig_part(profile, offers[0].gpu_class.model) / covered
                 for profile, count in counts.items()
             }
         of_profile: dict[str, float] = defaultdict(float)
@@ -330,7 +332,7 @@ class Classifier:
             part = offer.units * offer.weight / of_profile[offer.profile]
             yield offer._replace(stranded=left.get(offer.profile, 0.0) * part)
 
-    def _mig_cards(
+    def _mig_gpus(
         self,
         interval: NodeInterval,
         offers: Sequence[ResourceOffer],
@@ -342,7 +344,7 @@ class Classifier:
         The label's count without the whole GPUs, and at least as many as they need. Under the
         strategy `single` the label counts MIG devices and says nothing of GPUs.
         """
-        needed = float(fewest_gpus(counts, offers[0].card.model))
+        needed = float(fewest_gpus(counts, offers[0].gpu_class.model))
         if interval.labels.get(_STRATEGY) == _SINGLE:
             return needed
         try:
@@ -354,11 +356,11 @@ class Classifier:
 
     def _by_devices(self, interval: NodeInterval) -> Iterator[ResourceOffer]:
         """Yield what ResourceSlices offer; a GPU counts once, whatever parts it can be cut into."""
-        cards: dict[str, list[OfferedDevice]] = defaultdict(list)
+        by_gpu: dict[str, list[OfferedDevice]] = defaultdict(list)
         for device in interval.devices:
-            cards[device.card].append(device)
+            by_gpu[device.card].append(device)
         units: dict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-        for _, devices in sorted(cards.items()):
+        for _, devices in sorted(by_gpu.items()):
             whole = [device for device in devices if not device.profile]
             # A driver that can partition a GPU publishes it and every part that may be cut from it.
             chosen = whole[:1] or devices
@@ -372,7 +374,7 @@ class Classifier:
         for (name, profile, model), (count, allocatable, stranded) in sorted(units.items()):
             yield ResourceOffer(
                 name,
-                self._card(name, interval, model),
+                self._gpu_class(name, interval, model),
                 count,
                 allocatable,
                 mig_part(profile, model),
@@ -401,26 +403,26 @@ def _stale(interval: NodeInterval) -> set[str]:
         return set()
     gone = {r for r in interval.capacity if not interval.allocatable.get(r, 0.0)}
     try:
-        cards = float(interval.labels.get(_COUNT_LABEL, ""))
+        gpus = float(interval.labels.get(_COUNT_LABEL, ""))
     except ValueError:
         return set()
     weights = {r: unit_weight(r, interval.labels) for r in interval.capacity}
     held = {r: units * weights[r] for r, units in interval.capacity.items()}
     # MIG devices may leave a part of a GPU uncovered: the label counts it as a whole one.
     left = ceil(sum(amount for r, amount in held.items() if r not in gone) - 1e-6)
-    return gone if sum(held.values()) > cards + 1e-6 and left >= cards > 0 else set()
+    return gone if sum(held.values()) > gpus + 1e-6 and left >= gpus > 0 else set()
 
 
 def _counts(offers: Sequence[ResourceOffer]) -> dict[str, int]:
     """Return how many MIG devices there are of each profile; replicas of one are one."""
     counts: dict[str, int] = defaultdict(int)
     for offer in offers:
-        part = mig_part(offer.profile, offer.card.model)
+        part = mig_part(offer.profile, offer.gpu_class.model)
         counts[offer.profile] += round(offer.units * offer.weight / part)
     return dict(counts)
 
 
-def _left_by_card(inventory: Inventory, models: Mapping[str, str]) -> dict[str, float]:
+def _left_by_gpu(inventory: Inventory, models: Mapping[str, str]) -> dict[str, float]:
     """Return by profile what MIG devices leave uncovered, each GPU's split by their slices."""
     left: dict[str, float] = defaultdict(float)
     for layout in inventory.partitioned.values():

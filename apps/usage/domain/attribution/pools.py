@@ -260,5 +260,5 @@ def _components(
 
 
 def _fits(row: DeviceSlot, holding: Allocation) -> bool:
-    model = holding.card.model
+    model = holding.gpu_class.model
     return model == UNKNOWN_MODEL or not row.model or same_model(model, row.model)
