@@ -10,9 +10,9 @@ from simulator.fleet import GPU
 from simulator.machines import PRODUCT
 from simulator.prometheus.series import SCRAPE_MS
 from simulator.scenarios.base import (
+    GpuRate,
     Owned,
     PriceConfirmation,
-    Rate,
     Scenario,
     Service,
     SiteEnergy,
@@ -119,10 +119,10 @@ def _team(team: Team) -> Iterator[str]:
 
 
 def _prices(
-    prices: Mapping[str, str], rates: Sequence[Rate], confirmed: PriceConfirmation | None
+    prices: Mapping[str, str], rates: Sequence[GpuRate], confirmed: PriceConfirmation | None
 ) -> Iterator[str]:
     yield "prices:"
-    for rate in (*(Rate(model, "on-demand", price) for model, price in prices.items()), *rates):
+    for rate in (*(GpuRate(model, "on-demand", price) for model, price in prices.items()), *rates):
         yield f"  - gpu_model: {_text(rate.model) if ' ' in rate.model else rate.model}"
         yield f"    capacity_type: {rate.capacity_type}"
         if rate.owned is None:

@@ -36,7 +36,7 @@ def forward(start: str, end: str, *, name: str, instant: bool = False) -> models
     return models.CheckConstraint(condition=Q(**{f"{end}__isnull": True}) | later, name=name)
 
 
-class Valid(models.Model):
+class ValidityPeriod(models.Model):
     """A row of the catalog that holds from `valid_from` until, not including, `valid_to`."""
 
     valid_from = models.DateTimeField()
@@ -97,7 +97,7 @@ class Tier(models.Model):
         return self.name
 
 
-class TierRule(Valid):
+class TierRule(ValidityPeriod):
     """What a tier matched in a span of time."""
 
     tier = models.ForeignKey("clusters.Tier", on_delete=models.CASCADE, related_name="rules")
@@ -119,7 +119,7 @@ class TierRule(Valid):
         return f"{self.tier_id} from {self.valid_from}"
 
 
-class NamespaceTeam(Valid):
+class NamespaceTeam(ValidityPeriod):
     """A pattern of names: such namespaces belong to the team in a span of time."""
 
     team = models.ForeignKey(
@@ -143,7 +143,7 @@ class NamespaceTeam(Valid):
         return f"{self.team_id}: {self.pattern}"
 
 
-class OfCluster(models.Model):
+class NamedInCluster(models.Model):
     """What has a name of its own in a cluster."""
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -158,7 +158,7 @@ class OfCluster(models.Model):
         return self.name
 
 
-class Namespace(OfCluster):
+class Namespace(NamedInCluster):
     """A namespace of a cluster."""
 
 
@@ -175,7 +175,7 @@ class GpuModel(models.Model):
         return self.name
 
 
-class Node(OfCluster):
+class Node(NamedInCluster):
     """A node of a cluster."""
 
 

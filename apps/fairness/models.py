@@ -10,7 +10,7 @@ from functools import partial
 from django.db import models
 from django.db.models import F, Q
 
-from apps.clusters.models import Valid, forward
+from apps.clusters.models import ValidityPeriod, forward
 from apps.fairness.domain.hour_state import HourState
 from apps.usage.models import Daily, Hourly, dimension
 
@@ -234,7 +234,7 @@ class TierTeamBlob(models.Model):
         return f"{self.tier_id} {self.span} {self.start}"
 
 
-class QueueTimeObjective(Valid):
+class QueueTimeObjective(ValidityPeriod):
     """In a span 95 % of a tier's work is to start within `p95_seconds`, over the last `days`."""
 
     tier = models.ForeignKey("clusters.Tier", on_delete=models.CASCADE)

@@ -3,13 +3,13 @@
 from django.db import models
 from django.db.models import Q
 
-from apps.clusters.models import Valid, forward
+from apps.clusters.models import ValidityPeriod, forward
 from apps.quotas.domain.keys import QuotaSource
 
 SOURCES = [(s.value, s.value) for s in QuotaSource]
 
 
-class Entitlement(Valid):
+class Entitlement(ValidityPeriod):
     """GPU-equivalents of a tier that a team may count on; `weight` steers fair sharing."""
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE)
@@ -29,7 +29,7 @@ class Entitlement(Valid):
         return f"{self.team_id} × {self.tier_id}: {self.gpus}"
 
 
-class Budget(Valid):
+class Budget(ValidityPeriod):
     """A budget per period, in GPU-hours or in money: exactly one of the two."""
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE)

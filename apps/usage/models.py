@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
-from apps.clusters.models import CAPACITY_TYPES, Valid, forward
+from apps.clusters.models import CAPACITY_TYPES, ValidityPeriod, forward
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.serving import ServingState
 
@@ -189,7 +189,7 @@ class ServingHour(Hourly, WorkloadDimensions):
         ]
 
 
-class ServingObjective(Valid):
+class ServingObjective(ValidityPeriod):
     """The time to first token that services are to keep in a span; an empty pattern matches all.
 
     Of several that match a service the one of the lowest `position` is its objective.

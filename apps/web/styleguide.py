@@ -49,9 +49,9 @@ from apps.web.components.drawings import (
 )
 from apps.web.components.drawings.panels import Sparkline
 from apps.web.components.figure_row import (
-    Change,
     FigureRow,
     KeyFigure,
+    PeriodChange,
     Tone,
     Verdict,
     figure_row,
@@ -252,17 +252,17 @@ def sample_rows() -> Iterator[FigureRow]:
         KeyFigure(
             "Utilization",
             "64.6 %",
-            change=Change("−2 pp", Verdict.WORSE, "Previous 7 days: 66.6 %"),
+            change=PeriodChange("−2 pp", Verdict.WORSE, "Previous 7 days: 66.6 %"),
             basis="average",
         ),
         KeyFigure("Pending", "15", "workloads", note="oldest 8h 13m", tone=Tone.WARNING),
-        KeyFigure("Unused", "$13,770", "36 %", change=Change("−8 %", Verdict.BETTER)),
+        KeyFigure("Unused", "$13,770", "36 %", change=PeriodChange("−8 %", Verdict.BETTER)),
         KeyFigure("Unavailable", "1", "GPU", tone=Tone.DANGER, note="a100-12 GPU 7"),
         no_data("Energy", "No exporter shows the energy of GPUs.", href=_HERE),
     )
     yield figure_row(
         KeyFigure("Pending", "0", "workloads", tone=Tone.GOOD),
-        KeyFigure("Spend", "$1,234,567,890", change=Change("no change")),
+        KeyFigure("Spend", "$1,234,567,890", change=PeriodChange("no change")),
         no_data("Queue time", "No workload started in this window."),
         name="Zero and no data",
     )

@@ -17,7 +17,7 @@ from simulator.prometheus.series import Series
 from simulator.scenarios.base import Scenario
 
 Match = Callable[[Mapping[str, str]], bool]
-OfCluster = Callable[[str], bool]
+ClusterFilter = Callable[[str], bool]
 FIXED = dcgm.FIXED
 
 
@@ -44,7 +44,7 @@ class Signals:
         high_ms: int,
         *,
         wanted: Match = lambda _: True,
-        of: OfCluster = lambda _: True,
+        of: ClusterFilter = lambda _: True,
     ) -> Iterator[Series]:
         """Yield a metric's series that may have samples in low..high, all labels on them.
 
@@ -68,7 +68,7 @@ class Signals:
         high_ms: int,
         *,
         wanted: Match = lambda _: True,
-        of: OfCluster = lambda _: True,
+        of: ClusterFilter = lambda _: True,
     ) -> list[Series]:
         """Return the series of `metrics` whose labels match, in the order of their making."""
         return [

@@ -57,7 +57,7 @@ class Owned:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class GpuRate:
     """What a GPU of a model costs in USD where it is paid for in a way: by the hour, or bought."""
 
     model: str
@@ -202,7 +202,7 @@ class Scenario(ABC):
     prices: Mapping[str, str] = {}
     confirmation: PriceConfirmation | None = None
     site: SiteEnergy | None = None
-    rates: Sequence[Rate] = ()
+    rates: Sequence[GpuRate] = ()
     queues: Sequence[Queue] = ()
     flavors: Mapping[str, Mapping[str, str]] = {}
     queue_resources: bool = True

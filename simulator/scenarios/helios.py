@@ -124,7 +124,7 @@ class Helios(EpochScenario):
         hard: dict[str, ActivitySteps] = {}
         for team, space in self._spaces.items():
             levels = list(self._levels(team, number))
-            maker = _PodMaker(
+            maker = _EpochPods(
                 seed=f"{self.seed}/{number}/{space}",
                 workloads=self._workloads[team],
                 nodes=self._pools[team],
@@ -137,7 +137,7 @@ class Helios(EpochScenario):
         return Epoch(start, end, pods=pods, hard=hard, controllers=passing(pods))
 
 
-class _PodMaker:
+class _EpochPods:
     """Makes the pods of one team in one epoch."""
 
     def __init__(

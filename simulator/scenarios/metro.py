@@ -7,7 +7,7 @@ from simulator import identity
 from simulator.epochs import ActivitySteps, Epoch
 from simulator.fleet import AMD_GPU, DAY, Controller, Exporter, GpuSpec, Node, Suspension
 from simulator.machines import gpu_node
-from simulator.scenarios.base import EpochScenario, Namespace, Queue, Rate, Tier, hard_key
+from simulator.scenarios.base import EpochScenario, GpuRate, Namespace, Queue, Tier, hard_key
 from simulator.scenarios.day_work import DayWork, Work, office
 from simulator.scenarios.helios import passing
 
@@ -22,7 +22,7 @@ TIER = Tier(
     promise="A whole MI300X with 192 GB, alone.",
     resources=(AMD_GPU,),
 )
-RATE = Rate(MODEL, "on-demand", "4.25")
+RATE = GpuRate(MODEL, "on-demand", "4.25")
 ENTITLED = {"climate": 8, "physics": 5, "materials": 3}
 """GPUs of the tier by team."""
 _NODES, _GPUS_PER_NODE = 4, 4

@@ -22,7 +22,7 @@ from apps.costs.models import (
 from apps.costs.models import Price as PriceRow
 from apps.costs.services import price_hours, prune
 from apps.costs.services.cost_rows import Pricing
-from apps.costs.services.prices import Rates
+from apps.costs.services.prices import PoolPrices
 from apps.costs.services.pricing import price_day
 from apps.quotas.models import Entitlement
 from apps.usage.models import CollectionWindow, Day, PodHour
@@ -190,7 +190,7 @@ def test_hours_by_workload_go_with_their_facts_and_their_days_stay() -> None:
 
 def test_a_team_that_is_made_while_hours_are_priced_gets_its_costs() -> None:
     priced = make_priced(1)
-    pricing = Pricing(Rates())
+    pricing = Pricing(PoolPrices())
     late = make_team("late")
     hour = PodHour.objects.filter(team=priced.portal.vision).earliest("hour")
     PodHour.objects.filter(pk=hour.pk).update(team=late)

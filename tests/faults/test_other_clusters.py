@@ -16,7 +16,7 @@ from apps.clusters.models import Node, Pod
 from simulator.catalog import catalog_yaml
 from simulator.fleet import GPU, Admission
 from simulator.prometheus.series import Series
-from simulator.prometheus.signals import Match, OfCluster, Signals
+from simulator.prometheus.signals import ClusterFilter, Match, Signals
 from simulator.scenarios.base import Queue
 from tests.faults.collecting import HOURS, START, Collecting, World, catalog, collecting
 from tests.faults.facts import Facts, differences
@@ -52,7 +52,7 @@ class TwoClusters(Signals):
         high_ms: int,
         *,
         wanted: Match = lambda _: True,
-        of: OfCluster = lambda _: True,
+        of: ClusterFilter = lambda _: True,
     ) -> Iterator[Series]:
         for one in super().series(metric, low_ms, high_ms):
             if of(one.labels["cluster"]):

@@ -22,7 +22,7 @@ from simulator.fleet import FOREVER, Node, Pod
 from simulator.machines import PRODUCT, a100_node, gpu_node
 from simulator.prometheus import signals
 from simulator.prometheus.series import Series
-from simulator.prometheus.signals import Match, OfCluster, Signals
+from simulator.prometheus.signals import ClusterFilter, Match, Signals
 from tests.faults.collecting import World, collecting
 from tests.faults.proxy import Proxy
 from tests.simulator.small import ORIGIN, Small, pod
@@ -102,7 +102,7 @@ class NodeLives(Signals):
         high_ms: int,
         *,
         wanted: Match = lambda _: True,
-        of: OfCluster = lambda _: True,
+        of: ClusterFilter = lambda _: True,
     ) -> Iterator[Series]:
         found: dict[tuple[tuple[str, str], ...], Series] = {}
         for scenario, life in self._lives:

@@ -14,7 +14,7 @@ from apps.accounts import services as accounts
 from apps.accounts.models import Team
 from apps.clusters.domain.tiers import UNASSIGNED, GpuSharing, TierRule
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, NamespaceTeam, Tier, Valid
+from apps.clusters.models import Cluster, NamespaceTeam, Tier, ValidityPeriod
 from apps.clusters.models import TierRule as TierRuleRow
 from apps.clusters.services import catalog as clusters
 from apps.costs.models import Price
@@ -248,7 +248,7 @@ def test_a_start_that_nobody_decided_is_never_stored() -> None:
 
 
 def test_every_table_with_a_span_is_loaded_from_the_catalog() -> None:
-    spans = {m.__name__ for m in apps.get_models() if issubclass(m, Valid)}
+    spans = {m.__name__ for m in apps.get_models() if issubclass(m, ValidityPeriod)}
     assert spans == {
         *("TierRule", "QueueTimeObjective", "NamespaceTeam", "Entitlement", "Budget", "Price"),
         *("EnergyFactor", "ServingObjective"),

@@ -5,13 +5,13 @@ import pytest
 
 from apps.planning.domain.replay import (
     AddGpus,
-    Change,
     ChangeImpossible,
     Entitle,
     MoveGpus,
     MoveWork,
     ReplayWork,
     TierPlan,
+    WhatIfChange,
     changed,
 )
 from apps.planning.domain.what_if import ASSUMPTIONS, replay_changes
@@ -43,7 +43,7 @@ class TestLayout:
             ),
         ],
     )
-    def test_a_change_says_what_it_is(self, change: Change, text: str) -> None:
+    def test_a_change_says_what_it_is(self, change: WhatIfChange, text: str) -> None:
         assert str(change) == text
 
     def test_changes_come_one_after_another(self) -> None:
@@ -69,7 +69,7 @@ class TestLayout:
             pytest.param(MoveWork("nlp", "whole", "whole", 0), "some GPU", id="work-of-nothing"),
         ],
     )
-    def test_what_cannot_be_is_refused(self, change: Change, reason: str) -> None:
+    def test_what_cannot_be_is_refused(self, change: WhatIfChange, reason: str) -> None:
         with pytest.raises(ChangeImpossible, match=reason):
             changed(LAYOUT, [change])
 
@@ -104,7 +104,7 @@ def test_more_gpus_end_pending_and_denial() -> None:
 def test_it_states_what_it_assumes() -> None:
     plain = replay_changes(WORKS, LAYOUT, [AddGpus("whole", 4)], edges=EDGES)
     assert plain.assumptions == ASSUMPTIONS
-    moves: list[Change] = [
+    moves: list[WhatIfChange] = [
         MoveGpus(1, "whole", "1g.10gb"),
         MoveWork("vision", "whole", "1g.10gb", 1 / 7),
     ]
@@ -132,7 +132,7 @@ def test_a_larger_entitlement_raises_the_fair_share_of_who_asks() -> None:
 
 def test_moved_work_asks_in_its_new_tier_and_what_runs_stays() -> None:
     works = [_work("vision", 4, -1, 4, running=True), _work("vision", 1, 1, 2)]
-    changes: list[Change] = [
+    changes: list[WhatIfChange] = [
         MoveGpus(1, "whole", "1g.10gb"),
         MoveWork("vision", "whole", "1g.10gb", 1 / 7),
     ]

@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
-from apps.clusters.models import Valid, forward
+from apps.clusters.models import ValidityPeriod, forward
 from apps.costs.domain.costing import Basis, Cause, Policy
 from apps.costs.domain.exports import ExportState, ExportSubject, MailState
 from apps.costs.domain.files import FileFormat
@@ -33,7 +33,7 @@ from apps.usage.models import (
 _CAPACITY_TYPES = [(name, name) for name in (*CAPACITY_TYPES, "unknown")]
 
 
-class Price(Valid):
+class Price(ValidityPeriod):
     """What one GPU-hour of a model costs, before `discount`; no `cluster` or `tier`: of any.
 
     `example` marks a price that was never confirmed, `confirmed_by` names who confirmed another.
@@ -80,7 +80,7 @@ class Price(Valid):
         return f"{self.gpu_model} {self.per_gpu_hour} {self.currency}"
 
 
-class EnergyFactor(Valid):
+class EnergyFactor(ValidityPeriod):
     """What a cluster's site adds to the measured energy of its GPUs, and the carbon of a kWh.
 
     `carbon_g_per_kwh` null: `carbon_hours` has it by the hour (`carbon.CarbonFile`), read from
@@ -106,7 +106,7 @@ class EnergyFactor(Valid):
         return f"{self.cluster_id} {self.carbon_g_per_kwh}"
 
 
-class Costed(models.Model):
+class CostAmounts(models.Model):
     """What was held and what it cost, by cause, at the price of its hour, which is kept.
 
     `price` and `list_price` are units of 1e-8 per GPU-hour, after and before the discount. Where
@@ -136,7 +136,7 @@ class Costed(models.Model):
         abstract = True
 
 
-class Shared(models.Model):
+class UnallocatedShares(models.Model):
     """A team's share of its pool's unallocated capacity by each policy that shares it.
 
     By entitlement, by what it held (use on the allocated basis), and by what it used.
@@ -153,7 +153,7 @@ class Shared(models.Model):
         abstract = True
 
 
-class Free(models.Model):
+class UnallocatedAmounts(models.Model):
     """Unallocated capacity; `burst` is what shared GPUs did beyond what their tenants held.
 
     `free_energy_mwh` is the measured energy of GPUs that no pod explains.
@@ -175,14 +175,14 @@ class Free(models.Model):
         abstract = True
 
 
-class WorkloadCostHour(Hourly, WorkloadDimensions, Costed):
+class WorkloadCostHour(Hourly, WorkloadDimensions, CostAmounts):
     """One workload of a team on one pool in one hour; kept for the hourly retention."""
 
     class Meta(Hourly.Meta):
         indexes = [models.Index(fields=["cluster", "hour"], name="workload_cost_hour")]
 
 
-class WorkloadCostDay(Daily, WorkloadDimensions, Costed):
+class WorkloadCostDay(Daily, WorkloadDimensions, CostAmounts):
     """The sum of its hours of one price; kept for good, as all that follow."""
 
     class Meta(Daily.Meta):
@@ -192,24 +192,24 @@ class WorkloadCostDay(Daily, WorkloadDimensions, Costed):
         ]
 
 
-class TeamCostHour(Hourly, TeamDimensions, Costed, Shared):
+class TeamCostHour(Hourly, TeamDimensions, CostAmounts, UnallocatedShares):
     class Meta(Hourly.Meta):
         indexes = [models.Index(fields=["cluster", "hour"], name="team_cost_hour")]
 
 
-class TeamCostDay(Daily, TeamDimensions, Costed, Shared):
+class TeamCostDay(Daily, TeamDimensions, CostAmounts, UnallocatedShares):
     class Meta(Daily.Meta):
         indexes = [models.Index(fields=["cluster", "day"], name="team_cost_day")]
 
 
-class PoolCostHour(Hourly, TierDimensions, Costed, Free):
+class PoolCostHour(Hourly, TierDimensions, CostAmounts, UnallocatedAmounts):
     """The whole capacity of a pool (cluster × tier × model × capacity type) in one hour."""
 
     class Meta(Hourly.Meta):
         indexes = [models.Index(fields=["cluster", "hour"], name="pool_cost_hour")]
 
 
-class PoolCostDay(Daily, TierDimensions, Costed, Free):
+class PoolCostDay(Daily, TierDimensions, CostAmounts, UnallocatedAmounts):
     class Meta(Daily.Meta):
         indexes = [models.Index(fields=["day", "cluster"], name="pool_cost_day")]
 
@@ -285,7 +285,7 @@ class ClosedPeriod(models.Model):
         return f"{self.month:%Y-%m}"
 
 
-class Booked(models.Model):
+class BookedCost(models.Model):
     """A line of a closed month. No team: the platform pays; no workload: unallocated."""
 
     day = models.DateField()
@@ -306,7 +306,7 @@ class Booked(models.Model):
         abstract = True
 
 
-class ClosedAmount(Booked):
+class ClosedAmount(BookedCost):
     """What was frozen; kept for ever, and only written when its month is closed."""
 
     period = models.ForeignKey("costs.ClosedPeriod", on_delete=models.PROTECT)
@@ -319,7 +319,7 @@ class ClosedAmount(Booked):
         return f"{self.period_id} {self.day} {self.cause}"
 
 
-class Adjustment(Booked):
+class Adjustment(BookedCost):
     """A difference to a closed month, booked on a day of the month that was open then."""
 
     period = models.ForeignKey("costs.ClosedPeriod", on_delete=models.PROTECT)

@@ -165,7 +165,7 @@ class ServingRow:
 
 
 @dataclass(slots=True)
-class _Held:
+class _ServiceCost:
     """What a service held, nano-GPU-hours, and its cost by currency, units of 1e-8."""
 
     allocated: int = 0
@@ -225,7 +225,7 @@ def serving_rows(
     latest = last_requests(look_back, filters=own, visibility=visibility)
     groups: dict[tuple[str, ...], _Group] = defaultdict(_Group)
     for key, models in found.items():
-        of_service = held.get(key, _Held())
+        of_service = held.get(key, _ServiceCost())
         last = latest.get((key.cluster, key.namespace, key.workload))
         parts = _parts([one.measured for one in models.values()])
         is_marked = any(one.is_marked for one in models.values())
@@ -245,8 +245,8 @@ def _most_tokens(row: ServingRow) -> tuple[int, float, tuple[str, ...]]:
 
 def _held(
     window: Window, filters: Filters, visibility: Visibility, zone: ZoneInfo | None
-) -> dict[ServiceKey, _Held]:
-    found: dict[ServiceKey, _Held] = defaultdict(_Held)
+) -> dict[ServiceKey, _ServiceCost]:
+    found: dict[ServiceKey, _ServiceCost] = defaultdict(_ServiceCost)
     query = UsageQuery(window, group_by=WORKLOAD_GROUPS, filters=filters)
     for row in usage_rows(query, visibility=visibility, zone=zone):
         one = found[ServiceKey(*(row.groups[name] for name in WORKLOAD_GROUPS))]
@@ -272,7 +272,7 @@ def _parts(measured: Sequence[int]) -> list[float]:
 
 
 def _add(
-    group: _Group, sums: ServingSums, held: _Held, part: float, last: LastRequest | None
+    group: _Group, sums: ServingSums, held: _ServiceCost, part: float, last: LastRequest | None
 ) -> None:
     group.sums.add(sums)
     group.allocated += held.allocated * part
@@ -291,7 +291,7 @@ def _add(
 
 
 def _use(
-    sums: ServingSums, held: _Held, last: LastRequest | None, *, is_marked: bool
+    sums: ServingSums, held: _ServiceCost, last: LastRequest | None, *, is_marked: bool
 ) -> ServiceUse:
     # What its owner says holds where series cannot tell an idle service from a forgotten one.
     if last is None or sums.requests is None:

@@ -41,7 +41,7 @@ class UnusedCost:
         return sum(self.by_cause.values())
 
 
-class _Key(NamedTuple):
+class _CostKey(NamedTuple):
     ids: tuple[int, ...]
     currency: str
 
@@ -62,11 +62,11 @@ def unused_costs(
     """
     asked = CostQuery(window, group_by=by, filters=filters, causes=HELD, waste=True)
     reading = CostReader(asked, visibility=visibility, zone=zone)
-    unused: dict[_Key, int] = defaultdict(int)
-    known: dict[_Key, int] = defaultdict(int)
-    causes: dict[_Key, dict[Cause, int]] = defaultdict(dict)
+    unused: dict[_CostKey, int] = defaultdict(int)
+    known: dict[_CostKey, int] = defaultdict(int)
+    causes: dict[_CostKey, dict[Cause, int]] = defaultdict(dict)
     for line_key, line in reading.sums(window).items():
-        key, cause = _Key(line_key.ids, line_key.currency), line_key.cause
+        key, cause = _CostKey(line_key.ids, line_key.currency), line_key.cause
         # Without metrics its use is unknown: it is in neither of the two sums.
         if cause not in HELD or cause is Cause.UNMEASURED:
             continue

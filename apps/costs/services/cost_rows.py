@@ -26,7 +26,7 @@ from apps.costs.domain.costing import (
     shared,
 )
 from apps.costs.domain.prices import energy_cost
-from apps.costs.services.prices import PoolKey, Rate, RateNames, Rates
+from apps.costs.services.prices import PoolKey, PoolPrice, PoolPrices, RateNames
 from apps.usage.models import PodHour, TeamHour, TierHour
 
 HELD_NAMES = tuple(cause.value for cause in HELD)
@@ -138,7 +138,7 @@ def _read_facts(
 class Pricing:
     """Prices hours; looks team names up once, and those of teams made since. One query."""
 
-    def __init__(self, rates: Rates) -> None:
+    def __init__(self, rates: PoolPrices) -> None:
         self.rates = rates
         self._teams = RateNames(Team)
 
@@ -219,7 +219,7 @@ class Pricing:
         return found
 
 
-def _too_large(kind: PoolKey, hour: datetime, rate: Rate | None) -> str:
+def _too_large(kind: PoolKey, hour: datetime, rate: PoolPrice | None) -> str:
     price = "no price" if rate is None else f"{rate.price / 10**8:,.2f} {rate.currency}"
     return (
         f"the hour {hour:%Y-%m-%dT%H:%MZ} of cluster {kind.cluster}, tier {kind.tier} at {price} "
@@ -227,7 +227,7 @@ def _too_large(kind: PoolKey, hour: datetime, rate: Rate | None) -> str:
     )
 
 
-def _held_values(amounts: Sequence[int], rate: Rate | None) -> list[int]:
+def _held_values(amounts: Sequence[int], rate: PoolPrice | None) -> list[int]:
     """Return HELD_COLUMNS of one holder without carbon; `amounts` are HELD_NAMES and the energy."""
     parts = amounts[:_WIDTH]
     if rate is None:
@@ -243,13 +243,13 @@ def _carbon(energy_mwh: int, grams: Decimal | None) -> tuple[int, int]:
     return (0, 0) if grams is None else (energy_mwh, carbon_ug(energy_mwh, grams))
 
 
-def _energy(energy_mwh: int, rate: Rate) -> int:
+def _energy(energy_mwh: int, rate: PoolPrice) -> int:
     if rate.per_kwh is None:
         return 0
     return energy_cost(energy_mwh, per_kwh=rate.per_kwh, pue=rate.pue)
 
 
-def _free_values(free: Sequence[int], rate: Rate | None) -> list[int]:
+def _free_values(free: Sequence[int], rate: PoolPrice | None) -> list[int]:
     """Return FREE_COLUMNS without carbon; `free` are FREE_NAMES, the burst and the energy."""
     *amounts, burst, energy = free
     if rate is None:

@@ -121,7 +121,7 @@ class PoolKey(NamedTuple):
     capacity_type: str
 
 
-class Rate(NamedTuple):
+class PoolPrice(NamedTuple):
     """The price of a pool's GPU-hour, after and before the discount, in units of 1e-8.
 
     `per_kwh` prices the measured energy, times `pue`; None: energy is not billed.
@@ -185,7 +185,7 @@ class PriceInterval(NamedTuple):
     digest: str
 
 
-class Rates:
+class PoolPrices:
     """Prices, entitlements and energy factors of all times, read once. Six queries."""
 
     def __init__(self) -> None:
@@ -204,7 +204,7 @@ class Rates:
         )
         self._digests: dict[int, str] = {}
 
-    def rate(self, kind: PoolKey, at: datetime) -> Rate | None:
+    def rate(self, kind: PoolKey, at: datetime) -> PoolPrice | None:
         """Return the rate of a pool in the hour that begins at `at`; None: unpriced."""
         entry = self._book.price(
             cluster=self._clusters.name(kind.cluster),
@@ -216,7 +216,7 @@ class Rates:
         if entry is None:
             return None
         price, list_price = entry.contracted_units, units(entry.per_gpu_hour)
-        return Rate(price, list_price, entry.currency, entry.per_kwh, entry.pue)
+        return PoolPrice(price, list_price, entry.currency, entry.per_kwh, entry.pue)
 
     def grams(self, cluster: int, hour: datetime) -> Decimal | None:
         """Return the grams of CO2e a measured kWh, PUE included; None: no factor."""
@@ -305,7 +305,7 @@ def _entitlement_changes(entitled: Iterable[_Entitled]) -> set[datetime]:
     return {at for e in entitled for at in (e.start, e.end) if at is not None}
 
 
-def due_days(rates: Rates) -> list[tuple[int, list[datetime]]]:
+def due_days(rates: PoolPrices) -> list[tuple[int, list[datetime]]]:
     """Return (day's pk, its hours that are due), newest days first.
 
     However old they are: the facts by team and by tier, and those by workload and day, are kept.
@@ -320,7 +320,7 @@ def due_days(rates: Rates) -> list[tuple[int, list[datetime]]]:
 
 def due_in(window: Window) -> int:
     """Return how many hours of a window are due."""
-    return sum(map(len, _hours_due(Rates(), window).values()))
+    return sum(map(len, _hours_due(PoolPrices(), window).values()))
 
 
 def days_of(cluster: int, hours: Iterable[datetime]) -> Iterator[tuple[Day, list[datetime]]]:
@@ -350,7 +350,7 @@ def days_of(cluster: int, hours: Iterable[datetime]) -> Iterator[tuple[Day, list
         yield days[place], own
 
 
-def _hours_due(rates: Rates, window: Window | None = None) -> _HoursByCluster:
+def _hours_due(rates: PoolPrices, window: Window | None = None) -> _HoursByCluster:
     within = Q() if window is None else Q(hour__gte=window.start, hour__lt=window.end)
     found: _HoursByCluster = defaultdict(set)
     for cluster, hour in (*_of_new_facts(within), *_of_new_rates(rates, within)):
@@ -368,7 +368,7 @@ def _of_new_facts(within: Q) -> Iterable[tuple[int, datetime]]:
     return collected.exclude(Exists(as_they_are)).order_by().values_list("cluster_id", "hour")
 
 
-def _of_new_rates(rates: Rates, within: Q) -> Iterable[tuple[int, datetime]]:
+def _of_new_rates(rates: PoolPrices, within: Q) -> Iterable[tuple[int, datetime]]:
     """Return hours that were priced by other rates than now hold. One query, or two.
 
     Digests are few and hours are many, so only those of a digest that does not hold everywhere it

@@ -41,7 +41,7 @@ from apps.costs.services.cost_rows import (
     with_hour,
 )
 from apps.costs.services.kept_days import pruned_day
-from apps.costs.services.prices import Rates, days_of, due_days
+from apps.costs.services.prices import PoolPrices, days_of, due_days
 from apps.goodput.services import fold_losses
 from apps.pending.models import Episode, Eviction
 from apps.usage.domain.usage_query import GroupingRefused
@@ -82,7 +82,7 @@ def price_hours(*, now: datetime, most: int = _MOST_HOURS) -> int:
     whose amounts are too large to be kept, or whose closing cannot be compared with any more, is
     left out and told in the log: its hours are shown as not priced.
     """
-    rates = Rates()
+    rates = PoolPrices()
     pricing = Pricing(rates)
     # As the facts lie, so do their costs: a month that retention dropped is not made again.
     prepare_months(WorkloadCostHour._meta.db_table, own_months(PodHour._meta.db_table))
@@ -238,7 +238,7 @@ def _facts_at(
     }
 
 
-def _note_priced(cluster: int, collected: dict[datetime, datetime], rates: Rates) -> None:
+def _note_priced(cluster: int, collected: dict[datetime, datetime], rates: PoolPrices) -> None:
     PricedHour.objects.bulk_create(
         [
             PricedHour(cluster_id=cluster, hour=hour, facts_at=at, rates=rates.digest(hour))

@@ -92,10 +92,10 @@ class MoveWork:
         )
 
 
-Change = AddGpus | Entitle | MoveGpus | MoveWork
+WhatIfChange = AddGpus | Entitle | MoveGpus | MoveWork
 
 
-def changed(layout: Layout, changes: Sequence[Change]) -> dict[str, TierPlan]:
+def changed(layout: Layout, changes: Sequence[WhatIfChange]) -> dict[str, TierPlan]:
     """Return the layout after the changes, one after another.
 
     Raises ChangeImpossible for an unknown tier, more GPUs than there are, or a negative amount.
@@ -241,7 +241,7 @@ class _ReplayTeam:
         return min(q[0] for gpus, q in self.waiting.items() if q and gpus <= free + _SLACK)
 
 
-class _TeamTurns:
+class _TeamHeaps:
     """The order of teams, by size of work: heaps of turns, in which outdated ones are skipped.
 
     A tier may have thousands of teams with pending work but few sizes, and most instants change one
@@ -287,7 +287,7 @@ class _TierQueue:
             name: _ReplayTeam(name, plan.entitlements.get(name, 0.0), plan.weight(name))
             for name in sorted({work.team for work in works})
         }
-        self._turns = _TeamTurns(self._teams)
+        self._turns = _TeamHeaps(self._teams)
         self._changes: list[tuple[float, int]] = []
         self._started: dict[int, float] = {}
         self._ended: dict[int, float] = {}

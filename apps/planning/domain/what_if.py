@@ -11,7 +11,6 @@ from apps.fairness.domain.queue_times import QueueTimes
 from apps.fairness.domain.shares import Array
 from apps.planning.domain.replay import (
     AddGpus,
-    Change,
     Entitle,
     Layout,
     MoveGpus,
@@ -19,6 +18,7 @@ from apps.planning.domain.replay import (
     ReplayedWork,
     ReplayWork,
     TierPlan,
+    WhatIfChange,
     changed,
     replay,
 )
@@ -112,7 +112,7 @@ class WhatIf:
 def replay_changes(
     works: Sequence[ReplayWork],
     layout: Layout,
-    changes: Sequence[Change],
+    changes: Sequence[WhatIfChange],
     *,
     edges: Sequence[float],
 ) -> WhatIf:
@@ -133,7 +133,7 @@ def replay_changes(
 def replay_tier(
     works: Sequence[ReplayWork],
     layout: Layout,
-    changes: Sequence[Change],
+    changes: Sequence[WhatIfChange],
     tier: str,
     *,
     edges: Sequence[float],
@@ -146,7 +146,7 @@ def replay_tier(
     return TierReplay(teams, measure(slots), _queue_times(played, teams, edges[0]))
 
 
-def tiers_of(changes: Iterable[Change]) -> set[str]:
+def tiers_of(changes: Iterable[WhatIfChange]) -> set[str]:
     """Return the tiers that changes concern: what comes of all others stays as it is."""
     found = set()
     for change in changes:
@@ -168,7 +168,7 @@ def outcomes(
     return {tier: _outcome(by_tier[tier], plan, edges) for tier, plan in layout.items()}
 
 
-def moved(works: Iterable[ReplayWork], changes: Sequence[Change]) -> list[ReplayWork]:
+def moved(works: Iterable[ReplayWork], changes: Sequence[WhatIfChange]) -> list[ReplayWork]:
     """Return the works after those changes that have them ask in another tier."""
     moves = [change for change in changes if isinstance(change, MoveWork)]
     # Moves follow one another: work may go on from the tier that it came to.
@@ -181,7 +181,7 @@ def moved(works: Iterable[ReplayWork], changes: Sequence[Change]) -> list[Replay
     return found
 
 
-def _assumed(changes: Sequence[Change]) -> Iterable[str]:
+def _assumed(changes: Sequence[WhatIfChange]) -> Iterable[str]:
     if any(isinstance(change, MoveGpus) for change in changes):
         yield "GPUs that move do so at the start of the window, immediately and empty."
         yield "Work keeps asking in its tier, unless a change says that it moves too."

@@ -322,7 +322,7 @@ def _node_hours(cluster: Cluster, span: TimeSpan) -> list[NodeTierHour]:
     ]
 
 
-class _PodRow(msgspec.Struct, frozen=True, array_like=True):
+class _DemandPod(msgspec.Struct, frozen=True, array_like=True):
     """A pod of the ledger as it is read; times are Unix seconds."""
 
     uid: str
@@ -349,7 +349,7 @@ class _PodRow(msgspec.Struct, frozen=True, array_like=True):
         return (self.namespace, self.kind, self.name)
 
 
-def _pods(cluster_id: int, window: Window) -> list[_PodRow]:
+def _pods(cluster_id: int, window: Window) -> list[_DemandPod]:
     """Return the pods that lived in the window, and the claims that were allocated in it."""
     rows = Pod.objects.filter(
         Q(ended_at__isnull=True) | Q(ended_at__gt=window.start),
@@ -369,10 +369,10 @@ def _pods(cluster_id: int, window: Window) -> list[_PodRow]:
         *("queue", "gang", "priority", *times),
     )
     found = rows.order_by("created_at", "pk").annotate(**times).values_list(*columns)
-    return [_PodRow(*values) for values in found.iterator()]
+    return [_DemandPod(*values) for values in found.iterator()]
 
 
-def _without_shared(rows: Sequence[_PodRow]) -> tuple[list[_PodRow], int]:
+def _without_shared(rows: Sequence[_DemandPod]) -> tuple[list[_DemandPod], int]:
     """Return the rows so that devices of claims count once, and how many pods that leaves out.
 
     A claim counts by the one pod that uses it; by itself where none does, or several do.
@@ -486,7 +486,7 @@ class _Sources:
         queues: RecordedQueues,
         episodes: Sequence[_EpisodeRow],
         delays: Mapping[str, _Pending],
-        rows: Sequence[_PodRow],
+        rows: Sequence[_DemandPod],
         window: Window,
     ) -> None:
         self._links = queues.links
@@ -505,7 +505,7 @@ class _Sources:
     def pods(self) -> list[LedgerPod]:
         return [self._pod(row) for row in self._rows]
 
-    def _pod(self, row: _PodRow) -> LedgerPod:
+    def _pod(self, row: _DemandPod) -> LedgerPod:
         episode = self._of_pods.get(row.uid)
         pending = self._delays.get(row.uid, _NOT_PENDING)
         tier, gpus, priority, queue = row.tier, row.gpus, row.priority, row.queue
@@ -572,7 +572,7 @@ class _Sources:
         return next((one.team for one in spans if one.end.timestamp() > moment), UNASSIGNED)
 
 
-def _ended(row: _PodRow, window: Window) -> float | None:
+def _ended(row: _DemandPod, window: Window) -> float | None:
     """Return when a pod ended; one from series ends when they showed it last, if that is over."""
     if row.ended is not None or row.observed is None:
         return row.ended

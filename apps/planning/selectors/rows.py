@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from apps.clusters.domain.window import Window
-from apps.planning.domain.replay import Change
+from apps.planning.domain.replay import WhatIfChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class WhatIfReport:
     """Tiers before and after some changes, in the same order, and what that takes for granted."""
 
     window: Window
-    changes: Sequence[Change]
+    changes: Sequence[WhatIfChange]
     summary: tuple[str, ...]
     before: tuple[TierOutcomeRow, ...]
     after: tuple[TierOutcomeRow, ...]

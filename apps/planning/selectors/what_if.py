@@ -26,7 +26,7 @@ from apps.planning.domain.capacity_cases import (
     sizes_to_replay,
     with_typical_runs,
 )
-from apps.planning.domain.replay import AddGpus, Change, Layout, ReplayWork, TierPlan
+from apps.planning.domain.replay import AddGpus, Layout, ReplayWork, TierPlan, WhatIfChange
 from apps.planning.domain.what_if import (
     TierOutcome,
     TierReplay,
@@ -84,7 +84,7 @@ class CapacityUnknown(ValueError):
 
 def what_if(
     window: Window,
-    changes: Sequence[Change],
+    changes: Sequence[WhatIfChange],
     *,
     visibility: Visibility,
     limits: ReplayLimits = _LIMITS,
@@ -111,7 +111,7 @@ def what_if(
 
 def replayed_tier(
     window: Window,
-    changes: Sequence[Change],
+    changes: Sequence[WhatIfChange],
     tier: str,
     *,
     after: bool,
@@ -148,7 +148,7 @@ def replayed_sizes(
 
 
 def _prepared(
-    window: Window, changes: Sequence[Change], limits: ReplayLimits
+    window: Window, changes: Sequence[WhatIfChange], limits: ReplayLimits
 ) -> tuple[dict[int, str], Layout, list[ReplayWork], list[float]]:
     """Return the tiers that changes concern, with plans and work, and the edges of the slots."""
     if window.end - window.start > LONGEST:
@@ -228,7 +228,7 @@ def _entitled(
     return found
 
 
-class _PodRow(NamedTuple):
+class _ReplayedPod(NamedTuple):
     """A pod of the ledger; times are Unix seconds."""
 
     uid: str
@@ -286,11 +286,11 @@ def _of_queues(
     return works
 
 
-def _has_run(row: _PodRow, window: Window) -> bool:
+def _has_run(row: _ReplayedPod, window: Window) -> bool:
     return row.bound is not None and row.bound < window.start_seconds
 
 
-def _work(row: _PodRow, team: str, tier: str, gpus: float, window: Window) -> ReplayWork:
+def _work(row: _ReplayedPod, team: str, tier: str, gpus: float, window: Window) -> ReplayWork:
     start, end = window.start_seconds, window.end_seconds
     running = _has_run(row, window)
     began = start if running else row.bound
@@ -307,7 +307,7 @@ def _work(row: _PodRow, team: str, tier: str, gpus: float, window: Window) -> Re
     )
 
 
-def _pods(window: Window, tiers: Collection[int], most: int) -> list[_PodRow]:
+def _pods(window: Window, tiers: Collection[int], most: int) -> list[_ReplayedPod]:
     """Return the pods that were pending or held GPUs within the window; claims are their pods'
     holding.
 
@@ -339,7 +339,7 @@ def _pods(window: Window, tiers: Collection[int], most: int) -> list[_PodRow]:
             f"More than {most:,} pods asked for GPUs in these days, too many to replay: "
             "choose a shorter window."
         )
-    return [row for pk, *values in found if (row := _until(_PodRow(*values), last.get(pk)))]
+    return [row for pk, *values in found if (row := _until(_ReplayedPod(*values), last.get(pk)))]
 
 
 def _last_known(window: Window) -> dict[int, float]:
@@ -354,7 +354,7 @@ def _last_known(window: Window) -> dict[int, float]:
     return {cluster: hour.timestamp() + HOUR_SECONDS for cluster, hour in newest}
 
 
-def _until(row: _PodRow, end: float | None) -> _PodRow | None:
+def _until(row: _ReplayedPod, end: float | None) -> _ReplayedPod | None:
     """Return a pod as it was known until `end`; None for one that came later."""
     if end is None or (row.ended is not None and row.ended <= end):
         return row

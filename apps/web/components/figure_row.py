@@ -2,7 +2,7 @@
 
     row = figure_row(
         KeyFigure("Allocated", "85", "of 96 GPUs", exact="85.25 GPUs", basis="now", href=tier_href),
-        KeyFigure("Utilization", "64.6 %", change=Change("−2 pp", Verdict.WORSE), basis="average"),
+        KeyFigure("Utilization", "64.6 %", change=PeriodChange("−2 pp", Verdict.WORSE)),
         KeyFigure("Pending", "15", "workloads", note="oldest 8h 13m", tone=Tone.WARNING),
         no_data("Unused", "No price before 1 Nov"),
     )
@@ -41,7 +41,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PeriodChange:
     """The comparison with another period: `+4 pp`; `than` says which one, on hover."""
 
     text: str
@@ -61,7 +61,7 @@ class KeyFigure:
     value: str
     of: str = ""
     exact: str = ""
-    change: Change | None = None
+    change: PeriodChange | None = None
     href: str = ""
     note: str = ""
     basis: str = ""

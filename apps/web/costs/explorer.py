@@ -19,7 +19,7 @@ from apps.costs.selectors import (
 )
 from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.web.components import formats
-from apps.web.components.figure_row import MOST, Change, KeyFigure
+from apps.web.components.figure_row import MOST, KeyFigure, PeriodChange
 from apps.web.components.formats import Format, Value
 from apps.web.components.listings import GROUP_LABELS
 from apps.web.components.page_query import Query, during, figure_href, without
@@ -271,9 +271,9 @@ def _change(
     before: Sequence[CostRow] | None,
     chosen: Callable[[CostRow], bool],
     words: str,
-) -> Change | None:
+) -> PeriodChange | None:
     ratio = None if before is None else growth(amount, _sum(before, chosen))
-    return None if ratio is None else Change(formats.growth(ratio), than=f"from {words}")
+    return None if ratio is None else PeriodChange(formats.growth(ratio), than=f"from {words}")
 
 
 def growth(amount: int, before: int | None) -> float | None:

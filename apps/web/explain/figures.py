@@ -266,7 +266,7 @@ _LABELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ScopePart:
     """A part of a scope in words, and its page where it has one."""
 
     label: str
@@ -303,11 +303,11 @@ class FigureScope:
         """Return where a figure of this scope, narrowed by `more`, is explained."""
         return explain_href(figure, query, **{**self.names, **more})
 
-    def parts(self, query: Query, *, pod_name: str = "") -> list[Named]:
+    def parts(self, query: Query, *, pod_name: str = "") -> list[ScopePart]:
         """Return the scope in words, the widest first, with the pages of its parts."""
         shown = {**self.names, "pod": pod_name} if pod_name else self.names
         return [
-            Named(_LABELS[key], shown[key], self._page(key, query))
+            ScopePart(_LABELS[key], shown[key], self._page(key, query))
             for key in SCOPES
             if key in shown
         ]

@@ -11,11 +11,11 @@ from apps.clusters.domain.window import Window, day_start
 from apps.planning import selectors as planning
 from apps.planning.domain.replay import (
     AddGpus,
-    Change,
     ChangeImpossible,
     Entitle,
     MoveGpus,
     MoveWork,
+    WhatIfChange,
 )
 from apps.planning.selectors import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.usage.domain.amounts import nano
@@ -46,7 +46,7 @@ class WhatIfInput:
     """What the form holds, as written, and the changes that it means; `problems` are for it."""
 
     fields: dict[str, str]
-    changes: Sequence[Change]
+    changes: Sequence[WhatIfChange]
     problems: Sequence[str]
 
 
@@ -55,7 +55,7 @@ def what_if_input(
 ) -> WhatIfInput:
     """Return what an address asks to change of a tier; nothing that is not understood."""
     fields = {key: params.get(key, "").strip()[:253] for key in KEYS}
-    changes: list[Change] = []
+    changes: list[WhatIfChange] = []
     problems: list[str] = []
     # Each part of the form is read on its own, so that all problems are told at once.
     for read in (_added, _entitled, _moved, _moved_work):
@@ -68,7 +68,7 @@ def what_if_input(
 
 def _added(
     fields: dict[str, str], tier: str, _teams: Collection[str], _tiers: Collection[str]
-) -> list[Change]:
+) -> list[WhatIfChange]:
     gpus = _number(fields["gpus"], "GPUs to add")
     # Adding 0 GPUs is no change, and would replay days of pods for nothing.
     return [AddGpus(tier, gpus)] if gpus else []
@@ -76,7 +76,7 @@ def _added(
 
 def _entitled(
     fields: dict[str, str], tier: str, teams: Collection[str], _tiers: Collection[str]
-) -> list[Change]:
+) -> list[WhatIfChange]:
     gpus = _number(fields["entitled"], "entitlement")
     if gpus is None and not fields["who"]:
         return []
@@ -87,7 +87,7 @@ def _entitled(
 
 def _moved(
     fields: dict[str, str], tier: str, _teams: Collection[str], tiers: Collection[str]
-) -> list[Change]:
+) -> list[WhatIfChange]:
     gpus = _number(fields["cards"], "number of GPUs")
     if not gpus and not fields["to"]:
         return []
@@ -100,7 +100,7 @@ def _moved(
 
 def _moved_work(
     fields: dict[str, str], tier: str, teams: Collection[str], tiers: Collection[str]
-) -> list[Change]:
+) -> list[WhatIfChange]:
     if not fields["work"] and not fields["work_to"]:
         return []
     if not fields["work"] or not fields["work_to"]:

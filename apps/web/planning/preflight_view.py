@@ -49,7 +49,7 @@ _BASES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PreflightAnswer:
     """The answer for pods alike: `verdict` first, then figures, cause and fixes."""
 
     verdict: str
@@ -66,7 +66,9 @@ class Answer:
     assumptions: Sequence[str]
 
 
-def answers_of(report: PreflightReport, cluster: str, reading: QuerySession) -> list[Answer]:
+def answers_of(
+    report: PreflightReport, cluster: str, reading: QuerySession
+) -> list[PreflightAnswer]:
     """Return the answers in the order of the manifest."""
     return [
         _answer(one, f"{number}", cluster, reading)
@@ -81,10 +83,12 @@ def summary_of(report: PreflightReport) -> str:
     return f"{starting} of {of} start now" if of > 1 else ""
 
 
-def _answer(one: PreflightResult, number: str, cluster: str, reading: QuerySession) -> Answer:
+def _answer(
+    one: PreflightResult, number: str, cluster: str, reading: QuerySession
+) -> PreflightAnswer:
     verdict, tone = VERDICTS[one.verdict]
     target = FixTarget(cluster, one.namespace, suggestions=one.suggestions)
-    return Answer(
+    return PreflightAnswer(
         verdict=verdict,
         tone=tone,
         title=f"{one.kind} {one.role}".rstrip(),

@@ -10,7 +10,7 @@ from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageRow
 from apps.usage.selectors import Freshness
 from apps.web.components import tables, window_picker
-from apps.web.components.figure_row import Change, Verdict
+from apps.web.components.figure_row import PeriodChange, Verdict
 from apps.web.components.formats import Format, growth, points, shown
 from apps.web.components.page_query import HOUR
 from apps.web.query_session import QuerySession, freshness_of, of_page, usage_of
@@ -108,7 +108,7 @@ def ratio_change(now: float | None, before: float | None) -> Difference | None:
 
 def change_of(
     difference: Difference | None, comparison: "Comparison", *, better: int = 0
-) -> Change | None:
+) -> PeriodChange | None:
     """Return a difference as a figure shows it: `+4.1 pp`; None where there is none.
 
     `better` is the sign of a change for the better, 0 where none is.
@@ -117,7 +117,7 @@ def change_of(
     if difference is None or not difference.sign:
         return None
     verdict = Verdict.BETTER if difference.sign == better else Verdict.WORSE
-    return Change(
+    return PeriodChange(
         difference.text,
         verdict if better else Verdict.NEUTRAL,
         f"Compared with {comparison.words}",

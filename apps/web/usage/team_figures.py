@@ -33,7 +33,7 @@ from apps.web.components.drawings import (
 )
 from apps.web.components.drawings.bars import BulletBars, StackedBar
 from apps.web.components.drawings.panels import SmallMultiples
-from apps.web.components.figure_row import Change, KeyFigure, Tone, Verdict, no_data
+from apps.web.components.figure_row import KeyFigure, PeriodChange, Tone, Verdict, no_data
 from apps.web.components.formats import duration, gpus_text, gpus_words
 from apps.web.components.page_query import Query, explain_href, href, without, workload_href
 from apps.web.pending.pending_table import class_of
@@ -203,7 +203,7 @@ def utilization_figure(scope: TeamScope) -> KeyFigure:
     )
 
 
-def utilization_change(comparison: Comparison) -> Change | None:
+def utilization_change(comparison: Comparison) -> PeriodChange | None:
     """Return how the utilization differs from the period before; None where it does not."""
     now, before = comparison.sums(), comparison.sums_before()
     if now is None or before is None:
@@ -216,7 +216,7 @@ def utilization_change(comparison: Comparison) -> Change | None:
     if abs(difference) < _SAME_POINTS:
         return None
     verdict = Verdict.BETTER if difference > 0 else Verdict.WORSE
-    return Change(formats.points(difference), verdict, than)
+    return PeriodChange(formats.points(difference), verdict, than)
 
 
 def pending_figure(scope: TeamScope) -> KeyFigure:

@@ -24,7 +24,7 @@ from simulator.fleet import (
     Sharing,
 )
 from simulator.machines import A30, A100, H100, L4, L40S, T4, gpu_node
-from simulator.scenarios.base import Owned, PriceConfirmation, Rate, Tier
+from simulator.scenarios.base import GpuRate, Owned, PriceConfirmation, Tier
 from simulator.scenarios.campus.apps import DEDICATED
 
 PRODUCT = "nvidia.com/gpu.product"
@@ -226,18 +226,18 @@ PRICES: Mapping[str, str] = {
     T4.product: "0.53",
 }
 
-RATES: Sequence[Rate] = (
-    Rate(A100.product, "reserved", "2.10"),
-    Rate(A100.product, "spot", "1.38"),
-    Rate(
+RATES: Sequence[GpuRate] = (
+    GpuRate(A100.product, "reserved", "2.10"),
+    GpuRate(A100.product, "spot", "1.38"),
+    GpuRate(
         A100.product,
         "owned",
         owned=Owned(
             price="6400000", residual="640000", gpus=128, years=4, per_kwh="0.24", pue="1.35"
         ),
     ),
-    Rate(H100.product, "reserved", "3.65"),
-    Rate(L4.product, "spot", "0.29"),
+    GpuRate(H100.product, "reserved", "3.65"),
+    GpuRate(L4.product, "spot", "0.29"),
 )
 CONFIRMATION = PriceConfirmation("price list of the provider", by="finn", on="2026-09-28")
 _PER_RACK = 4

@@ -130,7 +130,7 @@ class _Connection(PrometheusConnect):  # type: ignore[misc]
         headers: Mapping[str, str],
         auth: requests.auth.AuthBase,
         timeout: tuple[float, float],
-    ) -> "_Answer":
+    ) -> "_HttpAnswer":
         """Return the whole answer; raises what requests raises."""
         self._renew_tls()
         with self._session.request(
@@ -146,7 +146,7 @@ class _Connection(PrometheusConnect):  # type: ignore[misc]
             allow_redirects=False,
             stream=True,
         ) as response:
-            return _Answer(response.status_code, response.headers, _whole(response))
+            return _HttpAnswer(response.status_code, response.headers, _whole(response))
 
     def _renew_tls(self) -> None:
         """Let go of connections that were opened with other certificates than those of now."""
@@ -172,7 +172,7 @@ def _file_states(config: PrometheusConfig) -> dict[str, tuple[int, int, int] | N
     return found
 
 
-class _Answer(NamedTuple):
+class _HttpAnswer(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -326,7 +326,7 @@ class PrometheusApi:
         path: str,
         form: Mapping[str, str] | None,
         auth: requests.auth.AuthBase,
-    ) -> _Answer:
+    ) -> _HttpAnswer:
         headers = self.config.sent_headers(self._secret)
         try:
             return self._connection.send(
@@ -360,7 +360,7 @@ class PrometheusApi:
             named = " and ".join(lost) or "a file of TLS"
             raise self._rejected(f"needs {named}, which cannot be read") from error
 
-    def _body(self, answer: _Answer) -> bytes:
+    def _body(self, answer: _HttpAnswer) -> bytes:
         status, headers, body = answer
         if status == requests.codes.ok:
             # A body shorter than announced was noticed already; one that was cut before it was
@@ -381,7 +381,7 @@ class PrometheusApi:
             raise _Repeatable(message, _retry_after(headers))
         raise self._rejected(f"answers with HTTP {status}{text}{self._advice(answer)}")
 
-    def _advice(self, answer: _Answer) -> str:
+    def _advice(self, answer: _HttpAnswer) -> str:
         status = answer.status
         if 300 <= status < 400:
             where = without_secrets(answer.headers.get("Location", ""))

@@ -219,7 +219,7 @@ class ServingLabels(msgspec.Struct, frozen=True, gc=False):
 _BY_LABELS = tuple(name for name in labels_of(ServingLabels) if name not in {"__name__", "le"})
 
 
-class _Named(msgspec.Struct, frozen=True, gc=False):
+class _MetricName(msgspec.Struct, frozen=True, gc=False):
     name: str = msgspec.field(name="__name__", default="")
 
 
@@ -232,7 +232,7 @@ _ByName = dict[str, list[list[Sample]]]
 
 
 @dataclass(slots=True)
-class _Target:
+class _ScrapedPod:
     """The series of a pod as one job scraped them, by meaning and model, and when.
 
     `objectives` are those, in milliseconds, of the times to first token, by engine and model.
@@ -264,7 +264,7 @@ def _names_there(reading: WindowReader, window: Window) -> frozenset[str]:
     known = (one_of("__name__", sorted(_COUNTER_NAMES | _GAUGE_NAMES)), *reading.matchers)
     present = over("last_over_time", "", known, seconds=window.seconds)
     at = window.end_seconds - END_MARGIN_SECONDS
-    found = reading.instant(by("count", ("__name__",), present), at, _Named)
+    found = reading.instant(by("count", ("__name__",), present), at, _MetricName)
     return frozenset(one.metric.name for one in found)
 
 
@@ -295,7 +295,7 @@ def _read_hour(
 
 def _targets(
     reading: WindowReader, hour: Window, names: frozenset[str], objectives: TtftObjectives
-) -> dict[tuple[str, str], dict[tuple[str, str, str], _Target]]:
+) -> dict[tuple[str, str], dict[tuple[str, str, str], _ScrapedPod]]:
     """Return the counters of an hour and of five minutes before it, by pod and who scraped it."""
     counters = {name: _COUNTER_NAMES[name] for name in names & _COUNTER_NAMES.keys()}
     engines = {_GAUGE_NAMES[name].engine for name in names & _GAUGE_NAMES.keys()}
@@ -310,14 +310,14 @@ def _targets(
     wanted = sorted({"", *chain.from_iterable(edges.values())})
     chosen = (one_of("__name__", sorted(counters)), Matcher("le", "=~", literally(wanted)))
     query = raw("", (*chosen, *reading.matchers), seconds=hour.seconds + LONGEST_GAP_SECONDS)
-    found: dict[tuple[str, str], dict[tuple[str, str, str], _Target]] = defaultdict(dict)
+    found: dict[tuple[str, str], dict[tuple[str, str, str], _ScrapedPod]] = defaultdict(dict)
     for one in reading.raw(query, hour.end_seconds - END_MARGIN_SECONDS, ServingLabels):
         meaning = counters[one.metric.name]
         own = objectives.of(*one.metric.holder, one.metric.served)
         # A bucket of another service's objective is there, too, and means nothing here.
         if one.metric.le and one.metric.le not in edges[meaning.engine, own]:
             continue
-        target = found[one.metric.holder].setdefault(one.metric.source, _Target())
+        target = found[one.metric.holder].setdefault(one.metric.source, _ScrapedPod())
         _add_series(target, meaning, one)
         if one.metric.name in _TTFT_NAMES:
             target.objectives[meaning.engine, one.metric.served] = own
@@ -329,7 +329,7 @@ def _edge_texts(edge: float) -> frozenset[str]:
     return frozenset({f"{edge:g}", str(float(edge))})
 
 
-def _add_series(target: _Target, meaning: _Meaning, one: Matrix[ServingLabels]) -> None:
+def _add_series(target: _ScrapedPod, meaning: _Meaning, one: Matrix[ServingLabels]) -> None:
     samples = [Sample(*point) for point in one.values]
     by_name = target.series.setdefault((meaning, one.metric.served), {})
     by_name.setdefault(one.metric.name, []).append(samples)
@@ -337,8 +337,8 @@ def _add_series(target: _Target, meaning: _Meaning, one: Matrix[ServingLabels]) 
 
 
 def _chosen(
-    by_source: Mapping[tuple[str, str, str], _Target], start: float
-) -> tuple[tuple[str, str, str], _Target]:
+    by_source: Mapping[tuple[str, str, str], _ScrapedPod], start: float
+) -> tuple[tuple[str, str, str], _ScrapedPod]:
     """Return the job that scraped a pod for the longest time: others have the same series."""
     return max(
         by_source.items(),
@@ -346,7 +346,7 @@ def _chosen(
     )
 
 
-def _add_growth(sums: _Sums, target: _Target, start: float) -> None:
+def _add_growth(sums: _Sums, target: _ScrapedPod, start: float) -> None:
     for (meaning, model), by_name in target.series.items():
         grown = _grown(by_name, target.times, start)
         own = sums[meaning.engine, model]

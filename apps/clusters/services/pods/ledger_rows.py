@@ -128,7 +128,7 @@ def _plain(value: Any) -> Any:
 
 
 Item = TypeVar("Item")
-OfCluster = TypeVar("OfCluster", Namespace, Node)
+NamedTable = TypeVar("NamedTable", Namespace, Node)
 
 CHUNK = 500
 # Names remembered at most: short jobs bring new workloads for as long as a watch runs.
@@ -193,7 +193,7 @@ class NameRegistry:
         return self._of_cluster(Node, self._nodes, names)
 
     def _of_cluster(
-        self, table: type[OfCluster], known: dict[str, int], names: Collection[str]
+        self, table: type[NamedTable], known: dict[str, int], names: Collection[str]
     ) -> dict[str, int]:
         if len(known) > _MOST:
             known.clear()

@@ -165,7 +165,7 @@ class QuotaOfTeam:
 # ---------------------------------------------------------------- quotas
 
 
-class _Key(NamedTuple):
+class _CountedKey(NamedTuple):
     """A key of a quota that is there now, what it means, and what was summed of its hours."""
 
     id: int
@@ -207,7 +207,7 @@ def quota_evidence(
 
 
 def _quota(
-    span: EvidenceSpan, book: OfferBook, one: _Key, asked: RequestedAtOnce, free: float
+    span: EvidenceSpan, book: OfferBook, one: _CountedKey, asked: RequestedAtOnce, free: float
 ) -> QuotaEvidence:
     # Of its only pool (`_only_pool`): a tier of several has no one price.
     price, currency = book.prices.of(span.cluster.name, one.pool)
@@ -227,7 +227,7 @@ def _quota(
     )
 
 
-def _keys(span: EvidenceSpan, book: OfferBook, history: TierHistory) -> Iterator[_Key]:
+def _keys(span: EvidenceSpan, book: OfferBook, history: TierHistory) -> Iterator[_CountedKey]:
     """Yield the keys of which something can be said. Six queries."""
     rules = history.at(span.window.end_seconds - 1)
     rows = QuotaKeyHour.objects.filter(
@@ -251,7 +251,7 @@ def _keys(span: EvidenceSpan, book: OfferBook, history: TierHistory) -> Iterator
         unit, pool = book.units.get(tiers[0]), _only_pool(book, tiers[0])
         if unit is not None and unit.resource == means.resource and pool is not None:
             about = (namespace, name, means, quota, tiers[0], unit, pool)
-            yield _Key(pk, team, *about, peak, known, there)
+            yield _CountedKey(pk, team, *about, peak, known, there)
 
 
 def _present(span: EvidenceSpan) -> dict[tuple[str, str], QuotaSnapshot]:

@@ -47,7 +47,7 @@ _SUMS = ("allocated", "not_running", "unmeasured", "idle", "underused", "busy")
 
 _MEASURED = Q(busy__gt=0) | Q(underused__gt=0) | Q(idle__gt=0)
 
-_Key = tuple[int, int, int, str]
+_WorkloadKey = tuple[int, int, int, str]
 _NAMES = (
     *("team__name", "workload__namespace__name", "workload__kind", "workload__name"),
     "gpu_model__name",
@@ -75,10 +75,10 @@ class WorkloadOfTeam:
 
 
 @dataclass(slots=True)
-class _Held:
+class _WorkloadUse:
     """What a workload or a family held of one kind; `key` has the id of the first of them."""
 
-    key: _Key
+    key: _WorkloadKey
     team: str
     namespace: str
     kind: str
@@ -120,10 +120,10 @@ class _Runs:
 class _TierWork:
     """What was read of all workloads of a tier; `activity` is of the whole tier."""
 
-    active: Mapping[_Key, _Active]
+    active: Mapping[_WorkloadKey, _Active]
     runs: Mapping[int, _Runs]
     there: set[int]
-    main: Mapping[int, _Held]
+    main: Mapping[int, _WorkloadUse]
     activity: Mapping[int, float | None]
     kept_for_latency: set[int]
 
@@ -155,15 +155,15 @@ def workload_evidence(
         yield replace(one, evidence=replace(one.evidence, idle_hours_now=since)) if since else one
 
 
-def _held(span: EvidenceSpan, tier: Tier) -> tuple[list[_Held], dict[int, int]]:
+def _held(span: EvidenceSpan, tier: Tier) -> tuple[list[_WorkloadUse], dict[int, int]]:
     """Return what was held by workload or family, and the first member of each family's members.
 
     Two queries.
     """
     rows = WorkloadDay.objects.filter(span.in_days, tier=tier).order_by()
-    found: list[_Held] = []
+    found: list[_WorkloadUse] = []
     families: dict[tuple[str, str, str], int] = {}
-    of_family: dict[_Key, _Held] = {}
+    of_family: dict[_WorkloadKey, _WorkloadUse] = {}
     leaders: dict[int, int] = {}
     for row in _once(rows):
         one = _held_of(row[1:], {row[0]} if row[12] else set())
@@ -184,9 +184,9 @@ def _held(span: EvidenceSpan, tier: Tier) -> tuple[list[_Held], dict[int, int]]:
     return sorted(found, key=lambda one: one.key), leaders
 
 
-def _main(held: Iterable[_Held]) -> dict[int, _Held]:
+def _main(held: Iterable[_WorkloadUse]) -> dict[int, _WorkloadUse]:
     """Return by workload what it held of its main pool."""
-    main: dict[int, _Held] = {}
+    main: dict[int, _WorkloadUse] = {}
     for one in held:
         known = main.get(one.key[0])
         if known is None or _rank(one) > _rank(known):
@@ -194,7 +194,7 @@ def _main(held: Iterable[_Held]) -> dict[int, _Held]:
     return main
 
 
-def _tier_activity(held: Iterable[_Held]) -> dict[int, float | None]:
+def _tier_activity(held: Iterable[_WorkloadUse]) -> dict[int, float | None]:
     """Return the mean activity of each workload on the whole tier."""
     sums: dict[int, Amounts] = defaultdict(Amounts)
     for one in held:
@@ -228,19 +228,19 @@ def _once(rows: QuerySet[WorkloadDay, WorkloadDay]) -> Iterator[tuple[Any, ...]]
     yield from grouped.order_by("day", *_KEY).iterator(_ROWS_AT_A_TIME)
 
 
-def _held_of(row: tuple[Any, ...], measured: set[date] | int) -> _Held:
+def _held_of(row: tuple[Any, ...], measured: set[date] | int) -> _WorkloadUse:
     key, (team, namespace, kind, name, model) = row[:4], row[4:9]
     since, until, _ = row[9:12]
     amounts = Amounts(**dict(zip(_SUMS, map(int, row[12:18]), strict=True)))
     amounts.memory_peak_mib = row[18]
-    return _Held(
+    return _WorkloadUse(
         *(key, team, namespace, kind, name, model, since, until, measured, amounts),
         members={key[0]},
         begun={since},
     )
 
 
-def _joined(known: _Held, more: _Held) -> _Held:
+def _joined(known: _WorkloadUse, more: _WorkloadUse) -> _WorkloadUse:
     """Add what one more member or day held to its family."""
     known.first, known.last = min(known.first, more.first), max(known.last, more.last)
     known.amounts.add(more.amounts)
@@ -253,7 +253,7 @@ def _joined(known: _Held, more: _Held) -> _Held:
     return known
 
 
-def _rank(one: _Held) -> tuple[date, int, _Key]:
+def _rank(one: _WorkloadUse) -> tuple[date, int, _WorkloadKey]:
     return one.last, one.amounts.allocated, one.key
 
 
@@ -261,7 +261,7 @@ def _evidence(
     span: EvidenceSpan,
     tier: Tier,
     sharing: GpuSharing,
-    one: _Held,
+    one: _WorkloadUse,
     known: _TierWork,
     prices: PricesInForce,
 ) -> WorkloadOfTeam:
@@ -309,7 +309,7 @@ def _evidence(
     )
 
 
-def _is_over(span: EvidenceSpan, main: _Held, there: set[int]) -> bool:
+def _is_over(span: EvidenceSpan, main: _WorkloadUse, there: set[int]) -> bool:
     """Say whether nothing of a workload is left to be changed, going by its main pool."""
     lately = main.last > span.last - timedelta(days=STILL_THERE_DAYS)
     returns = bool(main.members & there) or len(main.begun) >= COMES_AGAIN
@@ -319,9 +319,11 @@ def _is_over(span: EvidenceSpan, main: _Held, there: set[int]) -> bool:
 # ---------------------------------------------------------------- activity
 
 
-def _activity(span: EvidenceSpan, tier: Tier, leaders: Mapping[int, int]) -> dict[_Key, _Active]:
+def _activity(
+    span: EvidenceSpan, tier: Tier, leaders: Mapping[int, int]
+) -> dict[_WorkloadKey, _Active]:
     rows = WorkloadActivityDay.objects.filter(span.in_days, tier=tier).order_by("day", "pk")
-    found: dict[_Key, _Active] = defaultdict(_Active)
+    found: dict[_WorkloadKey, _Active] = defaultdict(_Active)
     columns = ("day", "slots", "resource", "least_units", "most_units", "gpus", "head", "tail")
     for workload, *rest in rows.values_list(*_KEY, *columns).iterator(_ROWS_AT_A_TIME):
         key = _key((leaders.get(workload, workload), *rest[:3]))
@@ -337,7 +339,7 @@ def _activity(span: EvidenceSpan, tier: Tier, leaders: Mapping[int, int]) -> dic
     return found
 
 
-def _key(values: Iterable[Any]) -> _Key:
+def _key(values: Iterable[Any]) -> _WorkloadKey:
     workload, team, model, kind = values
     return workload, team, model, kind
 

@@ -24,7 +24,7 @@ from apps.planning.domain.cluster_replay.node_space import tier_spaces
 from apps.planning.domain.recorded.works import WorkLife
 
 
-class _ChangeKind(IntEnum):
+class _RecordedEventKind(IntEnum):
     """What happens at one instant, in this order: what ends makes room for what starts."""
 
     END = 0
@@ -36,11 +36,11 @@ class _ChangeKind(IntEnum):
     START = 6
 
 
-class _Change(NamedTuple):
+class _RecordedEvent(NamedTuple):
     """`number` is the place of a work or node; `missing` what a node lacks or has again."""
 
     at: float
-    kind: _ChangeKind
+    kind: _RecordedEventKind
     number: int
     missing: MissingUnits | None = None
 
@@ -94,7 +94,7 @@ class _RecordedCourse:
 
     def delays(self) -> Mapping[int, float]:
         start, end = self._window
-        instants: dict[float, list[_Change]] = defaultdict(list)
+        instants: dict[float, list[_RecordedEvent]] = defaultdict(list)
         for one in (*self._work_changes(), *self._node_changes()):
             if one.at < end:
                 # What was there before the window comes at its start, all at once.
@@ -108,52 +108,52 @@ class _RecordedCourse:
                 self._leave(number, end)
         return self._found
 
-    def _work_changes(self) -> Iterator[_Change]:
+    def _work_changes(self) -> Iterator[_RecordedEvent]:
         for number, (work, life) in enumerate(zip(self._works, self._lives, strict=True)):
             times = life.times
             if not work.running:
-                yield _Change(work.asked_at, _ChangeKind.ARRIVE, number)
+                yield _RecordedEvent(work.asked_at, _RecordedEventKind.ARRIVE, number)
             over, began = times.ended_at, times.started_at
             # What a kubelet turned away was bound, and never held anything.
             if began is not None and (over is None or over > began):
-                yield _Change(began, _ChangeKind.START, number)
+                yield _RecordedEvent(began, _RecordedEventKind.START, number)
             if over is not None:
-                yield _Change(over, _ChangeKind.END, number)
+                yield _RecordedEvent(over, _RecordedEventKind.END, number)
 
-    def _node_changes(self) -> Iterator[_Change]:
+    def _node_changes(self) -> Iterator[_RecordedEvent]:
         start, _ = self._window
         for place, node in enumerate(self._cluster.nodes):
             for span in node.closed:
                 if span.end > start:
-                    yield _Change(span.start, _ChangeKind.NODE_CLOSES, place)
-                    yield _Change(span.end, _ChangeKind.NODE_OPENS, place)
+                    yield _RecordedEvent(span.start, _RecordedEventKind.NODE_CLOSES, place)
+                    yield _RecordedEvent(span.end, _RecordedEventKind.NODE_OPENS, place)
             for missing in node.missing:
                 if missing.end > start:
-                    yield _Change(missing.start, _ChangeKind.UNITS_GO, place, missing)
-                    yield _Change(missing.end, _ChangeKind.UNITS_COME, place, missing)
+                    yield _RecordedEvent(missing.start, _RecordedEventKind.UNITS_GO, place, missing)
+                    yield _RecordedEvent(missing.end, _RecordedEventKind.UNITS_COME, place, missing)
 
-    def _apply(self, one: _Change, at: float) -> None:
+    def _apply(self, one: _RecordedEvent, at: float) -> None:
         match one.kind:
-            case _ChangeKind.ARRIVE:
+            case _RecordedEventKind.ARRIVE:
                 self._arrive(one.number)
-            case _ChangeKind.START:
+            case _RecordedEventKind.START:
                 self._begin(one.number, at)
-            case _ChangeKind.END:
+            case _RecordedEventKind.END:
                 self._finish(one.number, at)
             case _:
                 self._turn_node(one)
 
-    def _turn_node(self, one: _Change) -> None:
+    def _turn_node(self, one: _RecordedEvent) -> None:
         missing = one.missing
         for tier, space in self._spaces.items():
             if not space.has(one.number) or (missing is not None and missing.tier != tier):
                 continue
             self._changed.add(tier)
             if missing is None:
-                is_open = one.kind == _ChangeKind.NODE_OPENS
+                is_open = one.kind == _RecordedEventKind.NODE_OPENS
                 (space.reopen if is_open else space.close)(one.number)
             else:
-                comes = one.kind == _ChangeKind.UNITS_COME
+                comes = one.kind == _RecordedEventKind.UNITS_COME
                 (space.regain if comes else space.lose)(one.number, missing.units)
 
     def _arrive(self, number: int) -> None:

@@ -185,7 +185,7 @@ _PERCENTS = (_UTILIZATION, _COPY)
 """What the exporter writes as whole per cent; the others are fractions."""
 
 
-class _Named(msgspec.Struct, frozen=True, gc=False):
+class _MetricLabels(msgspec.Struct, frozen=True, gc=False):
     metric: str = msgspec.field(name="__name__", default="")
     upper: str = msgspec.field(name="UUID", default="")
     lower: str = msgspec.field(name="uuid", default="")
@@ -197,7 +197,7 @@ class _Named(msgspec.Struct, frozen=True, gc=False):
         return self.upper or self.lower, self.gpu_instance
 
 
-class _DeviceLabels(msgspec.Struct, frozen=True, gc=False):
+class _StateLabels(msgspec.Struct, frozen=True, gc=False):
     """Where a device is, beside the labels that every row is made of."""
 
     upper: str = msgspec.field(name="UUID", default="")
@@ -267,7 +267,7 @@ def _native(reading: WindowReader, part: SeriesPart) -> list[DeviceState]:
     devices, tenants = _read_devices(reading, part)
     places = _read_places(reading, part)
     return [
-        _state(device, tenants[key], places.get(key, _DeviceLabels()), key, values)
+        _state(device, tenants[key], places.get(key, _StateLabels()), key, values)
         for key, device in devices.items()
     ]
 
@@ -277,7 +277,7 @@ def _read_now(reading: WindowReader, part: SeriesPart, values: _Values) -> None:
     # Release 1.x lacks some gauges: their name is empty.
     by_name.pop("", None)
     labels = ("__name__", part.scheme.uuid_label, "GPU_I_ID")
-    for one in _instant(reading, part, by("max", labels, _chosen(part, by_name)), _Named):
+    for one in _instant(reading, part, by("max", labels, _chosen(part, by_name)), _MetricLabels):
         gauge = by_name.get(one.metric.metric)
         # Exporters leak DCGM's blanks, such as 9.2e18, for fields that a GPU does not have.
         if gauge is not None and 0.0 <= one.value[1] <= gauge.largest:
@@ -287,7 +287,7 @@ def _read_now(reading: WindowReader, part: SeriesPart, values: _Values) -> None:
         values.now[gauge] = _fractions(values.now[gauge], scale)
     labels = (part.scheme.uuid_label, "GPU_I_ID", "err_msg")
     xid = by("max", labels, _chosen(part, [_name(_XID, part.exporter)]))
-    for one in _instant(reading, part, xid, _Named):
+    for one in _instant(reading, part, xid, _MetricLabels):
         code = one.value[1]
         if 0.0 <= code <= _XID.largest and code >= values.xids.get(one.metric.key, (0, ""))[0]:
             values.xids[one.metric.key] = (int(code), one.metric.message if code else "")
@@ -305,7 +305,7 @@ def _read_means(reading: WindowReader, part: SeriesPart, values: _Values) -> Non
         {
             one.metric.key: one.value[1]
             for one in _instant(
-                reading, part, by("sum", labels, over(how, activity, part.matchers)), _Named
+                reading, part, by("sum", labels, over(how, activity, part.matchers)), _MetricLabels
             )
         }
         for how in ("sum_over_time", "count_over_time")
@@ -316,7 +316,7 @@ def _read_means(reading: WindowReader, part: SeriesPart, values: _Values) -> Non
     inner = over("avg_over_time", utilization, part.matchers)
     found = {
         one.metric.key: one.value[1]
-        for one in _instant(reading, part, by("max", labels, inner), _Named)
+        for one in _instant(reading, part, by("max", labels, inner), _MetricLabels)
         if 0.0 <= one.value[1] <= _UTILIZATION.largest
     }
     scale = _scale(_UTILIZATION, [(value, 1) for value in found.values()])
@@ -367,16 +367,16 @@ def _read_devices(
     return devices, tenants
 
 
-def _read_places(reading: WindowReader, part: SeriesPart) -> dict[_Key, _DeviceLabels]:
+def _read_places(reading: WindowReader, part: SeriesPart) -> dict[_Key, _StateLabels]:
     labels = (part.scheme.uuid_label, "GPU_I_ID", "gpu", "pci_bus_id", "DCGM_FI_DRIVER_VERSION")
     query = by("max", labels, _chosen(part, part.exporter.signs))
-    return {one.metric.key: one.metric for one in _instant(reading, part, query, _DeviceLabels)}
+    return {one.metric.key: one.metric for one in _instant(reading, part, query, _StateLabels)}
 
 
 def _state(
     device: DeviceLabels,
     tenants: Iterable[DeviceHolder],
-    place: _DeviceLabels,
+    place: _StateLabels,
     key: _Key,
     values: _Values,
 ) -> DeviceState:

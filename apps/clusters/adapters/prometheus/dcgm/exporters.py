@@ -406,7 +406,7 @@ class _TargetPod(msgspec.Struct, frozen=True, gc=False):
     pod: str = ""
 
 
-class _Job(msgspec.Struct, frozen=True, gc=False):
+class _JobLabels(msgspec.Struct, frozen=True, gc=False):
     metric: str = msgspec.field(name="__name__", default="")
     job: str = ""
     exported_namespace: str = ""
@@ -465,7 +465,7 @@ def _target_pods(
     return found
 
 
-def _plan(jobs: Collection[_Job]) -> _Plan:
+def _plan(jobs: Collection[_JobLabels]) -> _Plan:
     """Return the exporters and label schemes that occur, with the jobs of each."""
     exported = {one.job for one in jobs if one.exported_namespace}
     old = {one.job for one in jobs if one.uuid}
@@ -482,16 +482,18 @@ def _plan(jobs: Collection[_Job]) -> _Plan:
     return tuple((*kind, tuple(by_kind[kind])) for kind in order if kind in by_kind)
 
 
-def _jobs(reading: WindowReader, slots: Sequence[int]) -> dict[int, set[_Job]]:
+def _jobs(reading: WindowReader, slots: Sequence[int]) -> dict[int, set[_JobLabels]]:
     """Return the jobs that scraped devices in each slot, by the metrics that show them."""
-    seen: dict[int, set[_Job]] = {}
+    seen: dict[int, set[_JobLabels]] = {}
     missing = list(slots)
     # DCGM exports memory for whole devices and MIG instances alike; the others are asked where
     # no device has it.
     for metric in ("|".join((*SIGNS, *DCGM.levels)), ACTIVITY, UTILIZATION):
         inner = over("last_over_time", metric, reading.matchers)
         query = by("count", ("__name__", "job", "exported_namespace", "uuid"), inner)
-        for points in reading.slots([SlotQuery(query, _Job, some) for some in _in_row(missing)]):
+        for points in reading.slots(
+            [SlotQuery(query, _JobLabels, some) for some in _in_row(missing)]
+        ):
             for slot, job, _ in points:
                 seen.setdefault(slot, set()).add(job)
         missing = [

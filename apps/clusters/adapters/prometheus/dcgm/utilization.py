@@ -59,7 +59,7 @@ _Values = dict[tuple[int, str], dict[_Workload, tuple[float, float]]]
 """(sum, samples) of GPU_UTIL by (slot, UUID) and workload."""
 
 
-class _DeviceRow(msgspec.Struct, frozen=True, gc=False):
+class _UtilizationLabels(msgspec.Struct, frozen=True, gc=False):
     uuid: str = msgspec.field(name="UUID", default="")
 
 
@@ -112,7 +112,7 @@ def working(reading: WindowReader, still: Mapping[int, set[str]]) -> set[_Place]
     `still` has the UUIDs in question by slot, in order of time.
     """
     query = by("max", ("UUID",), selector(UTILIZATION, reading.matchers))
-    wanted = [SlotQuery(query, _DeviceRow, some) for some in _stretches(list(still))]
+    wanted = [SlotQuery(query, _UtilizationLabels, some) for some in _stretches(list(still))]
     found: set[_Place] = set()
     for points in reading.slots(wanted):
         seen = [(slot, row.uuid, value) for slot, row, value in points]
