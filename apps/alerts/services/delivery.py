@@ -299,13 +299,11 @@ def _taken(now: datetime) -> tuple[list[Delivery], dict[int, str]]:
 
     Of two that ask at once each gets others.
     """
-    lease, free = leases.new_token(), leases.free(now)
-    due = Delivery.objects.filter(free, state=Delivery.State.QUEUED, due_at__lte=now)
+    lease, queued = leases.new_token(), Delivery.objects.filter(state=Delivery.State.QUEUED)
+    due = queued.filter(leases.free(now), due_at__lte=now)
     # Read before the update: the previous lease tells whether it was on its way once.
     earlier = dict(due.order_by("due_at", "pk").values_list("pk", "lease")[:_AT_ONCE])
-    Delivery.objects.filter(free, pk__in=list(earlier), state=Delivery.State.QUEUED).update(
-        lease=lease, lease_until=now + LEASE
-    )
+    leases.take_all(queued.filter(pk__in=list(earlier)), now, lease=lease, lease_until=now + LEASE)
     rows = Delivery.objects.filter(lease=lease).select_related("alert", "channel__owner")
     return list(rows.order_by("channel", "alert__at", "pk")), earlier
 

@@ -151,11 +151,9 @@ def _note_mails(month: date, state: MailState, now: datetime) -> None:
 
 
 def _send_mail(pk: int, now: datetime, file_of: ReportFileOf | None) -> int:
-    with transaction.atomic():
-        taken = MonthlyMail.objects.filter(leases.free(now), pk=pk, state=MailState.DUE.value)
-        # One conditional UPDATE: of two workers only one changes the row.
-        if not taken.update(lease_until=now + LEASE, attempts=F("attempts") + 1):
-            return 0
+    due = MonthlyMail.objects.filter(pk=pk, state=MailState.DUE.value)
+    if not leases.take_all(due, now, lease_until=now + LEASE, attempts=F("attempts") + 1):
+        return 0
     row = MonthlyMail.objects.get(pk=pk)
     sees = _visibility_for(row.recipient)
     if sees is None:

@@ -25,7 +25,6 @@ from apps.fairness.models import (
 from apps.fairness.selectors.rows import HourCounts
 from apps.fairness.selectors.window_sums import (
     TierSums,
-    WindowCover,
     blob_sums,
     cover_of,
     plan_of,
@@ -34,6 +33,7 @@ from apps.fairness.selectors.window_sums import (
     tier_sums,
 )
 from apps.usage.domain.amounts import NANO, hours
+from apps.usage.selectors import WindowCover
 
 _AMOUNTS = ("allocated", "entitlement", "demand")
 
@@ -257,9 +257,7 @@ class _Periods:
         self.by_hour = by_hour
         self.parts = (
             # As if no day were summed: a series by the hour needs the hours of whole days too.
-            plan_of_cover(WindowCover((), [(window.start, window.end)]))
-            if by_hour
-            else plan_of(window)
+            plan_of_cover(WindowCover.of(window, ())) if by_hour else plan_of(window)
         )
         self._zone = report().zone
         self._starts: dict[datetime, datetime] = {}

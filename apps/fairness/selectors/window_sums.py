@@ -31,7 +31,7 @@ from apps.fairness.models import (
 )
 from apps.fairness.selectors.rows import HourCounts
 from apps.usage.domain.amounts import hours
-from apps.usage.selectors import day_runs, in_days, in_hours, rest_of
+from apps.usage.selectors import WindowCover, day_runs, in_days, in_hours, rest_of
 from gpuportal.queries import BatchQuery, read_once
 
 _HOUR = timedelta(hours=1)
@@ -114,14 +114,6 @@ class WindowPlan:
     team_hours: Q | None
 
 
-@dataclass(frozen=True, slots=True)
-class WindowCover:
-    """The rolled days within a window with their spans, and what is left of it."""
-
-    days: Sequence[tuple[date, datetime, datetime]]
-    gaps: Sequence[tuple[datetime, datetime]]
-
-
 def cover_of(window: Window) -> WindowCover:
     """Return which days and what else make up a window. One query."""
     rows = [
@@ -129,7 +121,7 @@ def cover_of(window: Window) -> WindowCover:
         for one in fairness_days(window)
         if one.rolled and one.start >= window.start and one.end <= window.end
     ]
-    return WindowCover(rows, rest_of(window, [(start, end) for _, start, end in rows]))
+    return WindowCover.of(window, rows)
 
 
 @read_once

@@ -28,7 +28,7 @@ from apps.pending.selectors.scope import (
     NamespaceContext,
     tier_condition,
 )
-from apps.usage.selectors import rest_of
+from apps.usage.selectors import WindowCover
 from gpuportal.database_functions import UnixSeconds
 
 _SPACE = "workload__namespace_id"
@@ -154,12 +154,12 @@ def pending_history(
     of the window, however long that is.
     """
     zone = report().zone
-    parts = _window_plan(window, zone)
+    cover = _cover(window, zone)
     context = context or NamespaceContext(window)
     names = _SumNames.load(context)
     where = partial(_condition, filters)
-    sums = _rolled(parts.days, where("")) if parts.days else {}
-    for live in parts.live:
+    sums = _rolled([day for day, _, _ in cover.days], where("")) if cover.days else {}
+    for live in starmap(Window, cover.gaps):
         for key, own in interval_sums(
             live, where, now=min(now, live.end), zone=zone, context=context
         ).items():
@@ -169,33 +169,22 @@ def pending_history(
     return _grouped(kept, by, names, zone)
 
 
-@dataclass(frozen=True, slots=True)
-class _WindowPlan:
-    """Which whole days of a window are read from sums, and what of it from intervals."""
-
-    days: tuple[date, ...]
-    live: tuple[Window, ...]
-
-
-def _window_plan(window: Window, zone: ZoneInfo) -> _WindowPlan:
-    """Return how to read a window; days from the first that any cluster has not summed are live."""
+def _cover(window: Window, zone: ZoneInfo) -> WindowCover:
+    """Return which days of a window are summed; from the first that a cluster lacks on none is."""
     rolled = list(RefreshState.objects.order_by("pk").values_list("rolled_to", flat=True))
     known = [at for at in rolled if at is not None]
     # A cluster that was never summed makes every sum of a day too small.
     if not known or len(known) < len(rolled):
-        return _WindowPlan((), (window,))
+        return WindowCover.of(window, ())
     # The day of the mark itself may have more to come.
     edge = day_start(day_of(min(known), zone), zone)
     days = [
-        day
+        (day, whole.start, whole.end)
         for day in days_in(window, zone)
         if (whole := day_window(day, zone)).start >= window.start
         and whole.end <= min(edge, window.end)
     ]
-    if not days:
-        return _WindowPlan((), (window,))
-    first, last = day_start(days[0], zone), day_window(days[-1], zone).end
-    return _WindowPlan(tuple(days), tuple(starmap(Window, rest_of(window, [(first, last)]))))
+    return WindowCover.of(window, days)
 
 
 def _condition(filters: PendingFilters, path: str) -> Q:

@@ -34,6 +34,7 @@ from apps.usage.selectors.fact_tables import (
     DAYS,
     DETAILED,
     ReadPlan,
+    WindowCover,
     cached,
     condition,
     day_runs,

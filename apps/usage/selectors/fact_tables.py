@@ -9,7 +9,7 @@ from functools import reduce
 from hashlib import sha256
 from itertools import chain
 from operator import or_
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from django.core.cache import cache
 from django.db.models import Aggregate, F, Max, Model, Q, QuerySet
@@ -55,6 +55,7 @@ _MOST_SPANS = 200
 _FIRST_DAY = date(1970, 1, 1)
 DayRun = tuple[date, date]
 HourSpan = tuple[datetime, datetime]
+DayWithSpan = tuple[date, datetime, datetime]
 _SECONDS = 3600
 Found = TypeVar("Found")
 
@@ -203,6 +204,18 @@ class _DaySpan(NamedTuple):
     start: datetime
     end: datetime
     period: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCover:
+    """The whole days of a window that are read from sums, in order, and the spans left of it."""
+
+    days: Sequence[DayWithSpan]
+    gaps: Sequence[HourSpan]
+
+    @classmethod
+    def of(cls, window: Window, days: Sequence[DayWithSpan]) -> Self:
+        return cls(days, rest_of(window, [(start, end) for _, start, end in days]))
 
 
 @dataclass(frozen=True, slots=True)

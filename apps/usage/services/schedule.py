@@ -61,8 +61,9 @@ def _schedule(cluster: Cluster, now: datetime) -> list[Callable[[], None]]:
         # Leases count what is enqueued and what is at work: messages themselves may be lost.
         on_the_way = windows.filter(lease_until__gt=now).count()
         due = _within_limit(_due(cluster, oldest, now), closed_since, on_the_way)
-        lease = now + timedelta(seconds=settings.LEASE_SECONDS)
-        windows.filter(pk__in=[row.pk for row in due]).update(lease_until=lease)
+        lease = timedelta(seconds=settings.LEASE_SECONDS)
+        taken = windows.filter(pk__in=[row.pk for row in due])
+        leases.take_all(taken, now, longest=2 * lease, lease_until=now + lease)
     return [_message(cluster.pk, row.hour, now, closed_since) for row in due]
 
 
@@ -96,8 +97,7 @@ def _ensure(cluster: Cluster, oldest: datetime, newest: datetime) -> None:
 def _due(cluster: Cluster, oldest: datetime, now: datetime) -> list[CollectionWindow]:
     """Return the hours without a worker that are worth a try, newest first.
 
-    Those that are to be looked at once more however old they are. No lease lasts twice as long as
-    leases do: one that ends later was taken by a clock that was ahead, maybe by years.
+    Those that are to be looked at once more however old they are.
     """
     longest = timedelta(seconds=2 * settings.LEASE_SECONDS)
     rows = (
@@ -105,7 +105,7 @@ def _due(cluster: Cluster, oldest: datetime, now: datetime) -> list[CollectionWi
             Q(hour__gte=oldest) & ~Q(state=CollectionState.COMPLETE.value) | Q(again_at__lte=now),
             cluster=cluster,
         )
-        .filter(leases.free(now) | Q(lease_until__gt=now + longest))
+        .filter(leases.free(now, longest=longest))
         .order_by("-hour", "pk")
         .select_for_update()
     )
