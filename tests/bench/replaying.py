@@ -23,6 +23,7 @@ from apps.planning.domain.cluster_replay.inputs import (
     ReplayPolicy,
     ReplayQueue,
 )
+from tests.planning.clusters import preemptions
 
 LOAD = 0.9
 TARGET_SECONDS = 10.0
@@ -112,7 +113,7 @@ def measure(name: str, load: float = LOAD, works: int = _WORKS) -> tuple[float, 
     found = replay_cluster(asked, cluster, policy, start=0.0, end=_DAYS * _DAY)
     seconds = process_time() - before
     started = sum(one.started_at is not None for one in found.played)
-    return seconds, started, sum(one.preemptions for one in found.played)
+    return seconds, started, sum(preemptions(found))
 
 
 def main(load: float) -> None:

@@ -57,5 +57,10 @@ def starts(found: ClusterReplay) -> list[float | None]:
     return [one.started_at for one in found.played]
 
 
+def preemptions(found: ClusterReplay) -> list[int]:
+    """Return how often each work had to go: its runs that ended before the work did."""
+    return [sum(span.end not in {None, one.ended_at} for span in one.runs) for one in found.played]
+
+
 def run_spans(found: ClusterReplay) -> list[list[tuple[float, float | None]]]:
     return [[(span.start, span.end) for span in one.runs] for one in found.played]

@@ -25,7 +25,18 @@ from apps.planning.domain.cluster_replay.inputs import (
 )
 from apps.planning.domain.cluster_replay.node_space import TierSpace
 from apps.planning.domain.cluster_replay.wording import assumption_text
-from tests.planning.clusters import END, TIER, node, pool, queue, run, run_spans, starts, work
+from tests.planning.clusters import (
+    END,
+    TIER,
+    node,
+    pool,
+    preemptions,
+    queue,
+    run,
+    run_spans,
+    starts,
+    work,
+)
 
 STRICT = ReplayPolicy(strict=True)
 MIG = ReplayNode(
@@ -152,7 +163,7 @@ def test_work_under_admission_checks(works: list[RecordedWork], expected: list[f
 def test_no_more_goes_than_has_to() -> None:
     works = [work(0, 4), work(1, 4), work(5, 4, priority=1)]
     found = run(works, pool(8), ReplayPolicy(preemption=True))
-    assert [one.preemptions for one in found.played] == [0, 1, 0]
+    assert preemptions(found) == [0, 1, 0]
 
 
 def test_who_goes_at_the_end_has_gone_and_nobody_starts() -> None:
@@ -174,7 +185,7 @@ def test_lower_priority_makes_room_on_the_node_where_least_is_lost(resumes: bool
     found = run(works, pool(8, 8), policy)
     again = 60.0 if resumes else 100.0
     assert run_spans(found) == [[(0, 100)], [(0, 40), (100, 100 + again)], [(40, 140)], []]
-    assert [one.preemptions for one in found.played] == [0, 1, 0, 0]
+    assert preemptions(found) == [0, 1, 0, 0]
 
 
 # Two of priority 0 run on a node that lacks GPUs from 10 on; at 20 comes one of priority 1.
@@ -185,15 +196,15 @@ LACKS = [
 ]
 
 
-@pytest.mark.parametrize(("gpus", "missing", "preemptions", "start"), LACKS)
+@pytest.mark.parametrize(("gpus", "missing", "gone", "start"), LACKS)
 def test_nobody_goes_for_gpus_that_vanish_with_who_holds_them(
-    gpus: int, missing: int, preemptions: list[int], start: float | None
+    gpus: int, missing: int, gone: list[int], start: float | None
 ) -> None:
     lacking = (MissingUnits(10, END, TIER, missing),)
     cluster = ReplayCluster((node("n", gpus, missing=lacking),))
     works = [work(0, 1, None), work(0, 1, None), work(20, 1, None, priority=1)]
     found = run(works, cluster, ReplayPolicy(preemption=True))
-    assert [one.preemptions for one in found.played] == preemptions
+    assert preemptions(found) == gone
     assert found.played[2].started_at == start
 
 

@@ -24,6 +24,7 @@ from tests.planning.clusters import (
     KEY,
     TIER,
     pool,
+    preemptions,
     queue,
     run,
     run_spans,
@@ -202,13 +203,13 @@ def test_as_few_as_possible_go_the_least_priority_and_the_newest_first() -> None
     cluster = pool(8, queues=(queue("a", 2), queue("b", 6, reclaim=Reclaim.ANY)))
     works = [of("a", at, 2, priority=at == 3) for at in range(4)]
     found = run([*works, of("b", 9, 2)], cluster)
-    assert [one.preemptions for one in found.played] == [0, 0, 1, 0, 0]
+    assert preemptions(found) == [0, 0, 1, 0, 0]
 
 
 def test_who_need_not_go_after_all_stays() -> None:
     cluster = pool(8, queues=(queue("a", 2), queue("b", 6, reclaim=Reclaim.ANY)))
     found = run([of("a", 0, 4), of("a", 1, 1), of("b", 9, 6)], cluster)
-    assert [one.preemptions for one in found.played] == [1, 0, 0]
+    assert preemptions(found) == [1, 0, 0]
 
 
 def test_nobody_goes_where_that_is_not_enough() -> None:
@@ -216,7 +217,7 @@ def test_nobody_goes_where_that_is_not_enough() -> None:
     cluster = pool(8, queues=(queue("a", 2), queue("b", 4, reclaim=lower), queue("c", 2)))
     works = [of("a", 0, 2), of("a", 1, 1), of("c", 2, 5, priority=5), of("b", 9, 4, priority=1)]
     assert starts(run(works, cluster)) == [0, 1, 2, 102]
-    assert not any(one.preemptions for one in run(works, cluster).played)
+    assert not any(preemptions(run(works, cluster)))
 
 
 def test_a_queue_preempts_lower_priority_of_its_own() -> None:
@@ -225,12 +226,12 @@ def test_a_queue_preempts_lower_priority_of_its_own() -> None:
     assert run_spans(run(works, cluster)) == [[(0, 5), (205, 305)], [(5, 105)], [(105, 205)]]
 
 
-def test_what_has_quota_and_no_room_loses_it_too() -> None:
-    cluster = pool(4, queues=(queue("a", 0), queue("b", 8, reclaim=Reclaim.ANY)))
+@pytest.mark.parametrize(("reclaim", "last"), [(Reclaim.ANY, None), (Reclaim.NEVER, 3)])
+def test_what_has_quota_and_no_room_loses_it_too(reclaim: Reclaim, last: float | None) -> None:
+    """The fourth has room at once, and no quota only where the third took that of the second."""
+    cluster = pool(5, queues=(queue("a", 0), queue("b", 8, reclaim=reclaim)))
     works = [work(0, 4), of("a", 1, 4), of("b", 2, 8, leaves_at=50), of("a", 3, 1, leaves_at=40)]
-    found = run(works, cluster)
-    assert [one.preemptions for one in found.played] == [0, 1, 0, 0]
-    assert starts(found) == [0, 100, None, None]
+    assert starts(run(works, cluster)) == [0, 100, None, last]
 
 
 @pytest.mark.parametrize(("strict", "expected"), [(True, [0, 100, 100]), (False, [0, 100, 2])])

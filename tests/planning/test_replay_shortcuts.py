@@ -113,7 +113,7 @@ def world(draw: Random) -> tuple[list[RecordedWork], ReplayCluster, ReplayPolicy
 def answer(seed: int) -> Played:
     works, cluster, policy = world(Random(seed))
     found = replay_cluster(works, cluster, policy, start=0.0, end=END)
-    return [(p.flavor, tuple(p.runs), p.ended_at, p.preemptions) for p in found.played]
+    return [(p.flavor, tuple(p.runs), p.ended_at) for p in found.played]
 
 
 def test_what_is_not_tried_again_would_have_failed(monkeypatch: pytest.MonkeyPatch) -> None:

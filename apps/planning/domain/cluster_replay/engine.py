@@ -570,7 +570,6 @@ class _ClusterRun:
     def _preempt(self, number: int, at: float) -> None:
         """Take a work's quota and GPUs; it is pending again at once."""
         state = self._states[number]
-        state.played.preemptions += 1
         if state.phase == _Phase.RUNNING:
             self._stop_work(number, at)
             if self._policy.resumes and state.left is not None:

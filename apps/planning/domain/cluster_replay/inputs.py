@@ -264,7 +264,7 @@ class HeldSpan(NamedTuple):
 
 @dataclass(slots=True)
 class PlayedWork:
-    """What became of a work: `runs` are one after another, `preemptions` how often it had to go.
+    """What became of a work: `runs` are one after another.
 
     `ended_at` is when it finished or was canceled. `flavor` is that of its last admission.
     """
@@ -273,7 +273,6 @@ class PlayedWork:
     flavor: str = ""
     runs: list[HeldSpan] = field(default_factory=list)
     ended_at: float | None = None
-    preemptions: int = 0
 
     @property
     def started_at(self) -> float | None:
