@@ -1,9 +1,10 @@
 """Database functions that Django lacks."""
 
+from collections.abc import Iterable
 from sqlite3 import sqlite_version_info
 from typing import Any
 
-from django.db.models import Aggregate, FloatField, Func, IntegerField, Max, Min, Sum
+from django.db.models import Aggregate, FloatField, Func, IntegerField, Max, Min, Sum, Value
 
 _EPOCH_DAY = 2440587.5
 """1970-01-01 as a Julian day."""
@@ -67,6 +68,25 @@ class DayNumber(_OfTime):
     output_field = IntegerField()
     template = "(%(expressions)s - DATE '1970-01-01')"
     sqlite = f"CAST(julianday(%(expressions)s) - {_EPOCH_DAY} AS INTEGER)"
+
+
+class Numbers(Func):
+    """Whole numbers for `__in`, sent as one parameter.
+
+    Of a parameter for each, a thousand take Django and PostgreSQL four times as long to read.
+    """
+
+    template = "(SELECT unnest(%(expressions)s::bigint[]))"
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        super().__init__(
+            Value("{" + ",".join(map(str, numbers)) + "}"), output_field=IntegerField()
+        )
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        # A list of JSON has other brackets.
+        template = "(SELECT value FROM json_each('[' || trim(%(expressions)s, '{}') || ']'))"
+        return self.as_sql(compiler, connection, template=template, **extra)
 
 
 class Unindexed(Func):

@@ -1,7 +1,7 @@
 """What the portal asks of a cluster's Prometheus and Kubernetes API, and how these may fail."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -33,6 +33,13 @@ class SourceRejected(Exception):
     """
 
     credentials: bool = False
+
+
+class ShownMetric(NamedTuple):
+    """A metric that has samples in a slot."""
+
+    slot: int
+    name: str
 
 
 class QuotaSlot(NamedTuple):
@@ -237,10 +244,23 @@ class MetricsSource(Protocol):
         `gpu_resources` are resources that tiers name beside the known ones.
         """
 
-    def serving(self, window: Window, *, objectives: TtftObjectives) -> Answered[ServingPodHour]:
+    def shown_metrics(self, window: Window) -> Answered[ShownMetric]:
+        """Return the metrics of inference servers and of health of GPUs that have samples.
+
+        One query for a day: most clusters have none of them.
+        """
+
+    def serving(
+        self,
+        window: Window,
+        *,
+        objectives: TtftObjectives,
+        shown: Collection[ShownMetric] | None = None,
+    ) -> Answered[ServingPodHour]:
         """Return what inference servers did in each whole hour of the window; empty without any.
 
-        `objectives` tell the time to first token that each pod is held against.
+        `objectives` tell the time to first token that each pod is held against. `shown` is what
+        `shown_metrics` returned; None finds out first which of its series there are.
         """
 
     def checkpoints(self, window: Window) -> Answered[PodCheckpoints]:
@@ -249,10 +269,12 @@ class MetricsSource(Protocol):
         Empty, and no query, where the catalog names no metric of it.
         """
 
-    def device_health(self, window: Window) -> HealthAnswer:
+    def device_health(
+        self, window: Window, *, shown: Collection[ShownMetric] | None = None
+    ) -> HealthAnswer:
         """Return in which whole hours of the window something went wrong on a GPU, and what.
 
-        Without any of these series it costs one query for each slot of an hour, or for a day.
+        `shown` is as of `serving`.
         """
 
     def device_states(self, at: datetime) -> Answered[DeviceState]:

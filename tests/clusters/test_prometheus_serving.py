@@ -419,9 +419,28 @@ def test_where_there_are_none_one_query_is_asked() -> None:
     day = Window(START, START + timedelta(hours=24))
     with served([counter("DCGM_FI_DEV_GPU_UTIL", 5)]) as server:
         source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": server.url})))
-        assert source.serving(day, objectives=HALF_SECOND).rows == []
+        shown = source.shown_metrics(day).rows
+        assert source.serving(day, objectives=HALF_SECOND, shown=shown).rows == []
+        assert source.device_health(day, shown=shown).exported == {}
         source.close()
         assert len(server.asked) == 1
+
+
+def test_names_that_were_asked_for_already_are_not_asked_for_again() -> None:
+    given = [counter("vllm:generation_tokens_total", 5), counter("DCGM_FI_DEV_XID_ERRORS", 0)]
+    with served(given) as server:
+        source = PrometheusSource(PrometheusApi(PrometheusConfig.from_catalog({"url": server.url})))
+        shown = source.shown_metrics(WINDOW).rows
+        before = len(server.asked)
+        rows = source.serving(WINDOW, objectives=HALF_SECOND, shown=shown).rows
+        health = source.device_health(WINDOW, shown=shown)
+        after = [one.form["query"] for one in server.asked[before:]]
+        assert rows == source.serving(WINDOW, objectives=HALF_SECOND).rows
+        assert health == source.device_health(WINDOW)
+        source.close()
+    assert rows
+    assert health.exported
+    assert not any("count by (__name__)" in query for query in after)
 
 
 # ---------------------------------------------------------------- as Prometheus itself stores them

@@ -1,11 +1,16 @@
 """Errors and throttling of GPUs as the simulator plants them, collected as in production."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from pytest_django import DjangoAssertNumQueries
 
+from apps.clusters.adapters.prometheus.client import PrometheusApi
+from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
+from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.devices.errors import XidEvent, xid_events
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Device
@@ -13,9 +18,12 @@ from apps.clusters.services import snapshot_cluster, store_device_states
 from apps.operations.services import load_catalog
 from apps.usage.models import CollectionWindow, DeviceHealthHour, PodDevices
 from apps.usage.services import collect_window
+from apps.usage.services.facts import Dimensions, PodIds
+from apps.usage.services.health import write_pod_devices
 from simulator.catalog import catalog_yaml
-from simulator.fleet import HEALTH_METRICS, STANDARD_METRICS
+from simulator.fleet import CLASSIC_METRICS, HEALTH_METRICS, STANDARD_METRICS
 from simulator.scenarios.base import Team
+from tests.clusters.scripted_prometheus import Answer, forwarded, scripted
 from tests.served_lab import served_lab
 from tests.simulator.small import ORIGIN, Small, pod
 
@@ -149,6 +157,53 @@ def test_pods_are_kept_with_the_gpus_they_were_seen_on() -> None:
     first, second, third, _ = (one.uuid for one in scenario.nodes[0].devices)
     kept = {row.pod.name: row.uuids.split() for row in PodDevices.objects.select_related("pod")}
     assert kept == {"train": sorted([first, second]), "eval": [third]}
+
+
+@pytest.mark.django_db
+def test_gpus_of_pods_that_are_known_are_read_once_and_not_written(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    collect(planted(STANDARD_METRICS), hours(0, 1))
+    pods = {row.pod.uid: row.pod for row in PodDevices.objects.select_related("pod")}
+    seen = {row.pod.uid: set(row.uuids.split()) for row in PodDevices.objects.select_related("pod")}
+    ids = {uid: PodIds(pod.pk, 0, 0, "vision") for uid, pod in pods.items()}
+    dimensions = Dimensions(0, ids, {}, {}, {}, lambda _: 0)
+    with django_assert_num_queries(1) as queries:
+        write_pod_devices(seen, dimensions)
+    assert "JOIN" not in queries[0]["sql"]
+    seen[min(seen)].add("GPU-new")
+    write_pod_devices(seen, dimensions)
+    again = {
+        row.pod.uid: set(row.uuids.split()) for row in PodDevices.objects.select_related("pod")
+    }
+    assert again == seen
+
+
+@pytest.mark.django_db
+def test_where_none_of_these_series_exist_an_hour_costs_one_request_more() -> None:
+    scenario = planted((*CLASSIC_METRICS, "up"))
+    with (
+        served_lab(scenario, NOW_SECONDS) as url,
+        scripted(lambda asked: Answer(forwarded(url, asked))) as server,
+    ):
+        load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=NOW, dry_run=False)
+        snapshot_cluster("lab", now=NOW)
+        cluster = Cluster.objects.get()
+        config = PrometheusConfig.from_catalog({**cluster.prometheus, "url": server.url})
+        source = PrometheusSource(PrometheusApi(config))
+        hour = hours(3, 4)
+        (outcome,) = collect_window("lab", hour, now=NOW, source=source)
+        asked = [one.form.get("query", "") for one in server.asked]
+        server.asked.clear()
+        source.devices(hour)
+        source.ledger(hour, gpu_resources=["nvidia.com/gpu"])
+        source.queue_pending(hour, gpu_resources=["nvidia.com/gpu"])
+        needed = [one.form.get("query", "") for one in server.asked]
+        source.close()
+    assert outcome.state.value == "complete"
+    (more,) = (Counter(asked) - Counter(needed)).elements()
+    assert more.startswith("count by (__name__) (last_over_time(")
+    assert CollectionWindow.objects.get(hour=hour.start).health == ""
 
 
 def test_an_error_that_was_there_before_is_no_event() -> None:

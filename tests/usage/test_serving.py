@@ -1,6 +1,6 @@
 """What inference servers did is what the simulator knows, collected as in production."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import timedelta
 
 import pytest
@@ -15,7 +15,7 @@ from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.serving_objectives import TtftObjectives
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
-from apps.clusters.ports import Answered, ServingPodHour, SourceRejected
+from apps.clusters.ports import Answered, ServingPodHour, ShownMetric, SourceRejected
 from apps.costs.selectors import ServingRow, serving_rows
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.serving import Holding, divided, measured_amounts
@@ -148,7 +148,14 @@ def test_an_objective_that_was_not_kept_is_not_told_of_the_others() -> None:
 class Refusing(PrometheusSource):
     """A server that gives no raw samples."""
 
-    def serving(self, window: Window, *, objectives: TtftObjectives) -> Answered[ServingPodHour]:
+    def serving(
+        self,
+        window: Window,
+        *,
+        objectives: TtftObjectives,
+        shown: Collection[ShownMetric] | None = None,
+    ) -> Answered[ServingPodHour]:
+        del shown
         raise SourceRejected(f"too many samples in {window}, {objectives}")
 
 

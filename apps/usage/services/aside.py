@@ -1,12 +1,18 @@
 """What is read of a window beside its device rows, and no GPU-hour depends on."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from apps.clusters.domain.devices.errors import HealthAnswer
 from apps.clusters.domain.serving_objectives import TtftObjectives
 from apps.clusters.domain.window import Window
-from apps.clusters.ports import MetricsSource, PodCheckpoints, ServingPodHour, SourceRejected
+from apps.clusters.ports import (
+    MetricsSource,
+    PodCheckpoints,
+    ServingPodHour,
+    ShownMetric,
+    SourceRejected,
+)
 from apps.usage.domain.serving import ServingState
 
 
@@ -33,17 +39,18 @@ def read_aside(source: MetricsSource, window: Window, objectives: TtftObjectives
     Asks no database. Raises SourceUnavailable.
     """
     found = AsideAnswer()
+    shown = _shown_metrics(source, window, found)
     try:
-        found.serving, lacking = source.serving(window, objectives=objectives)
+        found.serving, lacking = source.serving(window, objectives=objectives, shown=shown)
         found.warnings += lacking
-        found.is_lacking = bool(lacking)
+        found.is_lacking |= bool(lacking)
         if found.serving:
             found.serving_state = ServingState.READ
     except SourceRejected as error:
         found.serving_state = ServingState.REFUSED
         found.warnings.append(str(error))
     try:
-        found.health = source.device_health(window)
+        found.health = source.device_health(window, shown=shown)
         found.is_lacking |= bool(found.health.warnings)
     except SourceRejected as error:
         found.health = HealthAnswer(warnings=(str(error),))
@@ -54,3 +61,17 @@ def read_aside(source: MetricsSource, window: Window, objectives: TtftObjectives
         # Without checkpoints a failure costs its whole run, an upper bound.
         found.warnings.append(str(error))
     return found
+
+
+def _shown_metrics(
+    source: MetricsSource, window: Window, found: AsideAnswer
+) -> Collection[ShownMetric] | None:
+    """Return which of the metrics there are, noting what that lacks; None where it is refused."""
+    try:
+        shown, lacking = source.shown_metrics(window)
+    except SourceRejected:
+        # Together they may be more series than a server counts at once.
+        return None
+    found.warnings += lacking
+    found.is_lacking |= bool(lacking)
+    return shown

@@ -10,6 +10,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.ports import PodCheckpoints
 from apps.usage.models import SavedStates
 from apps.usage.services.facts import Dimensions
+from gpuportal.database_functions import Numbers
 
 _PODS_AT_A_TIME = 5000
 
@@ -40,8 +41,10 @@ def write_checkpoints(
     numbers = iter(sorted(found))
     # In one order, so that two workers wait for each other and never cross.
     while some := list(islice(numbers, _PODS_AT_A_TIME)):
+        # Without the order of the table, which is that of another one.
+        kept = SavedStates.objects.filter(pod__in=Numbers(some)).order_by()
         known: defaultdict[int, list[float]] = defaultdict(list)
-        known.update(SavedStates.objects.filter(pod__in=some).values_list("pod_id", "times"))
+        known.update(kept.values_list("pod_id", "times"))
         rows = []
         for number in some:
             pod, own = found[number]

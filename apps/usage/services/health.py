@@ -9,6 +9,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.usage.models import DeviceHealthHour, PodDevices
 from apps.usage.services.facts import Dimensions
+from gpuportal.database_functions import Numbers
 
 _COLUMN_OF: Mapping[HealthMeasure, str] = {
     HealthMeasure.REMAPPED_CORRECTABLE: "remapped_correctable",
@@ -74,7 +75,9 @@ def write_pod_devices(devices: Mapping[str, set[str]], dimensions: Dimensions) -
     seen = {dimensions.pods[uid].pod: uuids for uid, uuids in devices.items()}
     # In one order, so that two workers wait for each other and never cross.
     for some in _parts(sorted(seen)):
-        known = dict(PodDevices.objects.filter(pod__in=some).values_list("pod_id", "uuids"))
+        # Without the order of the table, which is that of another one.
+        kept = PodDevices.objects.filter(pod__in=Numbers(some)).order_by()
+        known = dict(kept.values_list("pod_id", "uuids"))
         rows = [
             PodDevices(pod_id=pod, uuids=" ".join(sorted(seen[pod].union(there))))
             for pod in some

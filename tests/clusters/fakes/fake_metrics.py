@@ -21,6 +21,7 @@ from apps.clusters.ports import (
     QueueSlot,
     QuotaSlot,
     ServingPodHour,
+    ShownMetric,
     SourceHealth,
 )
 
@@ -138,8 +139,19 @@ class FakeMetrics:
         self._called("people")
         return self.persons
 
-    def serving(self, window: Window, *, objectives: TtftObjectives) -> Answered[ServingPodHour]:
-        del objectives
+    def shown_metrics(self, window: Window) -> Answered[ShownMetric]:
+        del window
+        self._called("shown_metrics")
+        return Answered(())
+
+    def serving(
+        self,
+        window: Window,
+        *,
+        objectives: TtftObjectives,
+        shown: Collection[ShownMetric] | None = None,
+    ) -> Answered[ServingPodHour]:
+        del objectives, shown
         self._called("serving")
         start, end = window.start_seconds, window.end_seconds
         return self._answered(row for row in self.serving_hours if start <= row.hour < end)
@@ -152,7 +164,10 @@ class FakeMetrics:
             for row in self.saved
         )
 
-    def device_health(self, window: Window) -> HealthAnswer:
+    def device_health(
+        self, window: Window, *, shown: Collection[ShownMetric] | None = None
+    ) -> HealthAnswer:
+        del shown
         self._called("device_health")
         start, end = window.start_seconds, window.end_seconds
         known = self.health_hours

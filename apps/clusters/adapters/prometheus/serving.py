@@ -34,7 +34,7 @@ from apps.clusters.domain.counters import (
 )
 from apps.clusters.domain.serving_objectives import TtftObjectives
 from apps.clusters.domain.window import Window
-from apps.clusters.ports import ServingPodHour
+from apps.clusters.ports import ServingPodHour, ShownMetric
 
 _Alternatives = tuple[str, ...]
 
@@ -152,6 +152,7 @@ def _meanings(quantities: Iterable[str], endings: Mapping[str, str]) -> dict[str
 _COUNTER_NAMES = _meanings(_COUNTERS, {"": ""})
 _TTFT_NAMES = _meanings(("ttft",), {"_count": _FIRST, "_bucket": _IN_TIME})
 _GAUGE_NAMES = _meanings(_GAUGES, {"": ""})
+SERVING_METRICS = frozenset(_COUNTER_NAMES | _GAUGE_NAMES)
 
 
 class ServingLabels(msgspec.Struct, frozen=True, gc=False):
@@ -219,10 +220,6 @@ class ServingLabels(msgspec.Struct, frozen=True, gc=False):
 _BY_LABELS = tuple(name for name in labels_of(ServingLabels) if name not in {"__name__", "le"})
 
 
-class _MetricName(msgspec.Struct, frozen=True, gc=False):
-    name: str = msgspec.field(name="__name__", default="")
-
-
 _Sums = dict[tuple[int, str], dict[str, float]]
 """Engine and model → quantity → amount."""
 
@@ -244,28 +241,22 @@ class _ScrapedPod:
 
 
 def read_serving(
-    reading: WindowReader, window: Window, objectives: TtftObjectives
+    reading: WindowReader,
+    window: Window,
+    objectives: TtftObjectives,
+    shown: Iterable[ShownMetric],
 ) -> Iterator[ServingPodHour]:
     """Yield what inference servers did in each whole hour; raises as the port says.
 
-    One query where there are none. Else one for the counters of each hour, as raw samples, and
-    one for each gauge: none is about a single pod. Series without a label of their pod are
-    together one row without a pod.
+    No query where none of their metrics is `shown`. Else one for the counters of each hour, as raw
+    samples, and one for each gauge: none is about a single pod. Series without a label of their
+    pod are together one row without a pod.
     """
-    names = _names_there(reading, window)
+    names = SERVING_METRICS.intersection(one.name for one in shown)
     if names:
         for hour in window.hours():
             # As all rules of the catalog: what holds when an hour begins is for the whole of it.
             yield from _read_hour(reading, hour, names, objectives.at(hour.start_seconds))
-
-
-def _names_there(reading: WindowReader, window: Window) -> frozenset[str]:
-    """Return which metrics of inference servers have samples in the window."""
-    known = (one_of("__name__", sorted(_COUNTER_NAMES | _GAUGE_NAMES)), *reading.matchers)
-    present = over("last_over_time", "", known, seconds=window.seconds)
-    at = window.end_seconds - END_MARGIN_SECONDS
-    found = reading.instant(by("count", ("__name__",), present), at, _MetricName)
-    return frozenset(one.metric.name for one in found)
 
 
 def _read_hour(

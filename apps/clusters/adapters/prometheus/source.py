@@ -15,7 +15,7 @@ from apps.clusters.adapters.prometheus.dcgm.devices import (
     read_devices,
 )
 from apps.clusters.adapters.prometheus.dcgm.exporters import ACTIVITY, EXPORTED, UTILIZATION
-from apps.clusters.adapters.prometheus.dcgm.health import read_health
+from apps.clusters.adapters.prometheus.dcgm.health import HEALTH_METRICS, read_health
 from apps.clusters.adapters.prometheus.dcgm.samples import read_samples, slots_touched
 from apps.clusters.adapters.prometheus.http_api import (
     Envelope,
@@ -46,7 +46,7 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
 )
 from apps.clusters.adapters.prometheus.kube_state.people import read_people
 from apps.clusters.adapters.prometheus.quotas import read_queue_pending, read_queues, read_quotas
-from apps.clusters.adapters.prometheus.serving import read_serving
+from apps.clusters.adapters.prometheus.serving import SERVING_METRICS, read_serving
 from apps.clusters.adapters.prometheus.window_reader import WindowReader
 from apps.clusters.domain.credentials import Credential
 from apps.clusters.domain.devices.errors import HealthAnswer
@@ -64,6 +64,7 @@ from apps.clusters.ports import (
     QueueSlot,
     QuotaSlot,
     ServingPodHour,
+    ShownMetric,
     ShownQuery,
     SourceHealth,
     SourceRejected,
@@ -232,10 +233,21 @@ class PrometheusSource:
         reading = WindowReader(self._api)
         return _answered(reading, read_queue_pending(reading, window, gpu_resources))
 
-    def serving(self, window: Window, *, objectives: TtftObjectives) -> Answered[ServingPodHour]:
+    def shown_metrics(self, window: Window) -> Answered[ShownMetric]:
+        reading = WindowReader(self._api, foreign=SourceUnavailable)
+        return _answered(reading, reading.shown(window, SERVING_METRICS | HEALTH_METRICS))
+
+    def serving(
+        self,
+        window: Window,
+        *,
+        objectives: TtftObjectives,
+        shown: Collection[ShownMetric] | None = None,
+    ) -> Answered[ServingPodHour]:
         # Hours do without it where a server refuses raw samples: a page is no such refusal.
         reading = WindowReader(self._api, foreign=SourceUnavailable)
-        return _answered(reading, read_serving(reading, window, objectives))
+        there = reading.shown(window, SERVING_METRICS) if shown is None else shown
+        return _answered(reading, read_serving(reading, window, objectives, there))
 
     def checkpoints(self, window: Window) -> Answered[PodCheckpoints]:
         # As with serving: a page is no refusal of raw samples.
@@ -245,9 +257,13 @@ class PrometheusSource:
         # What is left out of the gauges is for who named them, who would look for it in vain.
         return Answered(found.rows, reading.warnings)
 
-    def device_health(self, window: Window) -> HealthAnswer:
-        # Hours do without it where a server refuses raw samples: a page is no such refusal.
-        return read_health(WindowReader(self._api, foreign=SourceUnavailable), window)
+    def device_health(
+        self, window: Window, *, shown: Collection[ShownMetric] | None = None
+    ) -> HealthAnswer:
+        # As with serving.
+        reading = WindowReader(self._api, foreign=SourceUnavailable)
+        there = reading.shown(window, HEALTH_METRICS) if shown is None else shown
+        return read_health(reading, window, there)
 
     def device_states(self, at: datetime) -> Answered[DeviceState]:
         reading = WindowReader(self._api)

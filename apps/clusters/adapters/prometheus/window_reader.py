@@ -1,7 +1,7 @@
 """The queries of one call of the port: an instant, or some consecutive half-hour slots."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, TypeVar
@@ -21,16 +21,19 @@ from apps.clusters.adapters.prometheus.http_api import (
     Instant,
     Matcher,
     Matrix,
+    by,
     check_counts,
     check_times,
     decode_instant,
     decode_matrix,
     equal,
     flat,
+    one_of,
+    over,
     range_seconds,
 )
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window, from_seconds
-from apps.clusters.ports import SourceRejected, SourceUnavailable
+from apps.clusters.ports import ShownMetric, SourceRejected, SourceUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +67,10 @@ class SlotQuery(NamedTuple):
         if len(self.slots) == 1:
             return instant_request(self.query, slot_end(self.slots[0]))
         return slots_request(self.query, self.slots[0], self.slots[-1])
+
+
+class _MetricName(msgspec.Struct, frozen=True, gc=False):
+    metric: str = msgspec.field(name="__name__", default="")
 
 
 class _TimedQuery(NamedTuple):
@@ -173,6 +180,16 @@ class WindowReader:
             logger.info("Label names are not told: %s", error)
             return None
         return None if found.data is None else tuple(sorted(found.data))
+
+    def shown(self, window: Window, metrics: Iterable[str]) -> Iterator[ShownMetric]:
+        """Yield which of these metrics have samples in which slots; one query for a day."""
+        known = (one_of("__name__", sorted(metrics)), *self.matchers)
+        query = by("count", ("__name__",), over("last_over_time", "", known))
+        # An hour's slots together, too: an answer has a name or none, however large the cluster.
+        days = [SlotQuery(query, _MetricName, day.slots()) for day in day_windows(window)]
+        for points in self.slots(days):
+            for slot, one, _ in points:
+                yield ShownMetric(slot, one.metric)
 
     def slots(self, wanted: Sequence[SlotQuery]) -> Iterator[Points]:
         """Yield the points of several queries over slots, in order."""

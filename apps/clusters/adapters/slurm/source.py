@@ -4,7 +4,7 @@ No device series belong to it: what jobs did with their GPUs has no metrics.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from glob import glob
@@ -33,6 +33,7 @@ from apps.clusters.ports import (
     QuotaSlot,
     ServingPodHour,
     ShownColumn,
+    ShownMetric,
     SourceHealth,
     SourceRejected,
     SourceUnavailable,
@@ -265,9 +266,20 @@ class SlurmSource:
         del window, gpu_resources
         return Answered(())
 
-    def serving(self, window: Window, *, objectives: TtftObjectives) -> Answered[ServingPodHour]:
+    def shown_metrics(self, window: Window) -> Answered[ShownMetric]:
+        """Return no metric."""
+        del window
+        return Answered(())
+
+    def serving(
+        self,
+        window: Window,
+        *,
+        objectives: TtftObjectives,
+        shown: Collection[ShownMetric] | None = None,
+    ) -> Answered[ServingPodHour]:
         """Return no server."""
-        del window, objectives
+        del window, objectives, shown
         return Answered(())
 
     def checkpoints(self, window: Window) -> Answered[PodCheckpoints]:
@@ -275,9 +287,11 @@ class SlurmSource:
         del window
         return Answered(())
 
-    def device_health(self, window: Window) -> HealthAnswer:
+    def device_health(
+        self, window: Window, *, shown: Collection[ShownMetric] | None = None
+    ) -> HealthAnswer:
         """Return nothing: the log names no GPU."""
-        del window
+        del window, shown
         return HealthAnswer()
 
     def device_states(self, at: datetime) -> Answered[DeviceState]:

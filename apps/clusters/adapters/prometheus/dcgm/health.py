@@ -29,6 +29,7 @@ from apps.clusters.domain.devices.errors import (
     xid_events,
 )
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window
+from apps.clusters.ports import ShownMetric
 
 _XIDS = ("DCGM_FI_DEV_XID_ERRORS", "dcgm_xid_errors")
 # Each measure's metrics, of which the first that is there is read, and what its values are
@@ -54,16 +55,13 @@ _GROWING: Mapping[HealthMeasure, tuple[tuple[str, ...], float]] = {
 _MEASURE_OF = dict.fromkeys(_XIDS, HealthMeasure.XID) | {
     name: measure for measure, (names, _) in _GROWING.items() for name in names
 }
+HEALTH_METRICS = frozenset(_MEASURE_OF)
 _SECONDS = (HealthMeasure.THERMAL, HealthMeasure.POWER)
 _UUIDS = ("UUID", "uuid")
 # One less than a query may have: it takes the end of the slot before, too.
 _MOST_SLOTS = MAX_STEPS - 1
 _BEFORE_SECONDS = 600
 """Raw samples begin so long before their hour, to tell an old error from a new one."""
-
-
-class _Name(msgspec.Struct, frozen=True, gc=False):
-    metric: str = msgspec.field(name="__name__", default="")
 
 
 class _Gpu(msgspec.Struct, frozen=True, gc=False):
@@ -106,19 +104,18 @@ class _Found:
             yield GpuHealthHour(*key, tuple(self.events.get(key, ())), self.growth.get(key, {}))
 
 
-def read_health(reading: WindowReader, window: Window) -> HealthAnswer:
+def read_health(
+    reading: WindowReader, window: Window, shown: Iterable[ShownMetric]
+) -> HealthAnswer:
     """Return the hours of GPUs in which something went wrong; raises as the port says.
 
-    One query, or one for each slot of an hour, where none of these series exist.
+    No query where none of these metrics is `shown`.
     """
     found = _Found(int(window.start_seconds))
     chunks = slot_chunks(window)
-    names = "|".join(_MEASURE_OF)
-    shown = by("count", ("__name__",), over("last_over_time", names, reading.matchers))
-    for points in reading.slots([SlotQuery(shown, _Name, slots) for slots in chunks]):
-        for slot, one, _ in points:
-            if one.metric in _MEASURE_OF:
-                found.metrics[slot].add(one.metric)
+    for slot, name in shown:
+        if name in _MEASURE_OF:
+            found.metrics[slot].add(name)
     for slots in chunks:
         for measure in _GROWING:
             _read_growth(reading, measure, slots, found)
