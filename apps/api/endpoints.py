@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
@@ -23,12 +23,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.permissions import Visibility, visibility_of
-from apps.api.parameters import PAGE_SIZE, Params, window_of
+from apps.api.parameters import PAGE_SIZE, Params, filters_of, window_of
 from apps.api.problems import MEDIA_TYPE
 from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
 from apps.usage.domain.columns import csv_line, flat
-from apps.usage.domain.usage_query import RowPage, decode_cursor, encode_cursor
-from apps.usage.selectors import CursorRefused
+from apps.usage.domain.usage_query import Filters, RowPage, decode_cursor, encode_cursor
+from apps.usage.selectors import CursorRefused, check_names
 
 if TYPE_CHECKING:
     from apps.accounts.models import User
@@ -285,6 +286,43 @@ class CsvFile:
     @classmethod
     def of_instant(cls, name: str, columns: Sequence[str], *, at: datetime) -> "CsvFile":
         return cls(name, f"{at.astimezone(UTC):%Y-%m-%dT%H%MZ}", columns)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRequest:
+    """A request for a list over a window, whose parameters were read into `query`."""
+
+    request: Request
+    query: dict[str, Any]
+    window: Window
+    zone: ZoneInfo
+
+    @classmethod
+    def read(cls, request: Request, params: type[Params]) -> Self:
+        """Read the parameters. Raises InvalidParameters."""
+        query, zone = params.read(request.query_params), report().zone
+        return cls(request, query, window_in(query, zone), zone)
+
+    @property
+    def visibility(self) -> Visibility:
+        """What the caller may see."""
+        return visibility_in(self.request)
+
+    def filters(self) -> Filters:
+        """Return the filters. Raises UnknownNames: a misspelt one would look like no rows."""
+        found = filters_of(self.query)
+        check_names(found)
+        return found
+
+    def file(self, name: str, columns: Sequence[str]) -> CsvFile:
+        """Return the list as a file of that name."""
+        return CsvFile.of_window(name, columns, window=self.window, zone=self.zone)
+
+    def answer(
+        self, listed: ShortList[Row], rows: Sequence[Row], file: CsvFile
+    ) -> HttpResponseBase:
+        """Answer with a page of a list, or with all of it as a file. Raises CursorRefused."""
+        return listed.answer(self.request, self.query, rows, file, window=self.window)
 
 
 def csv_response(

@@ -10,20 +10,17 @@ from rest_framework.request import Request
 from apps.api import parameters
 from apps.api.endpoints import (
     CSV,
-    CsvFile,
     PortalView,
     ShortList,
+    WindowRequest,
     csv_response,
     documented,
     visibility_in,
-    window_in,
 )
-from apps.api.parameters import NamesField, choices, filters_of
+from apps.api.parameters import NamesField, choices
 from apps.api.row_serializers import RowSerializer, cells_of, record, serializer_of
-from apps.clusters import selectors as clusters
 from apps.fairness import selectors as fairness
 from apps.fairness.selectors import FairnessFilters, ObjectiveRow, TeamFairness, TierFairness
-from apps.usage import selectors as usage
 
 
 class FairnessParams(parameters.WindowParams, parameters.CsvParams):
@@ -93,22 +90,19 @@ class FairnessView(PortalView):
         files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = FairnessParams.read(request.query_params)
-        zone = clusters.report().zone
-        window = window_in(query, zone)
-        usage.check_names(filters_of(query))
+        of = WindowRequest.read(request, FairnessParams)
+        filters = of.filters()
         rows = fairness.fairness_rows(
-            window,
+            of.window,
             now=timezone.now(),
-            visibility=visibility_in(request),
-            filters=FairnessFilters(tuple(query.get("tier", ())), tuple(query.get("team", ()))),
+            visibility=of.visibility,
+            filters=FairnessFilters(filters.tier, filters.team),
         )
         records = [tier_record(row) for row in rows]
-        if query.get("format") == "csv":
+        if of.query.get("format") == "csv":
             parts = ([record | team for team in record["teams"]] for record in records)
-            file = CsvFile.of_window("fairness", fairness_cells(), window=window, zone=zone)
-            return csv_response(parts, file)
-        return _TIERS.response(request, query, records, window=window)
+            return csv_response(parts, of.file("fairness", fairness_cells()))
+        return _TIERS.response(request, of.query, records, window=of.window)
 
 
 def tier_record(row: TierFairness) -> dict[str, Any]:

@@ -21,11 +21,11 @@ from apps.api.endpoints import (
     CsvFile,
     PortalView,
     ShortList,
+    WindowRequest,
     documented,
     list_response,
     problems,
     visibility_in,
-    window_in,
 )
 from apps.api.parameters import NamesField, choices, filters_of
 from apps.api.problems import InvalidParameters
@@ -38,7 +38,6 @@ from apps.api.row_serializers import (
     records,
     serializer_of,
 )
-from apps.clusters import selectors as clusters
 from apps.pending import selectors as pending
 from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.selectors import (
@@ -140,24 +139,21 @@ class PendingHistoryView(PortalView):
         files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = PendingHistoryParams.read(request.query_params)
-        zone = clusters.report().zone
-        window = window_in(query, zone)
-        usage.check_names(filters_of(query))
-        by = tuple(PendingGrouping(name) for name in query.get("group_by", ())) or _DEFAULT
+        of = WindowRequest.read(request, PendingHistoryParams)
+        usage.check_names(filters_of(of.query))
+        by = tuple(PendingGrouping(name) for name in of.query.get("group_by", ())) or _DEFAULT
         rows = pending.pending_history(
-            window,
+            of.window,
             now=timezone.now(),
-            visibility=visibility_in(request),
+            visibility=of.visibility,
             by=by,
-            filters=_filters(query),
+            filters=_filters(of.query),
         )
         groups = tuple(one.key for one in by)
         records = [record(row, groups=groups) | record(row.sums) for row in rows]
         columns = (*cells_of(HistoryRow, groups), *cells_of(QueueTimeSums))
-        file = CsvFile.of_window("pending-history", columns, window=window, zone=zone)
         shown = ShortList("pending-history", partial(_group_name, groups), list)
-        return shown.answer(request, query, records, file, window=window)
+        return of.answer(shown, records, of.file("pending-history", columns))
 
 
 class PreflightBody(Body):

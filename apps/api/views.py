@@ -18,15 +18,14 @@ from rest_framework.reverse import reverse
 from apps.api import parameters
 from apps.api.endpoints import (
     CSV,
-    CsvFile,
     PortalView,
     ShortList,
+    WindowRequest,
     documented,
     list_response,
     page_response,
     paging,
     visibility_in,
-    window_in,
 )
 from apps.api.parameters import filters_of, open_window
 from apps.api.problems import ProblemOrJSONRenderer
@@ -110,12 +109,11 @@ class UsageView(PortalView):
         files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = parameters.UsageParams.read(request.query_params)
-        zone, sees = clusters.report().zone, visibility_in(request)
-        window = window_in(query, zone)
-        group_by = tuple(Grouping(name) for name in query.get("group_by", ()))
-        interval = TimeStep(query.get("interval", "day"))
-        asked = UsageQuery(window, interval, group_by, filters_of(query))
+        of = WindowRequest.read(request, parameters.UsageParams)
+        zone, sees = of.zone, of.visibility
+        group_by = tuple(Grouping(name) for name in of.query.get("group_by", ()))
+        interval = TimeStep(of.query.get("interval", "day"))
+        asked = UsageQuery(of.window, interval, group_by, filters_of(of.query))
         page_at = partial(usage.usage_page, asked, visibility=sees, strict=True, zone=zone)
 
         def as_records(found: Sequence[UsageRow]) -> list[Record]:
@@ -126,9 +124,10 @@ class UsageView(PortalView):
             return usage_records(found, ratios, known, carbon, groups=group_by)
 
         columns = (*cells_of(UsageRow, group_by), *flat(ledger_record(Amounts())))
-        file = CsvFile.of_window("usage", columns, window=window, zone=zone)
         both = (as_records, as_records)
-        return list_response(request, query, page_at, file, written=both, window=window)
+        return list_response(
+            request, of.query, page_at, of.file("usage", columns), written=both, window=of.window
+        )
 
 
 class PodsView(PortalView):
@@ -142,19 +141,12 @@ class PodsView(PortalView):
         files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = parameters.PodsParams.read(request.query_params)
-        zone = clusters.report().zone
-        window = window_in(query, zone)
-        filters = filters_of(query)
-        usage.check_names(filters)
-        as_records = partial(pod_records, window=window)
-        page_at = partial(
-            usage.pod_page, window, filters=filters, visibility=visibility_in(request)
-        )
-        columns = [*cells_of(PodRow), *flat(held_record(None))]
-        file = CsvFile.of_window("pods", columns, window=window, zone=zone)
+        of = WindowRequest.read(request, parameters.PodsParams)
+        as_records = partial(pod_records, window=of.window)
+        page_at = partial(usage.pod_page, of.window, filters=of.filters(), visibility=of.visibility)
+        file = of.file("pods", [*cells_of(PodRow), *flat(held_record(None))])
         both = (as_records, as_records)
-        return list_response(request, query, page_at, file, written=both, window=window)
+        return list_response(request, of.query, page_at, file, written=both, window=of.window)
 
 
 class TiersView(PortalView):

@@ -1,6 +1,7 @@
 """Tables of what exists and existed."""
 
 from datetime import datetime
+from typing import Any
 
 from django.db import models
 from django.db.models import F, Q
@@ -28,6 +29,20 @@ def holds_at(at: datetime, prefix: str = "") -> Q:
 def holds_within(window: Window) -> Q:
     """Return what rows meet that hold at any time of a window."""
     return Q(valid_from__lt=window.end) & holds_after(window.start)
+
+
+def beside(to: str, name: str) -> Any:
+    """Return the key of a table that tells more of some rows of another, under a name of these.
+
+    Without a constraint in the database: pods are deleted by the thousand, with none of these.
+    """
+    return models.OneToOneField(
+        to,
+        primary_key=True,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        related_name=name,
+    )
 
 
 def forward(start: str, end: str, *, name: str, instant: bool = False) -> models.CheckConstraint:
@@ -307,14 +322,7 @@ class PodPerson(models.Model):
     A table of its own: its rows are deleted long before those of pods, and all of them at once.
     """
 
-    # Without a constraint in the database: pods are deleted by the thousand, with none of these.
-    pod = models.OneToOneField(
-        "clusters.Pod",
-        primary_key=True,
-        on_delete=models.DO_NOTHING,
-        db_constraint=False,
-        related_name="behind",
-    )
+    pod = beside("clusters.Pod", "behind")
     person = models.CharField(max_length=253, db_index=True)
 
     class Meta:
@@ -486,13 +494,7 @@ class ObservedObject(models.Model):
 class ObservedPerson(models.Model):
     """Who is behind an observed object, as a suspended Job that has no pod yet; see `PodPerson`."""
 
-    object = models.OneToOneField(
-        "clusters.ObservedObject",
-        primary_key=True,
-        on_delete=models.DO_NOTHING,
-        db_constraint=False,
-        related_name="behind",
-    )
+    object = beside("clusters.ObservedObject", "behind")
     person = models.CharField(max_length=253, db_index=True)
 
     class Meta:

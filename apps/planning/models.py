@@ -22,12 +22,11 @@ class CapacityPlan(models.Model):
         return f"{self.tier_id} through {self.through}"
 
 
-class Backtest(models.Model):
-    """How near a replay of a cluster's last weeks, with nothing changed, came to what happened.
+class DailyFigure(models.Model):
+    """What is computed once a day of a cluster's last weeks.
 
-    `rows` have the fields of `BacktestRow`, `left_out` how much could not be replayed by reason,
-    `packing` how nodes were chosen. `error` says why the newest try gave nothing; the rows are then
-    those of the last that did. The process that computes holds `lease_until`.
+    `error` says why the newest try gave nothing; the figure is then that of the last that did. The
+    process that computes holds `lease_until`.
     """
 
     cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)
@@ -35,19 +34,29 @@ class Backtest(models.Model):
     end = models.DateTimeField(null=True)
     computed_at = models.DateTimeField(null=True)
     tried_at = models.DateTimeField(null=True)
+    error = models.TextField(blank=True, default="", db_default="")
+    lease_until = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
+        ordering = ["cluster"]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} to {self.end}"
+
+
+class Backtest(DailyFigure):
+    """How near a replay of a cluster's last weeks, with nothing changed, came to what happened.
+
+    `rows` have the fields of `BacktestRow`, `left_out` how much could not be replayed by reason,
+    `packing` how nodes were chosen.
+    """
+
     works = models.PositiveIntegerField(default=0)
     packing = models.CharField(max_length=16, blank=True, default="", db_default="")
     rows = models.JSONField(default=list)
     left_out = models.JSONField(default=dict)
     assumptions = models.JSONField(default=list)
-    error = models.TextField(blank=True, default="", db_default="")
-    lease_until = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        ordering = ["cluster"]
-
-    def __str__(self) -> str:
-        return f"{self.cluster_id} to {self.end}"
 
 
 class QueueForecast(models.Model):
@@ -113,27 +122,10 @@ class PolicySimulation(models.Model):
         return f"{self.pk} of {self.author}"
 
 
-class LayoutPlan(models.Model):
-    """The layout advice of a cluster (`domain.layouts.advice.LayoutAdvice`) over its last weeks.
+class LayoutPlan(DailyFigure):
+    """The layout advice of a cluster (`domain.layouts.advice.LayoutAdvice`)."""
 
-    `error` says why the newest try gave nothing; `advice` is then that of the last that did, null
-    before the first. The process that computes holds `lease_until`.
-    """
-
-    cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)
-    start = models.DateTimeField(null=True)
-    end = models.DateTimeField(null=True)
-    computed_at = models.DateTimeField(null=True)
-    tried_at = models.DateTimeField(null=True)
     advice = models.JSONField(null=True)
-    error = models.TextField(blank=True, default="", db_default="")
-    lease_until = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        ordering = ["cluster"]
-
-    def __str__(self) -> str:
-        return f"{self.cluster_id} to {self.end}"
 
 
 class SlotHour(models.Model):

@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
-from apps.clusters.models import CAPACITY_TYPES, ValidityPeriod, forward
+from apps.clusters.models import CAPACITY_TYPES, ValidityPeriod, beside, forward
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.serving import ServingState
 
@@ -250,14 +250,7 @@ class PodDevices(models.Model):
     watch. `uuids` are parted by spaces, in order.
     """
 
-    # Without a constraint in the database: pods are deleted by the thousand.
-    pod = models.OneToOneField(
-        "clusters.Pod",
-        primary_key=True,
-        on_delete=models.DO_NOTHING,
-        db_constraint=False,
-        related_name="on_devices",
-    )
+    pod = beside("clusters.Pod", "on_devices")
     uuids = models.TextField()
 
     class Meta:
@@ -273,14 +266,7 @@ class SavedStates(models.Model):
     A table of its own for the reason that devices have one. `times` are Unix seconds, in order.
     """
 
-    # Without a constraint, as with devices.
-    pod = models.OneToOneField(
-        "clusters.Pod",
-        primary_key=True,
-        on_delete=models.DO_NOTHING,
-        db_constraint=False,
-        related_name="saved_states",
-    )
+    pod = beside("clusters.Pod", "saved_states")
     times = models.JSONField()
 
     class Meta:

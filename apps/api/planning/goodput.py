@@ -6,23 +6,13 @@ from django.http.response import HttpResponseBase
 from rest_framework.request import Request
 
 from apps.api import parameters
-from apps.api.endpoints import (
-    CSV,
-    CsvFile,
-    PortalView,
-    ShortList,
-    documented,
-    visibility_in,
-    window_in,
-)
-from apps.api.parameters import NamesField, choices, filters_of
+from apps.api.endpoints import CSV, PortalView, ShortList, WindowRequest, documented
+from apps.api.parameters import NamesField, choices
 from apps.api.row_serializers import cells_of, records, serializer_of
-from apps.clusters import selectors as clusters
 from apps.costs import selectors as costs
 from apps.costs.selectors import LossCostRow
 from apps.goodput import selectors as goodput
 from apps.goodput.selectors import GoodputRow
-from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
 
 
@@ -55,21 +45,18 @@ class GoodputView(PortalView):
         files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = GoodputParams.read(request.query_params)
-        zone = clusters.report().zone
-        window, filters = window_in(query, zone), filters_of(query)
-        usage.check_names(filters)
-        by = tuple(Grouping(name) for name in query.get("group_by", ()))
-        asked = UsageQuery(window, TimeStep(query.get("interval", TimeStep.TOTAL)), by, filters)
-        found = goodput.goodput_by_period(asked, visibility=visibility_in(request), zone=zone)
+        of = WindowRequest.read(request, GoodputParams)
+        by = tuple(Grouping(name) for name in of.query.get("group_by", ()))
+        step = TimeStep(of.query.get("interval", TimeStep.TOTAL))
+        asked = UsageQuery(of.window, step, by, of.filters())
+        found = goodput.goodput_by_period(asked, visibility=of.visibility, zone=of.zone)
         rows: ShortList[GoodputRow] = ShortList(
             # A cursor of other groups or periods would name a row that this list does not have.
             "-".join(("goodput", asked.interval, *by)),
             lambda row: "\n".join((str(row.period or ""), *row.groups.values())),
             partial(records, groups=by),
         )
-        file = CsvFile.of_window("goodput", cells_of(GoodputRow, by), window=window, zone=zone)
-        return rows.answer(request, query, found, file, window=window)
+        return of.answer(rows, found, of.file("goodput", cells_of(GoodputRow, by)))
 
 
 _LOSSES: ShortList[LossCostRow] = ShortList("goodput-losses", lambda row: row.reason, records)
@@ -86,13 +73,9 @@ class LossesView(PortalView):
         files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = LossesParams.read(request.query_params)
-        zone = clusters.report().zone
-        window, filters = window_in(query, zone), filters_of(query)
-        usage.check_names(filters)
+        of = WindowRequest.read(request, LossesParams)
         found = goodput.goodput_ledger(
-            window, group_by=(), filters=filters, visibility=visibility_in(request), zone=zone
+            of.window, group_by=(), filters=of.filters(), visibility=of.visibility, zone=of.zone
         )
-        file = CsvFile.of_window("goodput-losses", cells_of(LossCostRow), window=window, zone=zone)
-        rows = costs.loss_cost_rows(found)
-        return _LOSSES.answer(request, query, rows, file, window=window)
+        file = of.file("goodput-losses", cells_of(LossCostRow))
+        return of.answer(_LOSSES, costs.loss_cost_rows(found), file)

@@ -11,15 +11,7 @@ from rest_framework.request import Request
 
 from apps.accounts.permissions import visibility_of_led
 from apps.api import parameters
-from apps.api.endpoints import (
-    CSV,
-    CsvFile,
-    PortalView,
-    ShortList,
-    documented,
-    visibility_in,
-    window_in,
-)
+from apps.api.endpoints import CSV, PortalView, ShortList, WindowRequest, documented
 from apps.api.row_serializers import cells_of, records, serializer_of
 from apps.clusters import selectors as clusters
 from apps.costs.selectors import PersonWorkloadRow, person_workloads
@@ -51,26 +43,22 @@ class MyWorkloadsView(PortalView):
         files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = MyWorkloadsParams.read(request.query_params)
-        zone = clusters.report().zone
-        window, user = window_in(query, zone), cast("User", request.user)
+        of, user = WindowRequest.read(request, MyWorkloadsParams), cast("User", request.user)
         if settings.PEOPLE is None:
             raise NotFound("The portal does not keep who is behind a pod.")
-        people, visibility = clusters.people_of(user), visibility_in(request)
-        named = query.get("person", "").strip().lower()
+        people, visibility = clusters.people_of(user), of.visibility
+        named = of.query.get("person", "").strip().lower()
         if named and named not in people:
             people, visibility = frozenset({named}), visibility_of_led(user)
             # Without a team to lead, a user learns nothing, not even whether such a person exists.
             if not visibility.team_ids:
                 raise NotFound("Person not found, or you may not see them.")
         work = person_workloads(
-            window, people=people, visibility=visibility, now=timezone.now(), zone=zone
+            of.window, people=people, visibility=visibility, now=timezone.now(), zone=of.zone
         )
         rows: ShortList[PersonWorkloadRow] = ShortList(
             "my-workloads",
             lambda row: "\n".join((row.cluster, row.namespace, row.workload, row.team, row.tier)),
             records,
         )
-        columns = cells_of(PersonWorkloadRow)
-        file = CsvFile.of_window("my-workloads", columns, window=window, zone=zone)
-        return rows.answer(request, query, work.rows, file, window=window)
+        return of.answer(rows, work.rows, of.file("my-workloads", cells_of(PersonWorkloadRow)))

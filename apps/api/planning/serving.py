@@ -4,21 +4,11 @@ from django.http.response import HttpResponseBase
 from rest_framework.request import Request
 
 from apps.api import parameters
-from apps.api.endpoints import (
-    CSV,
-    CsvFile,
-    PortalView,
-    ShortList,
-    documented,
-    visibility_in,
-    window_in,
-)
-from apps.api.parameters import NamesField, choices, filters_of
+from apps.api.endpoints import CSV, PortalView, ShortList, WindowRequest, documented
+from apps.api.parameters import NamesField, choices
 from apps.api.row_serializers import cells_of, records, serializer_of
-from apps.clusters import selectors as clusters
 from apps.costs import selectors as costs
 from apps.costs.selectors import SERVING_GROUPS, ServingRow
-from apps.usage import selectors as usage
 
 
 class ServingParams(parameters.FileParams):
@@ -41,13 +31,10 @@ class ServingView(PortalView):
         files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = ServingParams.read(request.query_params)
-        zone = clusters.report().zone
-        window, filters = window_in(query, zone), filters_of(query)
-        usage.check_names(filters)
-        by = tuple(query.get("group_by", ()))
+        of = WindowRequest.read(request, ServingParams)
+        by = tuple(of.query.get("group_by", ()))
         found = costs.serving_rows(
-            window, group_by=by, filters=filters, visibility=visibility_in(request), zone=zone
+            of.window, group_by=by, filters=of.filters(), visibility=of.visibility, zone=of.zone
         )
         rows: ShortList[ServingRow] = ShortList(
             # A cursor of other groups would name a row that this list does not have.
@@ -55,5 +42,4 @@ class ServingView(PortalView):
             lambda row: "\n".join(row.groups.values()),
             lambda rows: records(rows, groups=by),
         )
-        file = CsvFile.of_window("serving", cells_of(ServingRow, by), window=window, zone=zone)
-        return rows.answer(request, query, found, file, window=window)
+        return of.answer(rows, found, of.file("serving", cells_of(ServingRow, by)))

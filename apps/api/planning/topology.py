@@ -14,14 +14,13 @@ from apps.api.endpoints import (
     CsvFile,
     PortalView,
     ShortList,
+    WindowRequest,
     documented,
     visibility_in,
-    window_in,
 )
 from apps.api.parameters import NamesField, choices
 from apps.api.problems import InvalidParameters
 from apps.api.row_serializers import RowSerializer, cells_of, records
-from apps.clusters import selectors as clusters
 from apps.clusters.domain.topology import LEVELS
 from apps.planning import selectors as planning
 from apps.planning.selectors import FragmentationRow, SlotHourRow, SlotRow, TierFilters
@@ -126,22 +125,19 @@ class SlotHistoryView(PortalView):
         files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = SlotHistoryParams.read(request.query_params)
-        zone = clusters.report().zone
-        window = window_in(query, zone)
+        of = WindowRequest.read(request, SlotHistoryParams)
         # By the clock of the zone: a month with a change of the clock is 31 days and an hour.
         first, last = (
-            at.astimezone(zone).replace(tzinfo=None) for at in (window.start, window.end)
+            at.astimezone(of.zone).replace(tzinfo=None) for at in (of.window.start, of.window.end)
         )
         if last - first > timedelta(days=_MOST_DAYS):
             text = f"the window has more than {_MOST_DAYS} days: ask for one month after the other"
             raise InvalidParameters({"start": [text]})
         rows = planning.slot_hour_rows(
-            window, visibility=visibility_in(request), filters=_filters(query)
+            of.window, visibility=of.visibility, filters=_filters(of.query)
         )
-        rows = [row for row in rows if row.level in query.get("level", (row.level,))]
-        file = CsvFile.of_window("slot-history", cells_of(SlotHourRow), window=window, zone=zone)
-        return _SLOT_HISTORY.answer(request, query, rows, file, window=window)
+        rows = [row for row in rows if row.level in of.query.get("level", (row.level,))]
+        return of.answer(_SLOT_HISTORY, rows, of.file("slot-history", cells_of(SlotHourRow)))
 
 
 class FragmentationView(PortalView):
@@ -155,18 +151,14 @@ class FragmentationView(PortalView):
         files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = FragmentationParams.read(request.query_params)
-        zone = clusters.report().zone
-        window = window_in(query, zone)
+        of = WindowRequest.read(request, FragmentationParams)
         rows = planning.fragmentation_rows(
-            window,
-            visibility=visibility_in(request),
-            interval=TimeStep(query.get("interval", TimeStep.TOTAL)),
-            filters=_filters(query),
+            of.window,
+            visibility=of.visibility,
+            interval=TimeStep(of.query.get("interval", TimeStep.TOTAL)),
+            filters=_filters(of.query),
         )
-        cells = cells_of(FragmentationRow)
-        file = CsvFile.of_window("fragmentation", cells, window=window, zone=zone)
-        return _FRAGMENTATION.answer(request, query, rows, file, window=window)
+        return of.answer(_FRAGMENTATION, rows, of.file("fragmentation", cells_of(FragmentationRow)))
 
 
 def _filters(query: dict[str, Any]) -> TierFilters:

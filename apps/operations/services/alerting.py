@@ -1,7 +1,7 @@
 """Alerts of all rooms, gathered; the room of alerts says each once."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
@@ -279,14 +279,22 @@ def _measured_pending(row: PendingRow, ids: dict[str, int]) -> Measurement:
 
 def gather_objectives(now: datetime, zone: ZoneInfo) -> int:
     """Say of which tiers the error budget of the queue-time objective burns: slowly, then fast."""
-    threshold = Threshold(AlertKind.QUEUE_TIME, tuple(_BURNS.values()), again_after=_AGAIN)
     rows = queue_time_objectives(now, visibility=EVERYTHING)
+    measured = [_measured_objective(row) for row in rows]
+    return _gather_queue_times(tuple(_BURNS.values()), measured, _OBJECTIVE, now, zone)
+
+
+def _gather_queue_times(
+    levels: tuple[float, ...],
+    measured: Sequence[Measurement],
+    prefix: str,
+    now: datetime,
+    zone: ZoneInfo,
+) -> int:
+    """Hold measurements against levels; alerts of subjects without the prefix stay as they are."""
+    threshold = Threshold(AlertKind.QUEUE_TIME, levels, again_after=_AGAIN)
     return evaluate(
-        threshold,
-        [_measured_objective(row) for row in rows],
-        now=now,
-        zone=zone,
-        over=lambda subject: subject.startswith(_OBJECTIVE),
+        threshold, measured, now=now, zone=zone, over=lambda subject: subject.startswith(prefix)
     )
 
 
@@ -314,15 +322,9 @@ def _measured_objective(row: ObjectiveRow) -> Measurement:
 
 def gather_rising(now: datetime, zone: ZoneInfo) -> int:
     """Say of which tiers of whole GPUs training is pending for twice as long as the week before."""
-    threshold = Threshold(AlertKind.QUEUE_TIME, (_RISEN,), again_after=_AGAIN)
     rows = rising_queue_times(now, visibility=EVERYTHING)
-    return evaluate(
-        threshold,
-        [_measured_rise(row) for row in rows],
-        now=now,
-        zone=zone,
-        over=lambda subject: subject.startswith(_RISING),
-    )
+    measured = [_measured_rise(row) for row in rows]
+    return _gather_queue_times((_RISEN,), measured, _RISING, now, zone)
 
 
 def _measured_rise(row: RisingQueueTime) -> Measurement:

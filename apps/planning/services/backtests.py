@@ -3,8 +3,10 @@
 Whether the scheduler packs or spreads is not recorded: the days before the backtest tell it.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.db.models import Q
@@ -12,14 +14,14 @@ from django.db.models import Q
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.services import leases
 from apps.clusters.domain.window import Window, utc_midnight
-from apps.clusters.selectors import active_clusters
+from apps.clusters.selectors import ActiveCluster, active_clusters
 from apps.planning.domain.cluster_replay.backtest import (
     RecordedSpan,
     backtest,
     nearest_packing,
 )
 from apps.planning.domain.cluster_replay.inputs import Packing
-from apps.planning.models import Backtest
+from apps.planning.models import Backtest, DailyFigure
 from apps.planning.selectors import (
     NothingRecorded,
     RecordedDemand,
@@ -39,30 +41,44 @@ def backtest_clusters(*, now: datetime, anew: bool = False) -> int:
     known, or at once `anew`, after its past was collected. Where nothing is recorded that is
     noted, and tried again next time.
     """
-    return sum(_backtest(one.pk, one.name, now, anew=anew) for one in active_clusters())
+    return sum(
+        compute_daily(Backtest, one, now, partial(_computed, one.name), anew=anew)
+        for one in active_clusters()
+    )
 
 
-def _backtest(cluster_id: int, name: str, now: datetime, *, anew: bool) -> int:
-    # In UTC: unlike a capacity plan, a backtest sums no local days.
+def compute_daily(
+    model: type[DailyFigure],
+    cluster: ActiveCluster,
+    now: datetime,
+    compute: Callable[[RecordedDemand], dict[str, Any]],
+    *,
+    anew: bool,
+) -> int:
+    """Write to a cluster's row what is computed of its last days; return 1, or 0 where it is not.
+
+    A try that found nothing recorded is noted, but is no figure.
+    """
+    # In UTC: unlike a capacity plan, these figures sum no local days.
     midnight = utc_midnight(now)
-    window, problem = last_days(name, midnight)
-    computed = None if anew else of_today(midnight, window)
-    held = leases.take_figure(Backtest, now, computed=computed, cluster_id=cluster_id)
+    window, problem = _last_days(cluster.name, midnight)
+    computed = None if anew else _of_today(midnight, window)
+    held = leases.take_figure(model, now, computed=computed, cluster_id=cluster.pk)
     if held is None:
         return 0
     values: dict[str, Any] = {"tried_at": now, "lease_until": None, "error": problem}
     try:
-        if not problem:
-            demand = recorded_demand(name, window, visibility=EVERYTHING)
-            values |= _computed(demand, _packing(name, window), now)
+        demand = None if problem else recorded_demand(cluster.name, window, visibility=EVERYTHING)
     except NothingRecorded as error:
-        values["error"] = str(error)
-    Backtest.objects.filter(pk=held.pk).update(**values)
-    # A try that found nothing is noted, but is no replay.
-    return int("rows" in values)
+        demand, values["error"] = None, str(error)
+    if demand is not None:
+        span = {"start": demand.window.start, "end": demand.window.end}
+        values |= {**span, "computed_at": now, **compute(demand)}
+    model._default_manager.filter(pk=held.pk).update(**values)
+    return int(demand is not None)
 
 
-def last_days(name: str, midnight: datetime) -> tuple[Window, str]:
+def _last_days(name: str, midnight: datetime) -> tuple[Window, str]:
     """Return the last whole days of a cluster that are known, and why none are, if so."""
     window = Window(midnight - BACKTEST_DAYS * _DAY, midnight)
     try:
@@ -71,7 +87,7 @@ def last_days(name: str, midnight: datetime) -> tuple[Window, str]:
         return window, str(error)
 
 
-def of_today(midnight: datetime, window: Window) -> Q:
+def _of_today(midnight: datetime, window: Window) -> Q:
     """Return the condition on rows of today that rest on all days that are known by now."""
     # On a fresh install the first round finds one day, and the next ones find more.
     return Q(tried_at__gte=midnight, error="", start__lt=window.start + _DAY)
@@ -92,6 +108,7 @@ def recorded_span(demand: RecordedDemand) -> RecordedSpan:
 
 
 def _packing(name: str, window: Window) -> Packing:
+    """Return the way to choose nodes that the days before the window tell."""
     before = Window(window.start - PACKING_DAYS * _DAY, window.start)
     try:
         found = nearest_packing(recorded_span(recorded_demand(name, before, visibility=EVERYTHING)))
@@ -101,16 +118,12 @@ def _packing(name: str, window: Window) -> Packing:
     return found or Packing.SPREAD
 
 
-def _computed(demand: RecordedDemand, packing: Packing, now: datetime) -> dict[str, Any]:
-    found = backtest(recorded_span(demand), packing)
+def _computed(name: str, demand: RecordedDemand) -> dict[str, Any]:
+    found = backtest(recorded_span(demand), _packing(name, demand.window))
     return {
-        "start": demand.window.start,
-        "end": demand.window.end,
-        "computed_at": now,
         "works": len(demand.works),
         "packing": found.packing.value,
         "rows": [asdict(row) for row in found.rows],
         "left_out": dict(demand.left_out),
         "assumptions": [one.value for one in (*demand.assumptions, *found.assumptions)],
-        "error": "",
     }

@@ -2,22 +2,22 @@
 
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from apps.accounts.permissions import EVERYTHING
-from apps.accounts.services import leases
-from apps.clusters.domain.window import Window, utc_midnight
+from apps.clusters.domain.window import Window
 from apps.clusters.selectors import active_clusters, report
 from apps.clusters.services import TierHistory
 from apps.planning.domain.layouts.advice import HeldGpus, LayoutAdvice, held_gpus, layout_advice
 from apps.planning.domain.layouts.figures import DemandWindow
 from apps.planning.domain.layouts.options import layout_choices
 from apps.planning.models import LayoutPlan
-from apps.planning.selectors import NothingRecorded, RecordedDemand, recorded_demand
+from apps.planning.selectors import RecordedDemand
 from apps.planning.selectors.backtests import usual_packing
-from apps.planning.services.backtests import last_days, of_today
+from apps.planning.services.backtests import compute_daily
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
 from apps.usage.selectors import usage_rows
 
@@ -28,31 +28,14 @@ def advise_layouts(*, now: datetime, anew: bool = False) -> int:
     A cluster is due once a day, as soon as another day before is known, or at once `anew`, after
     its past was collected. Where nothing is recorded that is noted, and tried again next time.
     """
-    return sum(_advise(one.pk, one.name, now, anew=anew) for one in active_clusters())
+    return sum(
+        compute_daily(LayoutPlan, one, now, partial(_computed, one.pk), anew=anew)
+        for one in active_clusters()
+    )
 
 
-def _advise(cluster_id: int, name: str, now: datetime, *, anew: bool) -> int:
-    midnight = utc_midnight(now)
-    window, problem = last_days(name, midnight)
-    computed = None if anew else of_today(midnight, window)
-    held = leases.take_figure(LayoutPlan, now, computed=computed, cluster_id=cluster_id)
-    if held is None:
-        return 0
-    values: dict[str, Any] = {"tried_at": now, "lease_until": None, "error": problem}
-    try:
-        demand = None if problem else recorded_demand(name, window, visibility=EVERYTHING)
-    except NothingRecorded as error:
-        demand, values["error"] = None, str(error)
-    if demand is not None:
-        values |= {
-            "start": window.start,
-            "end": window.end,
-            "computed_at": now,
-            "advice": msgspec.to_builtins(_advice(cluster_id, demand)),
-            "error": "",
-        }
-    LayoutPlan.objects.filter(pk=held.pk).update(**values)
-    return int("advice" in values)
+def _computed(cluster_id: int, demand: RecordedDemand) -> dict[str, Any]:
+    return {"advice": msgspec.to_builtins(_advice(cluster_id, demand))}
 
 
 def _advice(cluster_id: int, demand: RecordedDemand) -> LayoutAdvice:

@@ -179,15 +179,19 @@ def _tier_row(
     )
 
 
-def _links(
-    figure: str, tier: str, team: str, reading: QuerySession, *, place: int
+def rank_links(
+    figure: str, tier: str, team: str, reading: QuerySession, *, place: int, to_team: bool = False
 ) -> dict[str, str]:
-    """Return the links of a team's row; a row so far down that it is not drawn has none."""
+    """Return the links of a team's row, to its statement or else to the tier.
+
+    A row so far down that it is not drawn has none.
+    """
     # A thousand teams on twenty tiers have more rows than are drawn, and a file has no links.
     if place >= MOST:
         return {}
+    leads, name = ("statement", team) if to_team else ("tier-fairness", tier)
     return {
-        "href": href("tier-fairness", reading.query, name=tier) or "",
+        "href": href(leads, reading.query, name=name) or "",
         "explain_href": figure_href(figure, reading.query, tier=tier, team=team),
     }
 
@@ -201,7 +205,7 @@ def _underserved(found: FairnessOverview, reading: QuerySession) -> Drawing:
                 f"{one.team} · {one.tier}",
                 (one.unmet_gpu_hours,),
                 note="GPU-h",
-                **_links("unmet_fair_share", one.tier, one.team, reading, place=place),
+                **rank_links("unmet_fair_share", one.tier, one.team, reading, place=place),
             )
             for place, one in enumerate(found.underserved)
         ],
@@ -241,7 +245,7 @@ def _idle(found: FairnessOverview, reading: QuerySession) -> Drawing:
                 f"{team.team} · {tier}",
                 (team.unallocated, team.idle),
                 note="GPU-h",
-                **_links("idle_entitlement_meanwhile", tier, team.team, reading, place=place),
+                **rank_links("idle_entitlement_meanwhile", tier, team.team, reading, place=place),
             )
             for place, (tier, team) in enumerate(pairs)
         ],

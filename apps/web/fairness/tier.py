@@ -26,14 +26,20 @@ from apps.web.components.drawings import (
     borrowing_matrix,
     ranking,
 )
-from apps.web.components.drawings.base import MOST
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
 from apps.web.components.formats import Format, clock_text, gpus_text
 from apps.web.components.page_query import figure_href, href, with_query
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.components.tabs import TAB_KEY, Tab, TabBar, TabLink, tab_bar
 from apps.web.fairness.caveats import NOT_COMPUTED, UNKNOWN, caveats_of
-from apps.web.fairness.overview import IDLE_PARTS, MOST_COMPARED, TOO_MANY, UNMET_PART, known_tiers
+from apps.web.fairness.overview import (
+    IDLE_PARTS,
+    MOST_COMPARED,
+    TOO_MANY,
+    UNMET_PART,
+    known_tiers,
+    rank_links,
+)
 from apps.web.fairness.shares import entitlement_bars, team_panels
 from apps.web.fairness.team_tables import day_table, queue_drawing, team_table
 from apps.web.pages import page, respond
@@ -356,18 +362,6 @@ def _shares(name: str, reading: QuerySession) -> dict[str, Any]:
     }
 
 
-def _links(
-    figure: str, tier: str, team: str, reading: QuerySession, *, place: int
-) -> dict[str, str]:
-    """Return the links of a team's row; a row so far down that it is not drawn has none."""
-    if place >= MOST:
-        return {}
-    return {
-        "href": href("statement", reading.query, name=team) or "",
-        "explain_href": figure_href(figure, reading.query, tier=tier, team=team),
-    }
-
-
 def _short(name: str, found: TierShares, reading: QuerySession) -> Drawing:
     """Return the teams with unmet fair share, the largest first."""
     short = sorted(
@@ -381,7 +375,9 @@ def _short(name: str, found: TierShares, reading: QuerySession) -> Drawing:
                 team.team,
                 (team.unmet,),
                 note="GPU-h",
-                **_links("unmet_fair_share", name, team.team, reading, place=place),
+                **rank_links(
+                    "unmet_fair_share", name, team.team, reading, place=place, to_team=True
+                ),
             )
             for place, team in enumerate(short)
         ],
@@ -411,7 +407,14 @@ def _idle(
                 team.team,
                 (team.unallocated, team.idle),
                 note="GPU-h",
-                **_links("idle_entitlement_meanwhile", name, team.team, reading, place=place),
+                **rank_links(
+                    "idle_entitlement_meanwhile",
+                    name,
+                    team.team,
+                    reading,
+                    place=place,
+                    to_team=True,
+                ),
             )
             for place, team in enumerate(idle.teams)
         ],
