@@ -56,16 +56,10 @@ def jobs_of(text: str, zone: ZoneInfo) -> tuple[list[SlurmJob], list[str]]:
 
     Local times are those of `zone`. Raises LogRejected where columns are missing.
     """
-    lines = rows_of(text)
-    head = lines[0].split("|") if lines else []
-    if missing := [name for name in COLUMNS if name not in head]:
-        raise LogRejected(
-            f"has no column {missing[0]}: write it with sacct --allusers --allocations "
-            f"--parsable2 --format={','.join(COLUMNS)}"
-        )
+    head, rows = table_of(text, COLUMNS, "sacct --allusers --allocations --parsable2 --format=")
     jobs: list[SlurmJob] = []
     strange: list[str] = []
-    for number, line in enumerate(lines[1:], start=2):
+    for number, line in enumerate(rows, start=2):
         if not line.strip():
             continue
         try:
@@ -75,11 +69,18 @@ def jobs_of(text: str, zone: ZoneInfo) -> tuple[list[SlurmJob], list[str]]:
     return jobs, strange
 
 
-def rows_of(text: str) -> list[str]:
-    """Return the rows of a file that Slurm wrote, without a byte order mark."""
+def table_of(text: str, columns: Sequence[str], command: str) -> tuple[list[str], list[str]]:
+    """Return the head and the rows of a file that Slurm wrote, without a byte order mark.
+
+    `command` writes it. Raises LogRejected where columns are missing.
+    """
     # Names of jobs are their owners' own: what else Python takes for the end of a line, as U+2028,
     # would let a name write whole rows of other jobs.
-    return [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
+    lines = [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
+    head = lines[0].split("|")
+    if missing := [name for name in columns if name not in head]:
+        raise LogRejected(f"has no column {missing[0]}: write it with {command}{','.join(columns)}")
+    return head, lines[1:]
 
 
 def read_text(path: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-from apps.clusters.adapters.slurm.job_log import LogRejected, rows_of, time_of
+from apps.clusters.adapters.slurm.job_log import table_of, time_of
 from apps.clusters.domain.host_lists import hosts_of
 from apps.clusters.domain.window import Window
 
@@ -45,16 +45,10 @@ def events_of(text: str, zone: ZoneInfo) -> tuple[list[NodeEvent], list[str]]:
 
     Local times are those of `zone`. Raises LogRejected where columns are missing.
     """
-    lines = rows_of(text)
-    head = lines[0].split("|") if lines else []
-    if missing := [name for name in COLUMNS if name not in head]:
-        raise LogRejected(
-            f"has no column {missing[0]}: write it with sacctmgr --parsable2 show event "
-            f"format={','.join(COLUMNS)}"
-        )
+    head, rows = table_of(text, COLUMNS, "sacctmgr --parsable2 show event format=")
     events: list[NodeEvent] = []
     strange: list[str] = []
-    for number, line in enumerate(lines[1:], start=2):
+    for number, line in enumerate(rows, start=2):
         # A reason may hold the mark that parts fields: it stands last where it is written at all.
         row = dict(zip(head, line.split("|"), strict=False))
         if not row.get("NodeName"):

@@ -21,13 +21,11 @@ OwnerKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerPod:
-    """A pod of the ledger with what its episode tells; times in Unix seconds.
+class _RecordedRequest:
+    """A request for GPUs that was recorded; times are Unix seconds.
 
     `units` are those of `resource`, `gpus` their GPU-equivalents. `queue` is its ClusterQueue.
-    `delay` is how long it was pending for what is neither quota nor room, `checks` for admission
-    checks. `is_demand` False: it was never pending for demand, and did not start. `from_series`: no
-    watch saw it. `is_unseen`: nor what it was pending for.
+    `checks` is how long it was pending for admission checks.
     """
 
     uid: str
@@ -37,38 +35,39 @@ class LedgerPod:
     resource: str
     units: float
     gpus: float
+    queue: str = ""
+    priority: int = 0
+    checks: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerPod(_RecordedRequest):
+    """A pod of the ledger with what its episode tells.
+
+    `delay` is how long it was pending for what is neither quota nor room. `is_demand` False: it was
+    never pending for demand, and did not start. `from_series`: no watch saw it. `is_unseen`: nor
+    what it was pending for.
+    """
+
     created: float
     bound: float | None = None
     ended: float | None = None
     node: str = ""
     requires: Labels = ()
-    queue: str = ""
     gang: str = ""
-    priority: int = 0
     delay: float = 0.0
-    checks: float = 0.0
     is_demand: bool = True
     from_series: bool = False
     is_unseen: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockedWork:
-    """Work that was blocked before its pods existed; the fields are those of LedgerPod."""
+class BlockedWork(_RecordedRequest):
+    """Work that was blocked before its pods existed."""
 
-    uid: str
-    owner: OwnerKey
-    team: str
-    tier: str
-    resource: str
-    units: float
-    gpus: float
     since: float
     until: float | None = None
     started: bool = False
-    queue: str = ""
-    priority: int = 0
-    checks: float = 0.0
 
 
 class WorkLife(NamedTuple):
