@@ -309,7 +309,7 @@ class WindowRequest:
         return visibility_in(self.request)
 
     def filters(self) -> Filters:
-        """Return the filters. Raises UnknownNames: a misspelt one would look like no rows."""
+        """Return the filters. Raises NamesUnknown: a misspelt one would look like no rows."""
         found = filters_of(self.query)
         check_names(found)
         return found
