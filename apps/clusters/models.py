@@ -31,8 +31,8 @@ def holds_within(window: Window) -> Q:
     return Q(valid_from__lt=window.end) & holds_after(window.start)
 
 
-def beside(to: str, name: str) -> Any:
-    """Return the key of a table that tells more of some rows of another, under a name of these.
+def extension_of(to: str, name: str) -> Any:
+    """Return the key of a table that extends some rows of another, where it is called `name`.
 
     Without a constraint in the database: pods are deleted by the thousand, with none of these.
     """
@@ -322,7 +322,7 @@ class PodPerson(models.Model):
     A table of its own: its rows are deleted long before those of pods, and all of them at once.
     """
 
-    pod = beside("clusters.Pod", "behind")
+    pod = extension_of("clusters.Pod", "behind")
     person = models.CharField(max_length=253, db_index=True)
 
     class Meta:
@@ -494,7 +494,7 @@ class ObservedObject(models.Model):
 class ObservedPerson(models.Model):
     """Who is behind an observed object, as a suspended Job that has no pod yet; see `PodPerson`."""
 
-    object = beside("clusters.ObservedObject", "behind")
+    object = extension_of("clusters.ObservedObject", "behind")
     person = models.CharField(max_length=253, db_index=True)
 
     class Meta:

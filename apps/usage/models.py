@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
-from apps.clusters.models import CAPACITY_TYPES, ValidityPeriod, beside, forward
+from apps.clusters.models import CAPACITY_TYPES, ValidityPeriod, extension_of, forward
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.serving import ServingState
 
@@ -250,7 +250,7 @@ class PodDevices(models.Model):
     watch. `uuids` are parted by spaces, in order.
     """
 
-    pod = beside("clusters.Pod", "on_devices")
+    pod = extension_of("clusters.Pod", "on_devices")
     uuids = models.TextField()
 
     class Meta:
@@ -266,7 +266,7 @@ class SavedStates(models.Model):
     A table of its own for the reason that devices have one. `times` are Unix seconds, in order.
     """
 
-    pod = beside("clusters.Pod", "saved_states")
+    pod = extension_of("clusters.Pod", "saved_states")
     times = models.JSONField()
 
     class Meta:
