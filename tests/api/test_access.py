@@ -26,8 +26,7 @@ LISTS = (
     *("reliability-gpus", "interruptions", "goodput/losses"),
     *("costs", "costs/focus", "waste", "recommendations", "quota-requests", "proposals"),
     *("tiers", "teams", "clusters", "collections", "queue-time-objectives"),
-    *("tiers", "teams", "clusters", "collections", "slots", "fragmentation"),
-    "slot-history",
+    *("slots", "fragmentation", "slot-history"),
 )
 READ = {"get": 200, "head": 200, "options": 200}
 REFUSED = dict.fromkeys(("post", "put", "patch", "delete"), 405)

@@ -16,7 +16,16 @@ from mcp import Client, StdioServerParameters
 from tests.clients.conftest import Running
 from tests.clients.test_commands import DOCUMENT, JOB, UNKNOWN, answering, documented
 
-TOOLS = {"why_pending", "usage", "waste", "quotas", "preflight", "explain"}
+CALLS: dict[str, dict[str, Any]] = {
+    "why_pending": {},
+    "usage": {"group_by": "team"},
+    "waste": {},
+    "quotas": {},
+    "explain": {"figure": "idle_gpu_hours"},
+    "preflight": {"cluster": "west", "namespace": "vision", "manifest": JOB % 1},
+}
+"""A call of each tool."""
+TOOLS = set(CALLS)
 
 
 async def _asked(server: Any, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
@@ -63,30 +72,28 @@ def _members(value: Any) -> Iterator[str]:
 
 def test_each_tool_answers_for_the_person_of_the_token(running: Running) -> None:
     stocked = running.stocked
-    calls: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("why_pending", {}),
-        ("usage", {"group_by": "team"}),
-        ("waste", {}),
-        ("quotas", {}),
-        ("explain", {"figure": "idle_gpu_hours"}),
-    )
+    west = {"cluster": stocked.portal.clusters[0].name}
+    calls = {**CALLS, "preflight": CALLS["preflight"] | west}
     lead, outsider = (
-        asyncio.run(_asked(make_server(Portal(running.url, stocked.tokens[role])), *calls))
+        asyncio.run(_asked(make_server(Portal(running.url, stocked.tokens[role])), *calls.items()))
         for role in ("lead", "outsider")
     )
     assert lead[0] == TOOLS
     for answer in lead[1:5]:
         assert 0 < len(answer["rows"]) <= answer["rows_in_all"]
     assert lead[5]["holds"]
+    assert [one["verdict"] for one in lead[6]["results"]]
     teams = {row["team"] for row in outsider[1]["rows"]}
     assert teams.isdisjoint(row["team"] for row in lead[1]["rows"])
+    # To an outsider a namespace of others and one that is not there are the same.
+    assert "There is no namespace vision on" in outsider[6]
     documented(running)
 
 
 def test_faults_are_sentences(running: Running) -> None:
     wrong = make_server(Portal(running.url, "0" * 40))
-    _, refused = asyncio.run(_asked(wrong, ("usage", {})))
-    assert "does not accept the token" in refused
+    _, *refused = asyncio.run(_asked(wrong, *CALLS.items()))
+    assert all("does not accept the token" in text for text in refused), refused
     server = make_server(Portal(running.url, running.stocked.tokens["lead"]))
     body = {"cluster": "nowhere", "namespace": "x", "manifest": JOB % 1}
     _, foreign, unknown = asyncio.run(
@@ -107,15 +114,16 @@ def test_faults_are_sentences(running: Running) -> None:
         pytest.param(502, "<html>", "answers 502: the portal, or a proxy", id="in trouble"),
     ],
 )
-@pytest.mark.parametrize("tool", ["why_pending", "usage", "waste", "quotas"])
+@pytest.mark.parametrize("tool", sorted(TOOLS))
 def test_an_old_portal_and_one_that_is_not_there_are_told_in_a_sentence(
     tool: str, status: int, body: str, told: str
 ) -> None:
     with answering(status, body, {}) as url:
-        _, answer = asyncio.run(_asked(make_server(Portal(url, "x" * 40)), (tool, {})))
+        server = make_server(Portal(url, "x" * 40))
+        _, answer = asyncio.run(_asked(server, (tool, CALLS[tool])))
     assert told in answer
     # Its port is closed now: nothing answers.
-    _, gone = asyncio.run(_asked(make_server(Portal(url, "x" * 40)), (tool, {})))
+    _, gone = asyncio.run(_asked(server, (tool, CALLS[tool])))
     assert f"{url} cannot be reached: check --url, your network" in gone
 
 

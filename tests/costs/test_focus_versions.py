@@ -172,6 +172,10 @@ def test_a_shared_gpu_says_of_what_it_is_a_part_and_whose() -> None:
 def test_each_method_is_defined_in_the_document() -> None:
     text = DOCUMENT.read_text()
     assert [one for one in (*METHODS.values(), ENERGY_METHOD) if f"| `{one}` |" not in text] == []
+    # Energy is split by another rule than GPU-hours (apps.usage.domain.attribution.energy).
+    (row,) = (line for line in text.splitlines() if line.startswith(f"| `{ENERGY_METHOD}` |"))
+    assert "[idle part](#energy-and-carbon) by what was held" in row
+    assert "the rest by activity" in row
 
 
 def test_formats_tell_their_version() -> None:

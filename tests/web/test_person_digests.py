@@ -91,6 +91,26 @@ def test_a_digest_has_the_figures_of_the_rows_that_made_them(
     assert f"Pods that requested GPUs were pending for {waited:,.0f} GPU-hours." in text
 
 
+@pytest.mark.parametrize(
+    ("cap", "told"),
+    [
+        pytest.param(2.0, "That is more than the 2 GPUs that one person may hold.", id="over"),
+        pytest.param(100.0, "", id="under"),
+        pytest.param(None, "", id="no cap"),
+    ],
+)
+def test_a_digest_tells_who_holds_more_than_one_person_may(
+    named: Portal, settings: Settings, cap: float | None, told: str
+) -> None:
+    settings.PEOPLE = People(person_sources(["created-by"]), days=36_500, cap_gpus=cap)
+    channel(named.ben, "ben's mail", own=True)
+    gather_person_digests(MONDAY, named.zone)
+    lines = Alert.objects.get(person=named.ben).text.splitlines()
+    (now,) = (place for place, line in enumerate(lines) if line.startswith("Now: "))
+    assert float(lines[now].split()[1]) > 2
+    assert lines[now + 1 : now + 2] == [told] if told else "one person may hold" not in str(lines)
+
+
 def test_a_digest_of_a_week_without_metrics_says_nothing_of_its_use(named: Portal) -> None:
     channel(named.ben, "ben's mail", own=True)
     nothing = dict.fromkeys(("busy", "idle", "underused", "not_running"), 0)
