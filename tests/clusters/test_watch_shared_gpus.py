@@ -1,13 +1,18 @@
 """What pods hold of GPUs that HAMi or KAI shares, as the watch reads it."""
 
+from typing import Any
+
 import pytest
 
+from apps.clusters.domain.observed.objects import ObservedKind, PodSnapshot
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod
+from apps.clusters.ports import ObjectChange
 from apps.clusters.services.pods.ledger_rows import recorded_pod_rows
-from apps.clusters.services.watch.collections import NAMESPACES, NODES, PODS, Relisted
+from apps.clusters.services.watch.collections import NAMESPACES, NODES, PODS, Relisted, WatchEvent
 from apps.clusters.services.watch.follow import snapshot
 from apps.clusters.services.watch.informer import Informer
+from apps.clusters.services.watch.object_rows import observed_objects
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import GPU, T0, at, container, node, run_pod
 
@@ -78,6 +83,95 @@ def test_cores_of_a_pending_pod_are_of_the_gpus_that_it_may_come_to(cluster: Clu
     informer.write()
     held = dict(Pod.objects.values_list("uid", "units"))
     assert held == {"any": 8_000, "small": 8_000, "large": 70_000}
+
+
+def hami_node(name: str, mib: int) -> dict[str, Any]:
+    found = node(name)
+    found["metadata"]["labels"] = {"model": name}
+    if mib:
+        register = f'[{{"devmem":{mib},"type":"{name}","health":true}}]'
+        found["metadata"]["annotations"] = {"hami.io/node-nvidia-register": register}
+    return found
+
+
+def half_of_a_gpu(uid: str, *, node: str = "") -> dict[str, Any]:
+    asked = {GPU: "1", "nvidia.com/gpumem": "4000", "nvidia.com/gpucores": "50"}
+    one = run_pod(uid, name=uid, containers=[{"name": "main", "resources": {"limits": asked}}])
+    one["spec"].pop("nodeName", None)
+    if node:
+        one["spec"]["nodeName"] = node
+        given = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,4000,50:;"}
+        one["metadata"]["annotations"] = given
+    else:
+        one["status"] = {"phase": "Pending"}
+    return one
+
+
+def units(cluster: Cluster, informer: Informer) -> tuple[dict[str, float], dict[str, float]]:
+    """Return what the ledger and, of pending pods, the observed objects say that pods request."""
+    informer.write()
+    seen = observed_objects(cluster.pk, [ObservedKind.POD])
+    bodies = {one.name: one.body for one in seen}
+    return (
+        dict(Pod.objects.values_list("uid", "units")),
+        {
+            name: body.requests["nvidia.com/gpumem"]
+            for name, body in bodies.items()
+            if isinstance(body, PodSnapshot)
+        },
+    )
+
+
+def told(kind: str, item: dict[str, Any], seconds: float) -> WatchEvent:
+    return WatchEvent(NODES, ObjectChange(kind, item), T0 + seconds)
+
+
+def test_pending_pods_are_weighed_anew_when_nodes_come_and_go(cluster: Cluster) -> None:
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply(
+        [
+            Relisted(NODES, [hami_node("h200", 140_000)], T0 + 10),
+            Relisted(PODS, [half_of_a_gpu("waits"), half_of_a_gpu("runs", node="h200")], T0 + 10),
+            Relisted(NAMESPACES, [], T0 + 10),
+        ]
+    )
+    assert units(cluster, informer) == ({"waits": 70_000, "runs": 70_000}, {"waits": 70_000})
+    informer.apply([told("ADDED", hami_node("t4", 16_000), 60)])
+    assert units(cluster, informer) == ({"waits": 8_000, "runs": 70_000}, {"waits": 8_000})
+    informer.apply([told("DELETED", hami_node("t4", 16_000), 120)])
+    assert units(cluster, informer) == ({"waits": 70_000, "runs": 70_000}, {"waits": 70_000})
+    # Nothing of memory changed: no pod is read again.
+    informer.apply([told("MODIFIED", hami_node("h200", 140_000), 180)])
+    assert informer.write() == 0
+
+
+def test_a_node_that_registers_late_tells_what_its_pods_were_given(cluster: Cluster) -> None:
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply(
+        [
+            Relisted(NODES, [hami_node("a100", 0)], T0 + 10),
+            Relisted(
+                PODS,
+                [half_of_a_gpu("runs", node="a100"), half_of_a_gpu("over", node="a100")],
+                T0 + 10,
+            ),
+            Relisted(NAMESPACES, [], T0 + 10),
+        ]
+    )
+    informer.apply(
+        [WatchEvent(PODS, ObjectChange("DELETED", half_of_a_gpu("over", node="a100")), T0 + 20)]
+    )
+    informer.write()
+    before = Pod.objects.get(uid="over").units
+    informer.apply([told("MODIFIED", hami_node("a100", 40_000), 60)])
+    informer.write()
+    held = dict(Pod.objects.values_list("uid", "units"))
+    assert held == {"runs": 20_000, "over": before}
+    assert Pod.objects.get(uid="runs").gpus == "GPU-1"
+    # Another GPU of another size took its place.
+    informer.apply([told("MODIFIED", hami_node("a100", 80_000), 120)])
+    informer.write()
+    assert Pod.objects.get(uid="runs").units == 40_000
 
 
 def test_the_gpu_that_pods_share_by_kai_is_told_by_who_reserves_it(cluster: Cluster) -> None:

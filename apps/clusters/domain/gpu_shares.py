@@ -74,6 +74,16 @@ def held_of_gpus(
     return {**requests, **_requested_of_kai(annotations)}
 
 
+def may_have_hami_parts(metadata: JsonObject, spec: JsonObject) -> bool:
+    """Say whether what a pod holds may depend on the memory that HAMi registered of GPUs."""
+    if _POD_GPUS in mapping(metadata, "annotations"):
+        return True
+    kinds = [mapping(container, "resources") for container in items(spec.get("containers"))]
+    return any(
+        _names_part({**mapping(kind, "limits"), **mapping(kind, "requests")}) for kind in kinds
+    )
+
+
 def is_fractional(metadata: JsonObject, spec: JsonObject) -> bool:
     """Say whether a pod shares GPUs by KAI: it is bound to one, or for a scheduler that may be KAI.
 
@@ -213,9 +223,13 @@ def _requested_of_hami(spec: JsonObject, each: float) -> dict[str, float]:
     kinds = [mapping(container, "resources") for container in items(spec.get("containers"))]
     asked = [{**mapping(kind, "limits"), **mapping(kind, "requests")} for kind in kinds]
     # Most pods request whole GPUs: nothing of them has to be read.
-    if not any(GPU_MEMORY in one or GPU_MEMORY_PERCENTAGE in one for one in asked):
+    if not any(map(_names_part, asked)):
         return {}
     return hami_parts(map(all_amounts, asked), each)
+
+
+def _names_part(asked: JsonObject) -> bool:
+    return GPU_MEMORY in asked or GPU_MEMORY_PERCENTAGE in asked
 
 
 def in_parts(requests: Mapping[str, float], parts: Mapping[str, float]) -> dict[str, float]:

@@ -168,7 +168,9 @@ class Informer:
         self._now = max(self._now, now)
         # Asked before `_reassess`, which notes that these pods were looked at.
         naming = {uid_of(pod) for pod in self._dra.pods_to_see()}
+        sharing = self._shared_gpus.pods_to_see()
         touched = self._reassess(again, now)
+        self._objects.apply_objects(ObservedKind.POD, sharing, now)
         self._apply_observed(observed, naming, touched, now)
         relist, self._relist_wanted = self._relist_wanted, False
         return relist
@@ -224,6 +226,7 @@ class Informer:
             known = {seen.record.uid for seen in pods} | self._unread.keys()
             self._pods.relist(known, at, last_seen)
             self._dra.keep_only(there)
+            self._shared_gpus.keep_only(items)
             self._objects.relist_objects(ObservedKind.POD, items, at)
         else:
             self._namespaces.update(str(item["metadata"]["name"]) for item in items)
@@ -268,9 +271,11 @@ class Informer:
                 self._pods.apply(seen, at)
             if gone is not None:
                 self._dra.forget(uid_of(item))
+                self._shared_gpus.forget(uid_of(item))
             else:
                 # A list of the same batch dropped the pods that it did not have.
                 self._dra.keep(item)
+                self._shared_gpus.keep(item)
             self._objects.apply_object(ObservedKind.POD, item, at, gone=gone is not None)
         elif gone is None:
             self._namespaces.add(str(item["metadata"]["name"]))
@@ -285,10 +290,12 @@ class Informer:
             self._nodes_known = None
             self._pods.reassess({""})
         for seen in again:
-            if self._dra.is_there(seen.record.uid):
+            uid = seen.record.uid
+            if self._dra.is_there(uid) or self._shared_gpus.is_there(uid):
                 self._pods.apply(seen, at)
         self._pods.doubt({seen.record.uid for seen in again})
         self._dra.pods_seen()
+        self._shared_gpus.pods_seen()
         return touched
 
     def _refresh_tiers(self, now: float) -> None:
@@ -309,7 +316,9 @@ class Informer:
     def _prepared(
         self, batch: Sequence[Item]
     ) -> tuple[list[list[PodObservation]], list[PodObservation]]:
-        """Return the GPU pods of each item, and those seen before whose claims changed since.
+        """Return the GPU pods of each item, and those seen before that are weighed anew now.
+
+        Their claims changed since, or the memory that HAMi registered of their GPUs.
 
         Parses them, finds their owners and loads the rows that may exist of them. All that can
         fail for want of a database or an API server happens here, before anything in memory
@@ -318,7 +327,8 @@ class Informer:
         if any(isinstance(item, Relisted) and item.path == PODS for item in batch):
             self._owners.forget()
         parsed = [list(self._parse(pods_of(item))) for item in batch]
-        parsed.append(list(self._parse((pod, None) for pod in self._dra.pods_to_see())))
+        to_see = [*self._dra.pods_to_see(), *self._shared_gpus.pods_to_see()]
+        parsed.append(list(self._parse((pod, None) for pod in to_see)))
         found = [pair for pairs in parsed for pair in pairs]
         self._tops = self._owners.top_owners(pod for pod, _ in found)
         # Pods that are new to this process may have rows of an earlier watch: these go on.

@@ -1,10 +1,15 @@
 """What a cluster tells of the GPUs that HAMi and KAI Scheduler share, beside the pods on them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from apps.clusters.domain.accelerators import least_memory, registered_memory
-from apps.clusters.domain.gpu_shares import given_gpus, reserved_gpu, shared_gpus
+from apps.clusters.domain.gpu_shares import (
+    given_gpus,
+    may_have_hami_parts,
+    reserved_gpu,
+    shared_gpus,
+)
 from apps.clusters.domain.kube_json import KubePod, required_labels, words
 from apps.clusters.domain.pods.ledger import PodRecord
 from apps.clusters.services.watch.collections import (
@@ -17,17 +22,31 @@ from apps.clusters.services.watch.collections import (
     WatchEvent,
     WatchForbidden,
     WatchSilent,
+    uid_of,
 )
 
 
+class _WeighedPod(NamedTuple):
+    """A pod that may have parts of GPUs, and the MiB of one GPU with which it was read."""
+
+    pod: KubePod
+    mib: float
+
+
 class SharedGpus:
-    """The memory of the GPUs that HAMi registered of nodes, and the GPUs that KAI reserves."""
+    """The memory of the GPUs that HAMi registered of nodes, and the GPUs that KAI reserves.
+
+    Pods that are there are kept, of those that HAMi may give parts: nodes may register later than
+    their pods are read, and pending pods may come to other nodes than before.
+    """
 
     def __init__(self) -> None:
         self._registered: dict[str, float] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
         self._pending: dict[tuple[tuple[str, str], ...], float] = {}
         self._reserved: dict[str, str] = {}
+        self._weighed: dict[str, _WeighedPod] = {}
+        self._other_memory = False
 
     def apply(self, batch: Sequence[Item]) -> None:
         """Note what nodes and pods of a batch tell, before its pods are read."""
@@ -38,6 +57,39 @@ class SharedGpus:
         if any(isinstance(item, Relisted) and item.path == PODS for item in batch):
             self._reserved.clear()
         self._reserved.update(_reserved(batch))
+
+    def keep(self, pod: Mapping[str, Any]) -> None:
+        """Keep a pod as it was read now, to read it again when its nodes register other GPUs."""
+        read, uid = KubePod.of(pod), uid_of(pod)
+        self.forget(uid)
+        if not read.is_terminal and may_have_hami_parts(read.metadata, read.spec):
+            self._weighed[uid] = _WeighedPod(read, self.memory(read))
+
+    def keep_only(self, pods: Iterable[Mapping[str, Any]]) -> None:
+        """Keep these of a list that has all pods."""
+        self._weighed.clear()
+        for pod in pods:
+            self.keep(pod)
+
+    def forget(self, uid: str) -> None:
+        """Drop a pod that is gone."""
+        self._weighed.pop(uid, None)
+
+    def is_there(self, uid: str) -> bool:
+        return uid in self._weighed
+
+    def pods_to_see(self) -> list[KubePod]:
+        """Return the pods whose GPUs have another memory than they were read with."""
+        # Nodes tell every few seconds that they live, and nothing of them is other than before.
+        if not self._other_memory:
+            return []
+        return [one.pod for one in self._weighed.values() if self.memory(one.pod) != one.mib]
+
+    def pods_seen(self) -> None:
+        """Note that these were looked at."""
+        for pod in self.pods_to_see():
+            self.keep(pod)
+        self._other_memory = False
 
     def memory(self, pod: KubePod) -> float:
         """Return the MiB of one GPU that HAMi registered of a pod's node.
@@ -62,12 +114,12 @@ class SharedGpus:
     def _note_nodes(self, item: Item) -> None:
         nodes: Sequence[Mapping[str, Any]] = ()
         gone = False
+        before = dict(self._registered), dict(self._labels)
         if isinstance(item, Relisted):
             self._labels.clear()
             nodes = item.items
         elif isinstance(item, WatchEvent) and item.change.type in CHANGE_TYPES:
             nodes, gone = [item.change.object], item.change.type == "DELETED"
-        self._pending.clear()
         for node in nodes:
             name = str(node["metadata"]["name"])
             self._labels.pop(name, None)
@@ -77,6 +129,9 @@ class SharedGpus:
             self._registered[name] = registered_memory(node)
             if self._registered[name]:
                 self._labels[name] = words(node["metadata"].get("labels"))
+        if before != (self._registered, self._labels):
+            self._pending.clear()
+            self._other_memory = True
 
 
 def pods_of(item: Item) -> Iterator[tuple[Mapping[str, Any], float | None]]:
