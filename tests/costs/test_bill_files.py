@@ -25,7 +25,7 @@ from apps.costs.domain.bills.focus_charges import focus_charges, is_focus
 from apps.costs.domain.bills.invoice_charges import invoice_charges
 from apps.costs.domain.bills.reconciliation import (
     BilledDay,
-    Compared,
+    ComparedCost,
     PoolDay,
     by_day_and_model,
     by_pool,
@@ -366,7 +366,7 @@ def test_the_parts_of_a_bill_sum_to_it_and_so_do_its_differences(
         if one.kind is ChargeKind.USAGE:
             by_sku[one.sku] += one.amount
     assert (parts.not_mapped, parts.not_gpu) == (by_sku["new"], by_sku["s3"])
-    whole = Compared(parts.gpus, sum(portal.values()))
+    whole = ComparedCost(parts.gpus, sum(portal.values()))
     for compared in (
         by_day_and_model(parts.mapped, portal),
         by_pool(parts.mapped, portal, of=OCTOBER),
@@ -381,8 +381,8 @@ def test_a_model_without_capacity_type_in_the_bill_is_compared_as_a_whole() -> N
     portal[PoolDay(day, H100, "spot")] = 5
     billed = {PoolDay(day, A100): 11, PoolDay(day, H100, "spot"): 5}
     assert by_pool(billed, portal, of=day) == {
-        PoolDay(day, A100): Compared(11, 10),
-        PoolDay(day, H100, "spot"): Compared(5, 5),
+        PoolDay(day, A100): ComparedCost(11, 10),
+        PoolDay(day, H100, "spot"): ComparedCost(5, 5),
     }
-    assert Compared(11, 10).ratio == pytest.approx(0.1)
-    assert Compared(1, 0).ratio is None
+    assert ComparedCost(11, 10).ratio == pytest.approx(0.1)
+    assert ComparedCost(1, 0).ratio is None

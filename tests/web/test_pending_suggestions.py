@@ -9,7 +9,7 @@ import yaml
 
 from apps.pending.domain.diagnosis import Action
 from apps.pending.selectors.rows import PendingRow, SuggestionRow
-from apps.web.pending.suggestions import Help, help_of
+from apps.web.pending.suggestions import FixStep, help_of
 
 HOSTILE = "x'; rm -rf / #\n\"$(id)"
 
@@ -54,7 +54,7 @@ def row(*suggestions: SuggestionRow, **values: Any) -> PendingRow:
     return PendingRow(**(given | values))
 
 
-def helped(action: str, change: dict[str, Any], **values: Any) -> Help:
+def helped(action: str, change: dict[str, Any], **values: Any) -> FixStep:
     (found,) = help_of(row(SuggestionRow(action, "Do it.", change), **values))
     return found
 

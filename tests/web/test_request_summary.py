@@ -9,7 +9,7 @@ from apps.quota_requests.domain.approval_policy import PolicyDecision
 from apps.quota_requests.domain.snapshots import Evidence, ImpactPreview
 from apps.quota_requests.selectors import read
 from apps.web.quota_requests.impact_view import (
-    Ruled,
+    PolicyVerdict,
     Summary,
     approval_summary,
     evidence_summary,
@@ -36,7 +36,7 @@ def evidenced(kept: dict[str, Any], zone: ZoneInfo) -> Summary:
     return evidence_summary(read(kept, Evidence), zone)
 
 
-def ruled(kept: dict[str, Any]) -> Ruled:
+def ruled(kept: dict[str, Any]) -> PolicyVerdict:
     return approval_summary(read(kept, PolicyDecision))
 
 

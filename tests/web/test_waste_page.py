@@ -22,8 +22,8 @@ from apps.usage.domain.usage_query import Grouping
 from apps.usage.models import Day
 from apps.web.components.figure_row import figure_row
 from apps.web.costs import explorer
-from apps.web.costs.comparison import Before
-from apps.web.costs.explorer import Costs
+from apps.web.costs.comparison import PreviousCosts
+from apps.web.costs.explorer import WindowCosts
 from apps.web.costs.query import CAUSES
 from tests.costs.portal import NOW, PRICES, Priced, make_price, make_priced, rows, waterfall
 from tests.factories import A100, make_portal
@@ -201,7 +201,7 @@ def test_a_window_that_has_everything_rare_has_room_for_its_figures(
     some = rows(priced.window, group_by=(Grouping.TEAM,))
     one = next(row for row in some if row.cost)
     every = [*(replace(one, cause=cause) for cause in Cause), replace(one, correction=True)]
-    costs = Costs(every, Before(), "USD", {"USD": every}, platform)
+    costs = WindowCosts(every, PreviousCosts(), "USD", {"USD": every}, platform)
     labels = [figure.label for figure in figure_row(*explorer.figures_of(costs, "USD", [])).figures]
     # What the waterfall does not have comes first.
     assert {"Corrections", "Energy"} <= set(labels)

@@ -10,7 +10,7 @@ from typing import Annotated
 from django.http import QueryDict
 
 from apps.clusters.domain.columns import Column
-from apps.costs.domain.bills.reconciliation import Compared
+from apps.costs.domain.bills.reconciliation import ComparedCost
 from apps.costs.domain.bills.sku_mapping import SkuTarget
 from apps.costs.domain.costing import SCALE, SCALE_DIGITS, money
 from apps.costs.selectors import (
@@ -85,7 +85,7 @@ def _figure(
     return KeyFigure(label, shown, exact=full, href=link, note=note)
 
 
-def _difference(whole: Compared, found: Reconciliation) -> KeyFigure:
+def _difference(whole: ComparedCost, found: Reconciliation) -> KeyFigure:
     if whole.ratio is None:
         return no_data("Difference", "The portal has no cost of this month.")
     large = abs(whole.ratio) > LARGE_DIFFERENCE
@@ -110,12 +110,12 @@ def _exact(amount: int, found: Reconciliation) -> str:
 def difference_map(found: Reconciliation) -> HeatMap:
     """Return the grid of GPU models × days: billed − portal in percent of the portal's cost."""
     days = sorted({row.day for row in found.days})
-    by_model: dict[str, dict[date, Compared]] = defaultdict(dict)
+    by_model: dict[str, dict[date, ComparedCost]] = defaultdict(dict)
     for row in found.days:
-        by_model[row.gpu_model][row.day] = Compared(row.billed_cost, row.portal_cost)
+        by_model[row.gpu_model][row.day] = ComparedCost(row.billed_cost, row.portal_cost)
     # Summed before it is divided: a mean of ratios would weigh a cheap model like a dear one.
     every = {
-        day: Compared(
+        day: ComparedCost(
             sum(own[day].billed for own in by_model.values() if day in own),
             sum(own[day].portal for own in by_model.values() if day in own),
         )
@@ -142,13 +142,13 @@ def difference_map(found: Reconciliation) -> HeatMap:
 
 
 def _grid_row(
-    name: str, own: Mapping[date, Compared], days: Sequence[date], found: Reconciliation
+    name: str, own: Mapping[date, ComparedCost], days: Sequence[date], found: Reconciliation
 ) -> DrawnRow:
     cells = [_grid_cell(day, own.get(day), found) for day in days]
     return DrawnRow(GridRow(name, [cell.cell for cell in cells]), cells)
 
 
-def _grid_cell(day: date, one: Compared | None, found: Reconciliation) -> GridCell:
+def _grid_cell(day: date, one: ComparedCost | None, found: Reconciliation) -> GridCell:
     if one is None:
         return GridCell(None, "heat-blank")
     title = (

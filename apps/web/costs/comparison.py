@@ -16,7 +16,7 @@ _ENOUGH = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class PreviousCosts:
     """The rows of the period before; `problem` says why there are none although asked for."""
 
     words: str = ""
@@ -25,19 +25,19 @@ class Before:
     window: Window | None = None
 
 
-def window_before(reading: QuerySession) -> tuple[Window | None, Before]:
+def window_before(reading: QuerySession) -> tuple[Window | None, PreviousCosts]:
     """Return the window to compare with, and how it is called; None where that makes no sense.
 
     It is refused where hours of it lack facts or prices. Two queries, none without a comparison.
     """
     if not reading.compares:
-        return None, Before()
+        return None, PreviousCosts()
     window, words = (
         window_picker.before(reading.choice),
         window_picker.before_words(reading.choice),
     )
     problem = comparison_problem(window, words, reading, reading.filters)
-    return None if problem else window, Before(words, problem)
+    return None if problem else window, PreviousCosts(words, problem)
 
 
 def comparison_problem(window: Window, words: str, reading: QuerySession, filters: Filters) -> str:
@@ -68,6 +68,6 @@ def comparison_problem(window: Window, words: str, reading: QuerySession, filter
     return f"{said} Data starts {formats.day_text(first, reading.choice.zone)}."
 
 
-def compared_words(before: Before) -> str:
+def compared_words(before: PreviousCosts) -> str:
     """Say what the figures are held against; empty without a comparison."""
     return f"Compared with {before.words}." if before.rows is not None else before.problem

@@ -28,7 +28,7 @@ from apps.web.components.tabs import Tab, TabBar, tab_bar
 from apps.web.costs import explorer, money_format, waste_waterfall
 from apps.web.costs.comparison import compared_words
 from apps.web.costs.energy_table import energy_table, factor_table
-from apps.web.costs.explorer import NOTHING, Costs, stack_group
+from apps.web.costs.explorer import NOTHING, WindowCosts, stack_group
 from apps.web.costs.exports import background_of, export_form
 from apps.web.costs.money_format import WHOLE, MoneyRow, MoneyTable, money_column, number_of
 from apps.web.costs.months import LABELS, download, refused
@@ -59,7 +59,7 @@ _Sums = dict[datetime, dict[str, int]]
 
 
 def charts_of(
-    costs: Costs, asked: CostPageQuery, reading: QuerySession, axis: Axis
+    costs: WindowCosts, asked: CostPageQuery, reading: QuerySession, axis: Axis
 ) -> tuple[list[Chart], Sequence[LedgerClass]]:
     """Return a chart for each currency that something has a price in, and the classes of bars.
 
@@ -324,7 +324,7 @@ def _cost_page(
     request: PageRequest,
     reading: QuerySession,
     asked: CostPageQuery,
-    found: Costs,
+    found: WindowCosts,
     tabs: TabBar,
     tables: Sequence[Table],
 ) -> HttpResponseBase:

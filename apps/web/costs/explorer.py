@@ -25,7 +25,7 @@ from apps.web.components.listings import GROUP_LABELS
 from apps.web.components.page_query import Query, during, figure_href, without
 from apps.web.components.tables import Column, Table, TableRow, declared_columns
 from apps.web.costs import money_format
-from apps.web.costs.comparison import Before, window_before
+from apps.web.costs.comparison import PreviousCosts, window_before
 from apps.web.costs.money_format import (
     UNPRICED,
     MoneyRow,
@@ -69,7 +69,7 @@ NOTHING = (
 
 
 @dataclass(slots=True)
-class Sum:
+class GroupCost:
     """What a group comes to: units of money, and nano-GPU-hours with and without price.
 
     `unused` and `used` are what its unused and its active GPU-hours (`active`) cost.
@@ -103,7 +103,7 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class WindowCosts:
     """The rows of the window, by currency the report's first; unpriced ones are with those.
 
     Without `platform` they are of teams alone. `whose` names these for a reader who may not see
@@ -111,7 +111,7 @@ class Costs:
     """
 
     rows: Sequence[CostRow]
-    before: Before
+    before: PreviousCosts
     currency: str
     by_currency: Mapping[str, Sequence[CostRow]] = field(default_factory=dict)
     platform: bool = True
@@ -122,11 +122,11 @@ class Costs:
         return f"Total, {self.whose}" if self.whose == _MY_TEAMS else "Total"
 
 
-def costs_of(reading: QuerySession, asked: CostPageQuery) -> Costs:
+def costs_of(reading: QuerySession, asked: CostPageQuery) -> WindowCosts:
     """Read the window and, unless the reader said no, the one before it. 22 queries at most."""
     rows = _rows(reading, asked, reading.window)
     # Nothing to compare needs no reading of another window.
-    before = _before(reading, asked) if rows else Before()
+    before = _before(reading, asked) if rows else PreviousCosts()
     usual = report().currency
     split: dict[str, list[CostRow]] = {usual: []}
     for row in rows:
@@ -136,7 +136,7 @@ def costs_of(reading: QuerySession, asked: CostPageQuery) -> Costs:
     # Apportioned by a policy, the unallocated is charged to teams.
     free = any(row.cause in FREE for row in rows)
     platform = free or covers_platform(question, reading.visibility)
-    return Costs(
+    return WindowCosts(
         rows,
         before,
         usual,
@@ -156,7 +156,7 @@ def _question(asked: CostPageQuery, reading: QuerySession, window: Window) -> Co
     return replace(question, window=window, group_by=asked.row_groups)
 
 
-def _before(reading: QuerySession, asked: CostPageQuery) -> Before:
+def _before(reading: QuerySession, asked: CostPageQuery) -> PreviousCosts:
     window, before = window_before(reading)
     if window is None:
         return before
@@ -169,7 +169,7 @@ UNUSED = (Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING)
 
 
 def figures_of(
-    costs: Costs, currency: str, query: Query, *, at_least: bool = False
+    costs: WindowCosts, currency: str, query: Query, *, at_least: bool = False
 ) -> list[KeyFigure]:
     """Return what teams are charged, what the platform keeps, and what of both was unused.
 
@@ -288,12 +288,14 @@ def _of_causes(*causes: Cause) -> Query:
 # ---------------------------------------------------------------- tables
 
 
-def group_tables(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> list[Table]:
+def group_tables(costs: WindowCosts, asked: CostPageQuery, reading: QuerySession) -> list[Table]:
     """Return a table of groups for each currency."""
     return [_group_table(costs, currency, asked, reading) for currency in costs.by_currency]
 
 
-def _group_table(costs: Costs, currency: str, asked: CostPageQuery, reading: QuerySession) -> Table:
+def _group_table(
+    costs: WindowCosts, currency: str, asked: CostPageQuery, reading: QuerySession
+) -> Table:
     sums = summed(costs, currency, asked.key_of)
     keys = _dearest(sums)
     compares = costs.before.rows is not None
@@ -334,10 +336,10 @@ def _group_columns(
 
 
 def summed(
-    costs: Costs, currency: str, key_of: Callable[[CostRow], tuple[str, ...]]
-) -> dict[tuple[str, ...], Sum]:
+    costs: WindowCosts, currency: str, key_of: Callable[[CostRow], tuple[str, ...]]
+) -> dict[tuple[str, ...], GroupCost]:
     """Return the sums of a currency's rows by key; `before` is None without a comparison."""
-    found: dict[tuple[str, ...], Sum] = defaultdict(Sum)
+    found: dict[tuple[str, ...], GroupCost] = defaultdict(GroupCost)
     for row in costs.by_currency[currency]:
         found[key_of(row)].add(row)
     if costs.before.rows is not None:
@@ -351,11 +353,11 @@ def summed(
     return found
 
 
-def whole_of(sums: Mapping[tuple[str, ...], Sum]) -> Sum:
+def whole_of(sums: Mapping[tuple[str, ...], GroupCost]) -> GroupCost:
     """Return the sum over all groups."""
     every = sums.values()
     before = [own.before for own in every]
-    return Sum(
+    return GroupCost(
         cost=sum(own.cost for own in every),
         gpu_hours=sum(own.gpu_hours for own in every),
         unpriced=sum(own.unpriced for own in every),
@@ -367,8 +369,8 @@ def whole_of(sums: Mapping[tuple[str, ...], Sum]) -> Sum:
 
 
 def _group_rows(
-    found: Sequence[tuple[tuple[str, ...], Sum]],
-    whole: Sum,
+    found: Sequence[tuple[tuple[str, ...], GroupCost]],
+    whole: GroupCost,
     currency: str,
     asked: CostPageQuery,
     reading: QuerySession,
@@ -418,13 +420,15 @@ def _query(asked: CostPageQuery, reading: QuerySession) -> Query:
     return (*reading.query, *without(asked.query, "by"))
 
 
-def _cost_of(own: Sum) -> int | None:
+def _cost_of(own: GroupCost) -> int | None:
     """Return the cost; None where nothing of it has a price."""
     # A correction may have money without hours: then something has a price.
     return None if own.unpriced and own.unpriced == own.gpu_hours and not own.cost else own.cost
 
 
-def _row_of(own: Sum, whole: Sum, text: str, text_before: str, currency: str) -> MoneyRow:
+def _row_of(
+    own: GroupCost, whole: GroupCost, text: str, text_before: str, currency: str
+) -> MoneyRow:
     cost, priced = _cost_of(own), own.gpu_hours - own.unpriced
     price = None if cost is None or priced <= 0 else round(cost * 10**9 / priced)
     # What the platform pays is no team's unused allocation.
@@ -469,7 +473,7 @@ def amount_text(amount: int | None, currency: str, *, digits: int | None = None)
     return money_format.texts([amount], currency, digits=digits)[0]
 
 
-def _total_row(whole: Sum, currency: str, asked: CostPageQuery) -> TableRow:
+def _total_row(whole: GroupCost, currency: str, asked: CostPageQuery) -> TableRow:
     text = amount_text(whole.cost, currency, digits=money_format.WHOLE)
     text_before = amount_text(whole.before or 0, currency, digits=money_format.WHOLE)
     row = _row_of(whole, whole, text, text_before, currency)
@@ -477,7 +481,7 @@ def _total_row(whole: Sum, currency: str, asked: CostPageQuery) -> TableRow:
     return replace(row, values={**row.values, label: "Total"})
 
 
-def line_table(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> Table:
+def line_table(costs: WindowCosts, asked: CostPageQuery, reading: QuerySession) -> Table:
     """Return the rows by cause and payer, in cents; of waste those of its causes alone."""
     return MoneyTable(
         id="lines",
@@ -493,7 +497,7 @@ def line_table(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> Tab
     )
 
 
-def _money_rows(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> list[MoneyRow]:
+def _money_rows(costs: WindowCosts, asked: CostPageQuery, reading: QuerySession) -> list[MoneyRow]:
     """Print the lines of a currency so that they add up."""
     query, found = _query(asked, reading), []
     sources = price_sources(
@@ -511,7 +515,7 @@ def _money_rows(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> li
     return found
 
 
-def _dearest(sums: Mapping[tuple[str, ...], Sum]) -> list[tuple[str, ...]]:
+def _dearest(sums: Mapping[tuple[str, ...], GroupCost]) -> list[tuple[str, ...]]:
     return sorted(sums, key=lambda key: (-sums[key].cost, -sums[key].gpu_hours, key))
 
 

@@ -56,7 +56,7 @@ _MOST_GROUPS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class CostOption:
     value: str
     label: str
     chosen: bool
@@ -96,24 +96,24 @@ class CostPageQuery:
         return STATEMENTS[self.policy]
 
     @property
-    def group_options(self) -> list[Option]:
+    def group_options(self) -> list[CostOption]:
         first = self.by[0].value if self.by else NOTHING
         names = {**GROUPS, NOTHING: "nothing"}
-        return [Option(value, label, value == first) for value, label in names.items()]
+        return [CostOption(value, label, value == first) for value, label in names.items()]
 
     @property
-    def then_options(self) -> list[Option]:
+    def then_options(self) -> list[CostOption]:
         second = self.by[1].value if len(self.by) > 1 else ""
         names = {"": "no more", **GROUPS}
-        return [Option(value, label, value == second) for value, label in names.items()]
+        return [CostOption(value, label, value == second) for value, label in names.items()]
 
     @property
-    def basis_options(self) -> list[Option]:
-        return [Option(b.value, label, b is self.basis) for b, label in BASES.items()]
+    def basis_options(self) -> list[CostOption]:
+        return [CostOption(b.value, label, b is self.basis) for b, label in BASES.items()]
 
     @property
-    def policy_options(self) -> list[Option]:
-        return [Option(p.value, label, p is self.policy) for p, label in POLICIES.items()]
+    def policy_options(self) -> list[CostOption]:
+        return [CostOption(p.value, label, p is self.policy) for p, label in POLICIES.items()]
 
     def question(self, reading: QuerySession, interval: TimeStep) -> CostQuery:
         """Return the question of the page's rows, by periods of some length."""

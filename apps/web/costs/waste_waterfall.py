@@ -30,7 +30,15 @@ from apps.web.components.page_query import figure_href, without
 from apps.web.components.tables import Column, LedgerClass, Table, declared_columns
 from apps.web.costs import money_format
 from apps.web.costs.explorer import NOTHING as NOTHING_COST
-from apps.web.costs.explorer import UNUSED, Costs, Sum, amount_text, growth, summed, whole_of
+from apps.web.costs.explorer import (
+    UNUSED,
+    GroupCost,
+    WindowCosts,
+    amount_text,
+    growth,
+    summed,
+    whole_of,
+)
 from apps.web.costs.money_format import (
     UNPRICED,
     WHOLE,
@@ -80,7 +88,7 @@ class WasteWaterfall(Drawing):
 
 
 def waterfalls_of(
-    costs: Costs, asked: CostPageQuery, reading: QuerySession
+    costs: WindowCosts, asked: CostPageQuery, reading: QuerySession
 ) -> list[WasteWaterfall]:
     """Return a waterfall for each currency of the page. Five queries at most, of waste alone."""
     burst: dict[str, int] = {}
@@ -102,7 +110,7 @@ def waterfalls_of(
 
 
 def _drawn(
-    found: Waterfall, costs: Costs, asked: CostPageQuery, reading: QuerySession
+    found: Waterfall, costs: WindowCosts, asked: CostPageQuery, reading: QuerySession
 ) -> WasteWaterfall:
     currency, usual = found.currency, found.currency == costs.currency
     bars = [
@@ -243,7 +251,7 @@ class _ByCause:
 
 
 def _by_cause(
-    costs: Costs, currency: str, asked: CostPageQuery, causes: Sequence[Cause]
+    costs: WindowCosts, currency: str, asked: CostPageQuery, causes: Sequence[Cause]
 ) -> dict[tuple[str, ...], _ByCause]:
     """Return the cost of these causes by group; a cause of which there is nothing cost 0.
 
@@ -269,12 +277,12 @@ def _by_cause(
     return found
 
 
-def unused_tables(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> list[Table]:
+def unused_tables(costs: WindowCosts, asked: CostPageQuery, reading: QuerySession) -> list[Table]:
     """Return what teams held and did not use by group, a table for each currency."""
     return [_cause_table(costs, c, UNUSED, asked, reading) for c in costs.by_currency]
 
 
-def platform_tables(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> list[Table]:
+def platform_tables(costs: WindowCosts, asked: CostPageQuery, reading: QuerySession) -> list[Table]:
     """Return what the platform pays for without a team: capacity without a holder."""
     away = any(row.cause is Cause.PLANNED_OUTAGE for row in costs.rows)
     causes = FREE if away else FREE_WASTE
@@ -282,7 +290,7 @@ def platform_tables(costs: Costs, asked: CostPageQuery, reading: QuerySession) -
 
 
 def _cause_table(
-    costs: Costs,
+    costs: WindowCosts,
     currency: str,
     causes: Sequence[Cause],
     asked: CostPageQuery,
@@ -319,14 +327,14 @@ def _cause_table(
     )
 
 
-def _of_teams(costs: Costs) -> Costs:
+def _of_teams(costs: WindowCosts) -> WindowCosts:
     """Return the costs without what the platform pays: it never enters a team's."""
 
     def listed(rows: Sequence[CostRow]) -> list[CostRow]:
         return [row for row in rows if row.groups[Grouping.TEAM] != PLATFORM_NAME]
 
     before = costs.before.rows
-    return Costs(
+    return WindowCosts(
         listed(costs.rows),
         type(costs.before)(rows=None if before is None else listed(before)),
         costs.currency,
@@ -363,7 +371,7 @@ class _Group(NamedTuple):
 
     key: tuple[str, ...]
     own: _ByCause
-    paid: Sum | None
+    paid: GroupCost | None
 
 
 def _cause_row(
@@ -398,7 +406,7 @@ def _cause_row(
 def _money_row(
     exact: Mapping[str, int | None],
     own: _ByCause,
-    paid: Sum | None,
+    paid: GroupCost | None,
     currency: str,
 ) -> MoneyRow:
     amounts = dict(exact)
@@ -425,7 +433,7 @@ def _money_row(
 
 def _cause_total(
     found: Mapping[tuple[str, ...], _ByCause],
-    paid: Mapping[tuple[str, ...], Sum] | None,
+    paid: Mapping[tuple[str, ...], GroupCost] | None,
     name: str,
     currency: str,
 ) -> MoneyRow:

@@ -51,7 +51,7 @@ _TITLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class SplitFigure:
     """The figure that is split: its amounts and what it is of."""
 
     figure: LedgerFigure
@@ -87,7 +87,7 @@ def _column(figure: LedgerFigure) -> Column:
 # ---------------------------------------------------------------- groups and nodes
 
 
-def group_tables(whole: Whole, *, details: bool) -> list[Table]:
+def group_tables(whole: SplitFigure, *, details: bool) -> list[Table]:
     """Return the parts by the next narrower group, and nodes of a capacity for who sees them.
 
     `details`: whether the reader sees the namespaces of the scope's team.
@@ -103,7 +103,7 @@ def group_tables(whole: Whole, *, details: bool) -> list[Table]:
     return [_groups(level, whole) for level in levels if level]
 
 
-def _next_level(whole: Whole, *, details: bool) -> tuple[Grouping, ...]:
+def _next_level(whole: SplitFigure, *, details: bool) -> tuple[Grouping, ...]:
     scope = whole.scope
     if not scope["tier"]:
         return (Grouping.TIER,)
@@ -120,7 +120,7 @@ def _next_level(whole: Whole, *, details: bool) -> tuple[Grouping, ...]:
     return ()
 
 
-def _groups(level: tuple[Grouping, ...], whole: Whole) -> Table:
+def _groups(level: tuple[Grouping, ...], whole: SplitFigure) -> Table:
     reading, figure = whole.reading, whole.figure
     rows = usage_of(
         reading, by=level, interval=TimeStep.TOTAL, narrowed=whole.scope.filters(reading)
@@ -143,7 +143,7 @@ def _groups(level: tuple[Grouping, ...], whole: Whole) -> Table:
     )
 
 
-def _group_line(row: UsageRow, level: Sequence[Grouping], whole: Whole) -> TableRow:
+def _group_line(row: UsageRow, level: Sequence[Grouping], whole: SplitFigure) -> TableRow:
     explained = None
     # A node is no scope of this page: there is no explanation to lead to.
     if set(level) <= _EXPLAINED_BY:
@@ -155,7 +155,7 @@ def _group_line(row: UsageRow, level: Sequence[Grouping], whole: Whole) -> Table
 # ---------------------------------------------------------------- pods
 
 
-def pods_in(whole: Whole) -> PodParts:
+def pods_in(whole: SplitFigure) -> PodParts:
     """Return the pods that a figure sums."""
     return pod_parts(
         whole.reading.window,
@@ -165,7 +165,7 @@ def pods_in(whole: Whole) -> PodParts:
     )
 
 
-def pods_of(request: HttpRequest, whole: Whole, pods: PodParts) -> Table:
+def pods_of(request: HttpRequest, whole: SplitFigure, pods: PodParts) -> Table:
     """Return the pods that a figure sums, largest part first, a page at a time."""
     pages = pages_from(request.GET, count=pods.count)
     table = Table(
@@ -202,7 +202,7 @@ def _run_by(request: PageRequest, scope: FigureScope, reading: QuerySession) -> 
     )
 
 
-def _pod_rows(parts: Iterable[PodPart], whole: Whole) -> list[TableRow]:
+def _pod_rows(parts: Iterable[PodPart], whole: SplitFigure) -> list[TableRow]:
     query = whole.reading.query
     return [
         TableRow(
@@ -217,7 +217,7 @@ def _pod_rows(parts: Iterable[PodPart], whole: Whole) -> list[TableRow]:
     ]
 
 
-def hours_of(whole: Whole) -> Table:
+def hours_of(whole: SplitFigure) -> Table:
     """Return the hours that a pod's figure sums, oldest first."""
     reading = whole.reading
     hours = pod_hours(
@@ -243,14 +243,14 @@ def hours_of(whole: Whole) -> Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciled:
+class PodReconciliation:
     """How the pods listed add up to the number: a table, and whether they alone are all of it."""
 
     table: Table
     pods_are_all: bool
 
 
-def reconciled(whole: Whole, pods: PodParts) -> Reconciled:
+def reconciled(whole: SplitFigure, pods: PodParts) -> PodReconciliation:
     """Return what the pods leave of the number, and why: it all adds up to the last digit."""
     figures = [
         f
@@ -280,14 +280,14 @@ def reconciled(whole: Whole, pods: PodParts) -> Reconciled:
         total=TableRow({"part": "The number above, and its inputs", **total}),
         ordered=True,
     )
-    return Reconciled(table, pods_are_all=len(shown) == 1)
+    return PodReconciliation(table, pods_are_all=len(shown) == 1)
 
 
 def _less(figure: LedgerFigure, amounts: Amounts | None) -> int | float:
     return (figure.value(amounts) or 0) if amounts else 0
 
 
-def _seen(whole: Whole) -> Amounts:
+def _seen(whole: SplitFigure) -> Amounts:
     """Return what of the number is of teams that the reader sees in detail."""
     reading = whole.reading
     # Who reads something finer than a team sees its pods, or would not be here.
@@ -325,7 +325,7 @@ def explain(request: PageRequest) -> HttpResponseBase:
     _check(scope, reading)
     pod = _pod(scope, reading) if scope["pod"] else None
     amounts = collected_amounts(pod, reading.window) if pod else _amounts(scope, reading)
-    whole = Whole(figure, amounts, scope, reading) if amounts else None
+    whole = SplitFigure(figure, amounts, scope, reading) if amounts else None
     shown, sum_of, named = _figure_rows(request, whole) if whole else ([], None, [])
     return respond(
         request,
@@ -390,8 +390,8 @@ def _amounts(scope: FigureScope, reading: QuerySession) -> Amounts | None:
 
 
 def _figure_rows(
-    request: PageRequest, whole: Whole
-) -> tuple[list[Table], Reconciled | None, list[str]]:
+    request: PageRequest, whole: SplitFigure
+) -> tuple[list[Table], PodReconciliation | None, list[str]]:
     """Return the tables of what a figure sums, how that adds up, and pods that can be named."""
     if whole.scope["pod"]:
         return [hours_of(whole)], None, []
@@ -410,7 +410,7 @@ def _figure_rows(
     return [*groups, sum_of.table, table], sum_of, names
 
 
-def _lists_pods(request: PageRequest, whole: Whole) -> bool:
+def _lists_pods(request: PageRequest, whole: SplitFigure) -> bool:
     """Say whether the pods are read at once: over a long window only of a workload, or if asked.
 
     A week of a whole tier is hundreds of thousands of rows, and who opens an explanation first
@@ -423,7 +423,7 @@ def _lists_pods(request: PageRequest, whole: Whole) -> bool:
     return short or asked or bool(whole.scope["workload"])
 
 
-def _pods_href(request: PageRequest, whole: Whole | None, shown: list[Table]) -> str:
+def _pods_href(request: PageRequest, whole: SplitFigure | None, shown: list[Table]) -> str:
     """Return where the pods are listed, where they are not here and there may be some."""
     if whole is None or whole.scope["pod"] or any(table.id == LIST_PODS for table in shown):
         return ""
@@ -433,7 +433,7 @@ def _pods_href(request: PageRequest, whole: Whole | None, shown: list[Table]) ->
     return f"{with_query(path_of(request), query)}#{LIST_PODS}"
 
 
-def _details(whole: Whole) -> bool:
+def _details(whole: SplitFigure) -> bool:
     """Say whether the reader sees the namespaces of the scope's team."""
     visibility = whole.reading.visibility
     if visibility.everything or whole.scope.is_detailed:

@@ -183,7 +183,7 @@ class CauseLink:
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
+class StaleCluster:
     """A cluster of which nothing newer than `as_of` is known; `age` empty: nothing ever was."""
 
     cluster: str
@@ -199,7 +199,7 @@ _LIVE = timedelta(minutes=5)
 class PendingFreshness:
     """Until when pending work is known: the oldest and the newest `as_of` of the clusters shown."""
 
-    stale: Sequence[Stale]
+    stale: Sequence[StaleCluster]
     oldest: datetime | None
     newest: datetime | None
 
@@ -268,10 +268,10 @@ def freshness_of(rows: Sequence[RefreshRow], reading: QuerySession) -> PendingFr
     )
 
 
-def _stale(name: str, row: RefreshRow | None, now: datetime) -> Stale:
+def _stale(name: str, row: RefreshRow | None, now: datetime) -> StaleCluster:
     as_of = row.as_of if row else None
     age = duration(max(0.0, (now - as_of).total_seconds())) if as_of else ""
-    return Stale(name, as_of, age, row.error if row else "")
+    return StaleCluster(name, as_of, age, row.error if row else "")
 
 
 COUNTS = {

@@ -29,7 +29,7 @@ _ASKERS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Help:
+class FixStep:
     """One suggestion: `also` goes with the one before it; `who` can do it; `code` to paste.
 
     `ask` is the address at which the quota can be asked for that it speaks of; empty for others.
@@ -43,7 +43,7 @@ class Help:
     ask: str = ""
 
 
-class Fixable(Protocol):
+class FixSubject(Protocol):
     """What suggestions are about: pending work, or work that is not submitted yet."""
 
     @property
@@ -69,16 +69,16 @@ class FixTarget:
     suggestions: Sequence[SuggestionRow] = ()
 
 
-def help_of(row: Fixable, *, reason: str = "") -> list[Help]:
+def help_of(row: FixSubject, *, reason: str = "") -> list[FixStep]:
     """Return how to fix it, the best first; a request of quota begins with the reason."""
     return [_help(one, row, reason) for one in row.suggestions]
 
 
-def _help(one: SuggestionRow, row: Fixable, reason: str) -> Help:
+def _help(one: SuggestionRow, row: FixSubject, reason: str) -> FixStep:
     also = one.text.startswith(ALSO)
     text = one.text.removeprefix(ALSO)
     code = _code(one, row)
-    return Help(
+    return FixStep(
         text=text[:1].upper() + text[1:] if also else text,
         also=also,
         who=owner_of(one.action),
@@ -88,7 +88,7 @@ def _help(one: SuggestionRow, row: Fixable, reason: str) -> Help:
     )
 
 
-def ask_of(one: SuggestionRow, row: Fixable, *, reason: str = "") -> str:
+def ask_of(one: SuggestionRow, row: FixSubject, *, reason: str = "") -> str:
     """Return where the change of a quota can be asked for that a suggestion speaks of."""
     change = one.change
     try:
@@ -113,7 +113,7 @@ def owner_of(action: str) -> str:
     return "workload owner" if action in _ASKERS else "platform admin"
 
 
-def _code(one: SuggestionRow, row: Fixable) -> str:
+def _code(one: SuggestionRow, row: FixSubject) -> str:
     """Return commands or a snippet; empty where the change lacks what these need."""
     write = _WRITERS.get(one.action)
     if write is None:
@@ -144,14 +144,14 @@ def _joined(lines: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _tolerate(change: SuggestedChange, _row: Fixable) -> str:
+def _tolerate(change: SuggestedChange, _row: FixSubject) -> str:
     value = change["value"]
     how = ["  operator: Equal", f"  value: {_scalar(value)}"] if value else ["  operator: Exists"]
     head = ["tolerations:", f"- key: {_scalar(change['key'])}"]
     return _joined([*head, *how, f"  effect: {_scalar(change['effect'])}"])
 
 
-def _select(change: SuggestedChange, _row: Fixable) -> str:
+def _select(change: SuggestedChange, _row: FixSubject) -> str:
     remove, add = change["remove"], change.get("add") or {}
     if not isinstance(remove, Mapping):
         return ""  # expressions: their place in the affinity is not known here
@@ -160,11 +160,11 @@ def _select(change: SuggestedChange, _row: Fixable) -> str:
     return _joined([*(["nodeSelector:", *kept] if kept else []), *gone])
 
 
-def _uncordon(change: SuggestedChange, _row: Fixable) -> str:
+def _uncordon(change: SuggestedChange, _row: FixSubject) -> str:
     return _joined([kubectl("uncordon", name) for name in change["nodes"][:_MOST_NODES]])
 
 
-def _raise_quota(change: SuggestedChange, row: Fixable) -> str:
+def _raise_quota(change: SuggestedChange, row: FixSubject) -> str:
     patch = {"spec": {"hard": {change["key"]: _quantity(change["to"])}}}
     namespace = change.get("namespace") or row.namespace
     return _patch("resourcequota", change["quota"], patch, namespace)
@@ -174,7 +174,7 @@ def _quantity(value: object) -> str:
     return value if isinstance(value, str) else _number(value)
 
 
-def _resume(change: SuggestedChange, row: Fixable) -> str:
+def _resume(change: SuggestedChange, row: FixSubject) -> str:
     if row.kind == "PodGroup":
         return ""  # a queue of Volcano, which its own tool opens
     patch = {"spec": {"stopPolicy": "None"}}
@@ -187,28 +187,28 @@ def _resume(change: SuggestedChange, row: Fixable) -> str:
     return _joined(commands)
 
 
-def _request(change: SuggestedChange, _row: Fixable) -> str:
+def _request(change: SuggestedChange, _row: FixSubject) -> str:
     resource = change.get("instead") or change["resource"]
     amount = _scalar(_number(change["to"]))
     return _joined(["resources:", "  limits:", f"    {_scalar(resource)}: {amount}"])
 
 
-def _scheduler(change: SuggestedChange, _row: Fixable) -> str:
+def _scheduler(change: SuggestedChange, _row: FixSubject) -> str:
     return f"schedulerName: {_scalar(change['to'])}"
 
 
-def _activate(change: SuggestedChange, row: Fixable) -> str:
+def _activate(change: SuggestedChange, row: FixSubject) -> str:
     namespace = change.get("namespace") or row.namespace
     patch = {"spec": {"active": True}}
     return _patch("workloads.kueue.x-k8s.io", change["name"], patch, namespace)
 
 
-def _unsuspend(change: SuggestedChange, row: Fixable) -> str:
+def _unsuspend(change: SuggestedChange, row: FixSubject) -> str:
     namespace = change.get("namespace") or row.namespace
     return _patch(change["kind"].lower(), change["name"], {"spec": {"suspend": False}}, namespace)
 
 
-def _container_logs(change: SuggestedChange, row: Fixable) -> str:
+def _container_logs(change: SuggestedChange, row: FixSubject) -> str:
     logs = ("logs", row.name, "--container", change["container"], "--previous")
     return _joined(
         [_describe_pod(change, row), kubectl(*logs, namespace=row.namespace)]
@@ -217,17 +217,17 @@ def _container_logs(change: SuggestedChange, row: Fixable) -> str:
     )
 
 
-def _describe_pod(_change: SuggestedChange, row: Fixable) -> str:
+def _describe_pod(_change: SuggestedChange, row: FixSubject) -> str:
     return (
         kubectl("describe", "pod", row.name, namespace=row.namespace) if row.kind == "Pod" else ""
     )
 
 
-def _node_conditions(change: SuggestedChange, _row: Fixable) -> str:
+def _node_conditions(change: SuggestedChange, _row: FixSubject) -> str:
     return _joined([kubectl("describe", "node", name) for name in change["nodes"][:_MOST_NODES]])
 
 
-def _fix_volume(change: SuggestedChange, row: Fixable) -> str:
+def _fix_volume(change: SuggestedChange, row: FixSubject) -> str:
     commands = []
     if change.get("driver"):  # a node's CSINode lists the drivers that are registered there
         commands.append(kubectl("describe", "csinode", change["node"]))
@@ -236,7 +236,7 @@ def _fix_volume(change: SuggestedChange, row: Fixable) -> str:
     return _joined(commands)
 
 
-def _add_node(change: SuggestedChange, _row: Fixable) -> str:
+def _add_node(change: SuggestedChange, _row: FixSubject) -> str:
     """Return what the new nodes are to show: how one comes by them is not the cluster's to say."""
     count, units = int(change.get("count", 1)), _quantity(change["amount"])
     head = "# a node" if count == 1 else f"# {count} nodes, each"
@@ -244,7 +244,7 @@ def _add_node(change: SuggestedChange, _row: Fixable) -> str:
     return _joined([f"{head} with at least", "status:", "  allocatable:", offer])
 
 
-_WRITERS: Mapping[str, Callable[[SuggestedChange, Fixable], str]] = {
+_WRITERS: Mapping[str, Callable[[SuggestedChange, FixSubject], str]] = {
     Action.TOLERATE: _tolerate,
     Action.SELECT: _select,
     Action.UNCORDON: _uncordon,

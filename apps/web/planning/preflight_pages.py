@@ -34,7 +34,7 @@ _MOST_NAMED = 300  # names to choose from in a form; others can be written
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class PreflightCheck:
     """What came of a check: a report of a place, or the problem and its status."""
 
     place: NamespaceRef | None = None
@@ -47,14 +47,14 @@ class Check:
 def preflight(request: PageRequest) -> HttpResponseBase:
     """Show the forms; where the address fills in the small one, also the answer."""
     reading, asked = query_session(request), RequestFields.of(request.GET)
-    manifest, check = "", Check()
+    manifest, check = "", PreflightCheck()
     # An address that fills in the form is a link from another page: it gets its answer.
     if asked.is_complete:
         try:
             manifest = asked.manifest(tier_rows(visibility=reading.visibility))
             check = _checked(asked.fields["where"], manifest, reading)
         except InputRefused as refusal:
-            check = Check(problem=str(refusal))
+            check = PreflightCheck(problem=str(refusal))
     return _page(request, reading, asked, manifest, check)
 
 
@@ -76,11 +76,11 @@ def check_manifest(request: PageRequest) -> HttpResponseBase:
             manifest = manifest_in(request.POST, None if file is None else file.read())
             check = _checked(asked.fields["where"], manifest, reading)
         except InputRefused as refusal:
-            check = Check(problem=str(refusal), status=HTTPStatus.BAD_REQUEST)
+            check = PreflightCheck(problem=str(refusal), status=HTTPStatus.BAD_REQUEST)
         return _page(request, reading, asked, manifest, check)
 
 
-def _checked(where: str, manifest: str, reading: QuerySession) -> Check:
+def _checked(where: str, manifest: str, reading: QuerySession) -> PreflightCheck:
     place = place_in(where)
     if not manifest.strip():
         raise InputRefused("Paste a manifest or choose a file.")
@@ -91,13 +91,13 @@ def _checked(where: str, manifest: str, reading: QuerySession) -> Check:
             visibility=reading.visibility,
         )
     except ManifestError as error:
-        return Check(place, problem=str(error), status=HTTPStatus.BAD_REQUEST)
+        return PreflightCheck(place, problem=str(error), status=HTTPStatus.BAD_REQUEST)
     # A place that may not be seen and one that is not there look alike.
     except LookupError as error:
-        return Check(problem=str(error), status=HTTPStatus.NOT_FOUND)
+        return PreflightCheck(problem=str(error), status=HTTPStatus.NOT_FOUND)
     except PreflightRefused as error:
-        return Check(place, problem=str(error), status=HTTPStatus.UNPROCESSABLE_ENTITY)
-    return Check(place, report)
+        return PreflightCheck(place, problem=str(error), status=HTTPStatus.UNPROCESSABLE_ENTITY)
+    return PreflightCheck(place, report)
 
 
 def _page(
@@ -105,7 +105,7 @@ def _page(
     reading: QuerySession,
     asked: RequestFields,
     manifest: str,
-    check: Check,
+    check: PreflightCheck,
 ) -> HttpResponseBase:
     shown: dict[str, Any] = {}
     if check.report is not None and check.place is not None:

@@ -30,7 +30,7 @@ from apps.web.components.formats import (
 from apps.web.components.page_query import href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.pending.pending_table import Badge, badge, of_asker
-from apps.web.pending.suggestions import FixTarget, Help, help_of
+from apps.web.pending.suggestions import FixStep, FixTarget, help_of
 from apps.web.query_session import QuerySession
 from apps.web.quotas.keys import key_href
 
@@ -60,7 +60,7 @@ class PreflightAnswer:
     explanation: str
     badge: Badge | None
     of_owner: bool
-    helps: Sequence[Help]
+    helps: Sequence[FixStep]
     quotas: Table
     alternatives: Table
     assumptions: Sequence[str]

@@ -281,11 +281,11 @@ def _notes(preview: ImpactPreview, units: str) -> list[str]:
     return found
 
 
-__all__ = ["Ruled", "Summary", "approval_summary", "evidence_summary", "impact_summary"]
+__all__ = ["PolicyVerdict", "Summary", "approval_summary", "evidence_summary", "impact_summary"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ruled:
+class PolicyVerdict:
     """Who decides, by what, and each rule with whether it holds (None: that is not known).
 
     As a sequence it is its sentences, what decides first.
@@ -303,12 +303,12 @@ class Ruled:
         yield from (sentence for _, sentence in self.checks)
 
 
-def approval_summary(ruling: PolicyDecision | None) -> Ruled:
+def approval_summary(ruling: PolicyDecision | None) -> PolicyVerdict:
     """Return the site's rules about a request; empty before it is submitted."""
     if ruling is None:
-        return Ruled()
+        return PolicyVerdict()
     first = _first(ruling)
-    return Ruled(
+    return PolicyVerdict(
         who=_who(ruling),
         why=first.sentence if first is not None else "",
         checks=[(one.holds, one.sentence) for one in ruling.checks if one is not first],

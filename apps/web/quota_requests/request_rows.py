@@ -16,7 +16,7 @@ from apps.web.components.formats import Format, Value
 from apps.web.components.page_query import href
 from apps.web.components.tables import Table, TableRow, declared_columns, declared_values
 from apps.web.quota_requests.impact_view import (
-    Ruled,
+    PolicyVerdict,
     Summary,
     approval_summary,
     evidence_summary,
@@ -154,7 +154,7 @@ class RequestDetailView:
     line: RequestLine
     evidence: Summary
     preview: Summary
-    ruling: Ruled
+    ruling: PolicyVerdict
     comments: Sequence[CommentRow]
     acts: Sequence[Action]
     can_write: bool

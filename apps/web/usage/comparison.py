@@ -20,7 +20,7 @@ NO_CHANGE = "no change"
 
 
 @dataclass(frozen=True, slots=True)
-class Gpus:
+class AverageGpus:
     """Averages over the hours that have facts, in GPUs; `capacity` is None where there is none."""
 
     capacity: float | None
@@ -34,7 +34,7 @@ class WindowSums:
     """What a window adds up to, and the same as averages."""
 
     amounts: Amounts
-    gpus: Gpus
+    gpus: AverageGpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,9 @@ def sums(
 
     # What some teams hold has no capacity: an average of it would read as zero.
     capacity = average("capacity") if total.capacity is not None else None
-    return WindowSums(total, Gpus(capacity, *map(average, ("allocated", "busy", "not_used"))))
+    return WindowSums(
+        total, AverageGpus(capacity, *map(average, ("allocated", "busy", "not_used")))
+    )
 
 
 def known_hours(

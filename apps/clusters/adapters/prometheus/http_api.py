@@ -241,7 +241,7 @@ class _MatrixText(msgspec.Struct, Generic[Labels]):
     values: list[tuple[float, str]]
 
 
-class _Result(msgspec.Struct, Generic[Item], rename="camel"):
+class _QueryResult(msgspec.Struct, Generic[Item], rename="camel"):
     result_type: str
     result: list[Item]
 
@@ -268,9 +268,9 @@ class Envelope(msgspec.Struct, Generic[Item], rename="camel"):
 
 
 @lru_cache(maxsize=128)
-def _decoder(item: Any) -> msgspec.json.Decoder[Envelope[_Result[Any]]]:
+def _decoder(item: Any) -> msgspec.json.Decoder[Envelope[_QueryResult[Any]]]:
     # Not strict: Prometheus writes sample values as strings, and here they become floats.
-    return msgspec.json.Decoder(Envelope[_Result[item]], strict=False)
+    return msgspec.json.Decoder(Envelope[_QueryResult[item]], strict=False)
 
 
 def decode_instant(body: bytes, labels: type[Labels]) -> tuple[list[Instant[Labels]], list[str]]:
@@ -309,7 +309,7 @@ def decode_error(body: bytes) -> tuple[str, str] | None:
     return (envelope.error_type, envelope.error) if envelope.status == "error" else None
 
 
-def _decode(body: bytes, item: Any) -> Envelope[_Result[Any]]:
+def _decode(body: bytes, item: Any) -> Envelope[_QueryResult[Any]]:
     try:
         return _decoder(item).decode(body)
     except msgspec.ValidationError:
@@ -319,7 +319,7 @@ def _decode(body: bytes, item: Any) -> Envelope[_Result[Any]]:
         raise _unreadable(body, str(error)) from error
 
 
-def _checked(body: bytes, item: Any) -> Envelope[_Result[Any]]:
+def _checked(body: bytes, item: Any) -> Envelope[_QueryResult[Any]]:
     try:
         return _decode(body, item)
     except msgspec.ValidationError as error:
@@ -345,7 +345,7 @@ def _unreadable(body: bytes, reason: str) -> SourceUnavailable | SourceRejected:
     )
 
 
-def _items(envelope: Envelope[_Result[Any]]) -> list[Any]:
+def _items(envelope: Envelope[_QueryResult[Any]]) -> list[Any]:
     if envelope.status != "success" or envelope.data is None:
         detail = f": {envelope.error}" if envelope.error else ""
         raise SourceRejected(f"answers with status {envelope.status!r} and no data{detail}")

@@ -72,7 +72,7 @@ def divide(billed: Iterable[BilledDay], mapper: SkuMapper) -> BillParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedCost:
     """Two sums in units of 1e-8: what was billed, and what the portal makes it."""
 
     billed: int
@@ -90,7 +90,7 @@ class Compared:
 
 def by_day_and_model(
     billed: Mapping[PoolDay, int], portal: Mapping[PoolDay, int]
-) -> dict[PoolDay, Compared]:
+) -> dict[PoolDay, ComparedCost]:
     """Return both sums by day and GPU model, of all capacity types, in that order."""
     sums = [_summed(of, lambda key: PoolDay(key.day, key.gpu_model)) for of in (billed, portal)]
     return _compared(*sums)
@@ -98,7 +98,7 @@ def by_day_and_model(
 
 def by_pool(
     billed: Mapping[PoolDay, int], portal: Mapping[PoolDay, int], *, of: date
-) -> dict[PoolDay, Compared]:
+) -> dict[PoolDay, ComparedCost]:
     """Return both sums of all days by GPU model and capacity type, under the day `of`.
 
     A model that a bill names without a capacity type is compared as a whole.
@@ -119,8 +119,10 @@ def _summed(of: Mapping[PoolDay, int], key_of: Callable[[PoolDay], PoolDay]) -> 
     return found
 
 
-def _compared(billed: dict[PoolDay, int], portal: dict[PoolDay, int]) -> dict[PoolDay, Compared]:
+def _compared(
+    billed: dict[PoolDay, int], portal: dict[PoolDay, int]
+) -> dict[PoolDay, ComparedCost]:
     return {
-        key: Compared(billed.get(key, 0), portal.get(key, 0))
+        key: ComparedCost(billed.get(key, 0), portal.get(key, 0))
         for key in sorted(billed.keys() | portal.keys())
     }

@@ -16,7 +16,7 @@ from apps.clusters.selectors import report
 from apps.costs.domain.bills.charges import BillCurrency
 from apps.costs.domain.bills.reconciliation import (
     BillParts,
-    Compared,
+    ComparedCost,
     PoolDay,
     by_day_and_model,
     by_pool,
@@ -105,7 +105,7 @@ class Reconciliation:
     parts: BillParts
     days: Sequence[ReconciledDay]
     pools: Sequence[PoolDifference]
-    whole: Compared
+    whole: ComparedCost
     gaps: Gaps
     others: tuple[str, ...]
 
@@ -147,7 +147,7 @@ def reconcile(month: date, *, visibility: Visibility, now: datetime) -> Reconcil
         parts=parts,
         days=[_day(key, found, settings.currency, portal, missing) for key, found in days.items()],
         pools=[_pool(key, found, settings.currency, portal) for key, found in pools.items()],
-        whole=Compared(parts.gpus, sum(portal.costs.values())),
+        whole=ComparedCost(parts.gpus, sum(portal.costs.values())),
         gaps=gaps_of(so_far) if so_far else Gaps(),
         others=portal.others,
     )
@@ -216,7 +216,7 @@ def _missing_by_day(window: Window, zone: ZoneInfo) -> dict[date, int]:
 
 def _day(
     key: PoolDay,
-    found: Compared,
+    found: ComparedCost,
     currency: str,
     portal: _PortalCosts,
     missing: Mapping[date, int],
@@ -231,7 +231,7 @@ def _day(
     )
 
 
-def _compared(found: Compared, currency: str) -> dict[str, Any]:
+def _compared(found: ComparedCost, currency: str) -> dict[str, Any]:
     """Return the columns that a day and the month have alike."""
     return {
         "billed_cost": found.billed,
@@ -242,7 +242,7 @@ def _compared(found: Compared, currency: str) -> dict[str, Any]:
     }
 
 
-def _pool(key: PoolDay, found: Compared, currency: str, portal: _PortalCosts) -> PoolDifference:
+def _pool(key: PoolDay, found: ComparedCost, currency: str, portal: _PortalCosts) -> PoolDifference:
     return PoolDifference(
         gpu_model=key.gpu_model,
         capacity_type=key.capacity_type,

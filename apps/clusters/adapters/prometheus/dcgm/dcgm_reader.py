@@ -36,7 +36,7 @@ _PROBES = 20
 _NO_ROW: tuple[HolderLabels | None, DeviceRow | None] = (None, None)
 
 
-class _Rows(dict[HolderLabels, DeviceRow]):
+class _SlotRows(dict[HolderLabels, DeviceRow]):
     """Rows of one slot, found quickest in the order in which they were put in."""
 
     __slots__ = ("_ahead", "_expected")
@@ -62,7 +62,7 @@ class _Rows(dict[HolderLabels, DeviceRow]):
         return row
 
 
-BySlot = dict[int, _Rows]
+BySlot = dict[int, _SlotRows]
 
 
 class _Slot:
@@ -74,7 +74,7 @@ class _Slot:
     __slots__ = ("energy", "levels", "memory", "rows")
 
     def __init__(self) -> None:
-        self.rows = _Rows()
+        self.rows = _SlotRows()
         self.memory: dict[HolderLabels, float] = {}
         self.energy: dict[HolderLabels, float] = {}
         self.levels: dict[HolderLabels, ActivityLevels] = {}
@@ -271,7 +271,7 @@ class PartReader:
 
     # ------------------------------------------------------------ activity
 
-    def _use(self, metric: str, number: int, rows: _Rows) -> None:
+    def _use(self, metric: str, number: int, rows: _SlotRows) -> None:
         """Turn the sums of a slot into usable ones; look raw samples up where they are not."""
         if not rows:
             return
@@ -287,7 +287,7 @@ class PartReader:
         if suspects:
             self._clean(metric, number, suspects, rows, scale)
 
-    def _scale(self, metric: str, number: int, rows: _Rows) -> float:
+    def _scale(self, metric: str, number: int, rows: _SlotRows) -> float:
         """Return what the sums of one slot are multiplied by to be of fractions 0..1."""
         if self._exporter.is_percent(metric):
             if self._util_is_fraction(metric, number, rows):
@@ -310,7 +310,7 @@ class PartReader:
         self._reading.remark(f"{metric} reads 0..100 here, not 0..1; divided by 100")
         return 0.01
 
-    def _util_is_fraction(self, metric: str, number: int, rows: _Rows) -> bool:
+    def _util_is_fraction(self, metric: str, number: int, rows: _SlotRows) -> bool:
         sums = [(row.activity or 0.0, row.samples) for row in rows.values()]
         if reads_fraction(sums):
             return True
@@ -341,7 +341,7 @@ class PartReader:
         metric: str,
         number: int,
         suspects: list[HolderLabels],
-        rows: _Rows,
+        rows: _SlotRows,
         scale: float,
     ) -> None:
         """Sum the usable samples of rows whose sums hold values that cannot be."""
@@ -372,7 +372,7 @@ class PartReader:
         }
         if with_memory and not lacking:
             return
-        found: BySlot = {number: _Rows() for number in self._slots}
+        found: BySlot = {number: _SlotRows() for number in self._slots}
         metric = self._exporter.utilization
         for more in named_devices(lacking, self.part.scheme.uuid_label):
             answers = self._reading.slots(self._activity_queries(metric, more))
@@ -381,7 +381,7 @@ class PartReader:
         for number, rows in found.items():
             slot = self._slots[number]
             known = slot.measured()
-            rest = _Rows(
+            rest = _SlotRows(
                 (holder, row)
                 for holder, row in rows.items()
                 if (holder.uuid, holder.gpu_instance) not in known

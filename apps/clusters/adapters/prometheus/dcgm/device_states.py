@@ -213,7 +213,7 @@ class _StateLabels(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(slots=True)
-class _Values:
+class _StateValues:
     """Everything the queries said, by device; activity as fractions."""
 
     now: dict[_Gauge, dict[_Key, float]] = field(default_factory=lambda: defaultdict(dict))
@@ -260,7 +260,7 @@ def _joined(one: DeviceState | None, other: DeviceState) -> DeviceState:
 
 
 def _native(reading: WindowReader, part: SeriesPart) -> list[DeviceState]:
-    values = _Values()
+    values = _StateValues()
     _read_now(reading, part, values)
     _read_means(reading, part, values)
     values.memory = read_memory(reading, part)
@@ -272,7 +272,7 @@ def _native(reading: WindowReader, part: SeriesPart) -> list[DeviceState]:
     ]
 
 
-def _read_now(reading: WindowReader, part: SeriesPart, values: _Values) -> None:
+def _read_now(reading: WindowReader, part: SeriesPart, values: _StateValues) -> None:
     by_name = {_name(gauge, part.exporter): gauge for gauge in _GAUGES}
     # Release 1.x lacks some gauges: their name is empty.
     by_name.pop("", None)
@@ -293,7 +293,7 @@ def _read_now(reading: WindowReader, part: SeriesPart, values: _Values) -> None:
             values.xids[one.metric.key] = (int(code), one.metric.message if code else "")
 
 
-def _read_means(reading: WindowReader, part: SeriesPart, values: _Values) -> None:
+def _read_means(reading: WindowReader, part: SeriesPart, values: _StateValues) -> None:
     """Read the mean activity of the half hour; of utilization where a counter is away or stuck.
 
     A row of utilization may be one pod's own part of the GPU, so the largest row is the GPU's. Rows
@@ -378,7 +378,7 @@ def _state(
     tenants: Iterable[DeviceHolder],
     place: _StateLabels,
     key: _Key,
-    values: _Values,
+    values: _StateValues,
 ) -> DeviceState:
     def now(gauge: _Gauge) -> float | None:
         return values.now[gauge].get(key)

@@ -78,7 +78,7 @@ _Growth = dict[tuple[int, str], dict[HealthMeasure, float]]
 
 
 @dataclass(slots=True)
-class _Found:
+class _HealthReading:
     """What there is in a window from `first` on: metrics by slot, and what was read of them."""
 
     first: int
@@ -111,7 +111,7 @@ def read_health(
 
     No query where none of these metrics is `shown`.
     """
-    found = _Found(int(window.start_seconds))
+    found = _HealthReading(int(window.start_seconds))
     chunks = slot_chunks(window)
     for slot, name in shown:
         if name in _MEASURE_OF:
@@ -127,7 +127,7 @@ def read_health(
 
 
 def _read_growth(
-    reading: WindowReader, measure: HealthMeasure, slots: Sequence[int], found: _Found
+    reading: WindowReader, measure: HealthMeasure, slots: Sequence[int], found: _HealthReading
 ) -> None:
     names, scale = _GROWING[measure]
     there = set().union(*(found.metrics.get(slot, ()) for slot in slots))
@@ -147,7 +147,9 @@ def _read_growth(
         own[measure] = own.get(measure, 0.0) + grown
 
 
-def _read_xids(reading: WindowReader, name: str, slots: Sequence[int], found: _Found) -> None:
+def _read_xids(
+    reading: WindowReader, name: str, slots: Sequence[int], found: _HealthReading
+) -> None:
     """Read raw samples of those GPUs alone whose code was not the same throughout a slot."""
     changed: defaultdict[int, set[_Gpu]] = defaultdict(set)
     for slot, gpu in _changed(reading, name, slots):
