@@ -12,8 +12,11 @@ from apps.clusters.domain.devices.resource_claims import PodClaims
 from apps.clusters.domain.observed.extract import observed_object, setting_of, template_classes
 from apps.clusters.domain.observed.objects import (
     BODIES,
+    NAMESPACE_NAME,
+    ClusterQueueSnapshot,
     ControllerSnapshot,
     EventSnapshot,
+    Expression,
     ObservedKind,
     PodGroupSnapshot,
     PodSnapshot,
@@ -474,7 +477,16 @@ WORDS = st.sampled_from(
         *("podSets", "resourceGroups", "flavors", "allocation", "devices", "results", "exactly"),
         *("deviceClassName", "count", "resourceClaims", "involvedObject", "reason", "series"),
         *("hard", "used", "kind", "type", "cpu", "nvidia.com/gpu", "suspend", "replicas"),
-        *("parallelism", "gang", "minCount", "minMember", "FailedScheduling", "Failed", "True"),
+        *(
+            "parallelism",
+            "gang",
+            "minCount",
+            "namespaceSelector",
+            "minMember",
+            "FailedScheduling",
+            "Failed",
+            "True",
+        ),
     ]
 )
 LEAVES = st.one_of(
@@ -503,3 +515,29 @@ def test_a_strange_object_raises_nothing_and_can_be_stored(
     stored = msgspec.json.encode(msgspec.to_builtins(found))
     assert msgspec.json.decode(stored, type=BODIES[kind]) == found
     assert setting_of(setting_of(found)) == setting_of(found)
+
+
+@pytest.mark.parametrize(
+    ("selector", "namespaces"),
+    [
+        pytest.param({"namespaceSelector": {}}, (), id="empty takes all"),
+        pytest.param({}, (Expression(NAMESPACE_NAME, "In"),), id="absent takes none"),
+        pytest.param(
+            {
+                "namespaceSelector": {
+                    "matchLabels": {"team": "vision"},
+                    "matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["dev"]}],
+                }
+            },
+            (Expression("team", "In", ("vision",)), Expression("env", "NotIn", ("dev",))),
+            id="by labels and expressions",
+        ),
+    ],
+)
+def test_a_queue_tells_which_namespaces_it_takes(
+    selector: dict[str, Any], namespaces: tuple[Expression, ...]
+) -> None:
+    item = {"metadata": {"name": "cq", "uid": "cq"}, "spec": selector}
+    body = observed_object(ObservedKind.CLUSTER_QUEUE, item)
+    assert isinstance(body, ClusterQueueSnapshot)
+    assert body.namespaces == namespaces

@@ -9,11 +9,13 @@ import pytest
 
 from apps.clusters.adapters.kubernetes.api import KubernetesApi
 from apps.clusters.domain.observed.objects import (
+    NAMESPACE_NAME,
     ClaimSnapshot,
     ClusterQueueSnapshot,
     CohortSnapshot,
     ControllerSnapshot,
     EventSnapshot,
+    Expression,
     FlavorSnapshot,
     LocalQueueSnapshot,
     NodeSnapshot,
@@ -251,6 +253,10 @@ def test_kueues_objects_are_seen_in_both_versions(version: str) -> None:
     borrowed = {(u.flavor, u.resource): u.borrowed for u in queue.reserved}
     assert borrowed["a100", "nvidia.com/gpu"] == 2
     assert queue.preemption["reclaimWithinCohort"] == "Any"
+    assert queue.namespaces == (Expression(NAMESPACE_NAME, "In", ("research-a",)),)
+    strict = body(found, ObservedKind.CLUSTER_QUEUE, "cq-strict")
+    assert isinstance(strict, ClusterQueueSnapshot)
+    assert strict.namespaces == ()
     assert isinstance(body(found, ObservedKind.COHORT, "research"), CohortSnapshot)
     local = body(found, ObservedKind.LOCAL_QUEUE, "strict")
     assert isinstance(local, LocalQueueSnapshot)

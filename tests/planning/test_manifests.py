@@ -114,6 +114,38 @@ def test_a_queue_and_a_priority_are_those_of_the_object_or_of_its_pods() -> None
     assert found.submissions[0].namespace == "vision"
 
 
+@pytest.mark.parametrize(
+    ("pods", "total", "made"),
+    [
+        pytest.param([8, 8], "2", [(2, 2)], id="like pods"),
+        pytest.param([8], "3", [(3, 3)], id="the others come later"),
+        pytest.param([8, 1, 1], "3", [(1, 1), (2, 2)], id="two kinds of pods"),
+        pytest.param([8], "many", [(1, 1)], id="no number"),
+        pytest.param([8], "9" * 5000, [(1_000_000, 1_000_000)], id="more than can be"),
+    ],
+)
+def test_pods_of_a_group_of_kueue_are_one_submission(
+    pods: list[int], total: str, made: list[tuple[int, int]]
+) -> None:
+    metadata = {
+        "labels": {"kueue.x-k8s.io/pod-group-name": "both", "kueue.x-k8s.io/queue-name": "main"},
+        "annotations": {"kueue.x-k8s.io/pod-group-total-count": total},
+    }
+    texts = [
+        yaml.safe_dump(
+            {
+                "kind": "Pod",
+                "metadata": metadata | {"name": f"p{at}"},
+                "spec": {"containers": [{"resources": {"limits": {GPU: gpus}}}]},
+            }
+        )
+        for at, gpus in enumerate(pods)
+    ]
+    (one,) = read_manifest("---\n".join(texts)).submissions
+    assert (one.name, one.queue) == ("both", "main")
+    assert [(part.count, part.gang) for part in one.templates] == made
+
+
 def test_several_documents_and_lists_are_read_and_other_kinds_named() -> None:
     listed = {"kind": "List", "items": [written("Pod", SPEC), written("Service", {})]}
     text = "---\n" + yaml.safe_dump_all([listed, written("Pod", SPEC)]) + "---\n"

@@ -9,6 +9,11 @@ from django.test import Client
 from django.utils import timezone
 
 from apps.clusters.domain.observed.objects import (
+    NAMESPACE_NAME,
+    ClusterQueueSnapshot,
+    Expression,
+    FlavorQuota,
+    LocalQueueSnapshot,
     ObservedKind,
     PodSnapshot,
 )
@@ -140,6 +145,36 @@ def test_what_is_not_read_of_a_cluster_is_named(watched: Portal) -> None:
         "Affinity between pods is not checked.",
         "Volumes are not checked.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("selected", "verdict", "unchecked"),
+    [
+        pytest.param(Expression(NAMESPACE_NAME, "In", ("vision",)), "starts", [], id="taken"),
+        pytest.param(Expression(NAMESPACE_NAME, "In", ("audio",)), "never", [], id="not taken"),
+        pytest.param(Expression(NAMESPACE_NAME, "NotIn", ("vision",)), "never", [], id="left out"),
+        pytest.param(
+            Expression("team", "Exists"),
+            "starts",
+            ["Labels of the namespace are not checked; its queue selects by them."],
+            id="by another label",
+        ),
+    ],
+)
+def test_a_queue_takes_work_of_the_namespaces_that_it_selects(
+    selected: Expression, verdict: str, unchecked: list[str], watched: Portal
+) -> None:
+    west, at = watched.clusters[0], timezone.now()
+    queue = ClusterQueueSnapshot(
+        quotas=(FlavorQuota("any", GPU, 8.0),), namespaces=(selected,), strategy="BestEffortFIFO"
+    )
+    see(west, ObservedKind.CLUSTER_QUEUE, "cq", queue, at=at, namespace="", name="cq")
+    see(west, ObservedKind.LOCAL_QUEUE, "lq", LocalQueueSnapshot("cq"), at=at, name="main")
+    manifest = yaml.safe_load(job(1))
+    manifest["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "main"}
+    found = result(watched, yaml.safe_dump(manifest))
+    assert (found["verdict"], found["unchecked"]) == (verdict, unchecked)
+    assert found["detail"] == ("queue-misconfigured" if verdict == "never" else "")
 
 
 def test_pods_without_a_free_node_are_told_their_position(watched: Portal) -> None:

@@ -1,5 +1,6 @@
 """Manifests of the pods of recorded clusters get the causes that the clusters gave them."""
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -7,8 +8,18 @@ import pytest
 import yaml
 
 from apps.clusters.domain.kube_json import request
-from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject, QuotaSnapshot
-from apps.pending.domain.diagnosis import Cause, ClusterState
+from apps.clusters.domain.observed.objects import (
+    ClusterQueueSnapshot,
+    Condition,
+    FlavorUse,
+    ObservedKind,
+    ObservedObject,
+    QuotaSnapshot,
+    WorkloadSnapshot,
+)
+from apps.clusters.domain.resources import parse_quantity
+from apps.pending.domain.diagnose import diagnose_cluster
+from apps.pending.domain.diagnosis import Action, Cause, ClusterState
 from apps.pending.domain.placement.messages import each_pod
 from apps.pending.domain.submission import PlannedStart, SubmissionDiagnoser
 from apps.planning.domain.manifests.read import read_manifest
@@ -19,6 +30,7 @@ from tests.pending.test_recorded_causes import CAUSES, KUBE, KUEUE, kueue_lists
 Item = dict[str, Any]
 TEMPLATES = items_of(KUBE, "resourceclaimtemplates")
 PODS = {(p["metadata"]["namespace"], p["metadata"]["name"]): p for p in items_of(KUBE, "pods")}
+TOKEN_VOLUME = "kube-api-access-"
 
 
 def manifest_of(item: Item, kind: str) -> str:
@@ -30,9 +42,31 @@ def manifest_of(item: Item, kind: str) -> str:
         if key in metadata
     }
     spec = {key: value for key, value in item["spec"].items() if key != "nodeName"}
+    if kind == "Pod":
+        spec = without_token(spec)
     return yaml.safe_dump(
         {"apiVersion": item.get("apiVersion", "v1"), "kind": kind, "metadata": kept, "spec": spec}
     )
+
+
+def without_token(spec: Item) -> Item:
+    """Return a pod's spec without the volume of its token, which the API server adds."""
+    found = dict(spec)
+    found["volumes"] = [
+        one for one in spec.get("volumes", ()) if not one["name"].startswith(TOKEN_VOLUME)
+    ]
+    found["containers"] = [
+        {
+            **one,
+            "volumeMounts": [
+                mount
+                for mount in one.get("volumeMounts", ())
+                if not mount["name"].startswith(TOKEN_VOLUME)
+            ],
+        }
+        for one in spec["containers"]
+    ]
+    return found
 
 
 def at_of(pod: Item) -> str:
@@ -106,8 +140,8 @@ AFTER_SUBMISSION = {
 }
 """Pods whose cause was not there yet when they were submitted."""
 NOT_RECORDED = {
-    "llm-no-pvc": "the portal sees no PersistentVolumeClaims",
-    "dra-unsat": "the portal does not evaluate selectors of devices",
+    "llm-no-pvc": "its PersistentVolumeClaim does not exist; the portal has no right to list them",
+    "dra-unsat": "its claim selects by memory; of devices the state has counts by class alone",
 }
 """Pods whose cause is in objects that the portal does not read; answers name them unchecked."""
 PENDING = {(one["namespace"], one["pod"]): one for one in expected(KUBE)["pendingPods"]}
@@ -150,35 +184,209 @@ def test_a_pod_that_started_is_told_to_start(key: tuple[str, str]) -> None:
     assert found.could == 1
 
 
+KUEUE_LISTS = kueue_lists("v1beta2") | {
+    ObservedKind.RESOURCE_FLAVOR: "kueue-v1beta2-resourceflavors"
+}
 WORKLOADS = {one["workload"]: one for one in expected(KUEUE)["workloads"]}
-KUEUE_JOBS = {j["metadata"]["name"]: j for j in items_of(KUEUE, "jobs")}
-OF_JOBS = {
-    job: one
-    for one in WORKLOADS.values()
-    for kind, _, job in [one["owner"][0].partition("/")]
-    if kind == "Job" and job in KUEUE_JOBS and one["class"] not in ("admitted", "finished")
+QUEUED = {w["metadata"]["name"]: w for w in items_of(KUEUE, "kueue-v1beta2-workloads")}
+SUBMITTED = {
+    (kind, item["metadata"]["name"]): item
+    for kind, name in (("Job", "jobs"), ("Pod", "pods"))
+    for item in items_of(KUEUE, name)
 }
-KUEUE_UNTOLD = {
-    "train-8": "it was admitted, and preempted later",
-    "wrong-ns-1": "the portal does not read which namespaces a ClusterQueue takes",
-}
+PREEMPTED = "job-train-8-2c83c"
+PREEMPTOR = "job-reclaim-6-ed16c"
+PREEMPTED_USE = {"h100": {"nvidia.com/gpu": 8.0}}
+"""What a Workload had that lost its admission: only this flavor gives so many GPUs."""
+UNTOLD_PODS = {"pgroup-lonely": "its group waits for pods that were never submitted"}
+"""Pods among queues that have no Workload, and whose cause arose after they were submitted."""
 
 
-@pytest.mark.parametrize("job", sorted(OF_JOBS.keys() - KUEUE_UNTOLD.keys()))
-def test_a_job_that_waits_in_a_queue_is_told_so_before_it_is_submitted(job: str) -> None:
-    one = OF_JOBS[job]
+def of_condition(workload: Item, name: str) -> str:
+    """Return when a condition of a Workload became true; empty where it is not."""
+    found = workload["status"].get("conditions", ())
+    return next(
+        (c["lastTransitionTime"] for c in found if (c["type"], c["status"]) == (name, "True")), ""
+    )
 
-    item = KUEUE_JOBS[job]
-    at = item["metadata"]["creationTimestamp"]
 
-    def keeps(kind: ObservedKind, other: Item) -> bool:
-        waits = kind is ObservedKind.KUEUE_WORKLOAD and "admission" not in other["status"]
-        later = waits and other["metadata"]["creationTimestamp"] > at
-        return other["metadata"]["name"] not in (job, one["workload"]) and not later
+def reservations(at: str, *, without: str = "", ties: bool) -> dict[tuple[str, str], Any]:
+    """Return by ClusterQueue and flavor what Workloads had reserved at a time, of each resource.
 
-    state = recorded(KUEUE, kueue_lists("v1beta2"), keeps=keeps)
-    spec = {key: value for key, value in item["spec"].items() if key != "suspend"}
-    found = starts(state, manifest_of({**item, "spec": spec}, "Job"), one["namespace"])
-    assert found.why is not None
-    detail = "queue-misconfigured" if one["queue"] == "missing-lq" else one["class"]
-    assert (found.why.cause, found.why.detail) == (Cause.QUEUE, detail)
+    `ties` says whether what was reserved or given back in the same second was there.
+    """
+    found: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for name, one in QUEUED.items():
+        since, end = of_condition(one, "QuotaReserved"), of_condition(one, "Finished")
+        if name == PREEMPTED:
+            since, end = one["metadata"]["creationTimestamp"], of_condition(one, "Evicted")
+        came = since and (since < at or (ties and since == at))
+        went = end and (end < at or (not ties and end == at))
+        if name == without or not came or went:
+            continue
+        if name == PREEMPTED:
+            for flavor, used in PREEMPTED_USE.items():
+                for resource, units in used.items():
+                    found["cq-a", flavor][resource] += units
+            continue
+        admission = one["status"]["admission"]
+        for part in admission["podSetAssignments"]:
+            for resource, units in part["resourceUsage"].items():
+                of_flavor = found[admission["clusterQueue"], part["flavors"][resource]]
+                of_flavor[resource] += parse_quantity(units) or 0.0
+    return found
+
+
+def before_workload(name: str, *, ties: bool) -> ClusterState:
+    """Return the cluster before a Workload was made, with what queues had given until then."""
+    submitted = {one.partition("/")[2] for one in WORKLOADS[name]["owner"]}
+    at = QUEUED[name]["metadata"]["creationTimestamp"]
+
+    def keeps(kind: ObservedKind, item: Item) -> bool:
+        metadata = item["metadata"]
+        own = metadata["name"]
+        if kind is ObservedKind.POD:
+            owners = {one["name"] for one in metadata.get("ownerReferences", ())}
+            came = at_of(item)
+            is_own = not submitted.isdisjoint({own, *owners})
+            return not is_own and (came < at or (ties and came == at))
+        if kind in (ObservedKind.JOB, ObservedKind.KUEUE_WORKLOAD):
+            created = metadata["creationTimestamp"]
+            return own not in {*submitted, name} and (created < at or (ties and created == at))
+        return kind is not ObservedKind.EVENT
+
+    state = recorded(KUEUE, KUEUE_LISTS, keeps=keeps)
+    reserved = reservations(at, without=name, ties=ties)
+    return with_objects(
+        state,
+        {
+            ObservedKind.CLUSTER_QUEUE: [
+                reserving(one, reserved) for one in state.of(ObservedKind.CLUSTER_QUEUE)
+            ],
+            ObservedKind.KUEUE_WORKLOAD: [
+                as_it_was(one, at) for one in state.of(ObservedKind.KUEUE_WORKLOAD)
+            ],
+        },
+    )
+
+
+def with_objects(
+    state: ClusterState, objects: dict[ObservedKind, list[ObservedObject]]
+) -> ClusterState:
+    return replace(state, objects={**state.objects, **objects})
+
+
+def reserving(seen: ObservedObject, reserved: dict[tuple[str, str], Any]) -> ObservedObject:
+    """Return a ClusterQueue whose status counts these reservations."""
+    queue = seen.body
+    assert isinstance(queue, ClusterQueueSnapshot)
+    uses = tuple(
+        FlavorUse(flavor, resource, units)
+        for (name, flavor), used in reserved.items()
+        if name == seen.name
+        for resource, units in used.items()
+    )
+    # Without any use the queue has nothing taken, whatever its status says at the end.
+    nothing = (FlavorUse("", "", 0.0),)
+    return replace(seen, body=replace(queue, reserved=uses or nothing, used=()))
+
+
+def as_it_was(seen: ObservedObject, at: str) -> ObservedObject:
+    """Return the Workload that was preempted later as one that is admitted."""
+    body = seen.body
+    assert isinstance(body, WorkloadSnapshot)
+    if seen.name != PREEMPTED or at >= of_condition(QUEUED[PREEMPTED], "Evicted"):
+        return seen
+    admitted = tuple(Condition(name, "True") for name in ("QuotaReserved", "Admitted"))
+    return replace(seen, body=replace(body, conditions=admitted))
+
+
+def queued_start(name: str, state: ClusterState) -> PlannedStart:
+    texts = []
+    for owner in WORKLOADS[name]["owner"]:
+        kind, _, of = owner.partition("/")
+        item = SUBMITTED[kind, of]
+        # Kueue suspends Jobs and gates pods: none of that was submitted.
+        spec = {k: v for k, v in item["spec"].items() if k not in ("suspend", "schedulingGates")}
+        texts.append(manifest_of({**item, "spec": spec}, kind))
+    return starts(state, "---\n".join(texts), WORKLOADS[name]["namespace"])
+
+
+STARTED_IN_QUEUES = sorted(
+    name
+    for name, one in WORKLOADS.items()
+    if one["class"] in ("admitted", "finished") or name == PREEMPTED
+)
+PENDING_IN_QUEUES = sorted(WORKLOADS.keys() - {*STARTED_IN_QUEUES})
+
+
+def test_what_queues_had_given_adds_up_to_what_they_say_at_the_end() -> None:
+    end = reservations("9999", ties=True)
+    for one in items_of(KUEUE, "kueue-v1beta2-clusterqueues"):
+        for flavor in one["status"].get("flavorsReservation", ()):
+            for use in flavor["resources"]:
+                given = end.get((one["metadata"]["name"], flavor["name"]), {})
+                assert given.get(use["name"], 0.0) == parse_quantity(use["total"])
+
+
+def test_each_pod_without_a_workload_is_told_or_named() -> None:
+    orphans = [one.split()[0] for one in expected(KUEUE)["orphanPodsWithoutWorkload"]]
+    assert {*orphans} == {f"research-b/{name}" for name in ("no-queue-pod", *UNTOLD_PODS)}
+
+
+def test_a_pod_in_no_queue_is_told_that_no_node_has_room() -> None:
+    pod = SUBMITTED["Pod", "no-queue-pod"]
+    own = recorded(
+        KUEUE, KUEUE_LISTS, keeps=lambda _, item: item["metadata"]["name"] != "no-queue-pod"
+    )
+    why = starts(own, manifest_of(pod, "Pod"), "research-b").why
+    assert why is not None
+    assert why.cause is Cause.CAPACITY
+
+
+@pytest.mark.parametrize("name", STARTED_IN_QUEUES)
+def test_work_that_its_queue_admitted_is_told_to_start(name: str) -> None:
+    found = queued_start(name, before_workload(name, ties=False))
+    assert found.why is None
+    assert found.could == found.count
+
+
+@pytest.mark.parametrize("name", [n for n in STARTED_IN_QUEUES if WORKLOADS[n]["admission"]])
+def test_work_that_its_queue_admitted_is_told_its_flavor(name: str) -> None:
+    flavors = WORKLOADS[name]["admission"][0]["flavors"]
+    found = queued_start(name, before_workload(name, ties=False))
+    assert found.flavor == flavors.get("nvidia.com/gpu", "")
+
+
+@pytest.mark.parametrize("name", PENDING_IN_QUEUES)
+def test_work_that_waits_in_a_queue_is_told_so_before_it_is_submitted(name: str) -> None:
+    one = WORKLOADS[name]
+    why = queued_start(name, before_workload(name, ties=True)).why
+    assert why is not None
+    if one["class"] == "admitted-not-scheduled":
+        assert why.cause is Cause.CAPACITY
+        return
+    assert (why.cause, why.detail) == (Cause.QUEUE, detail_of(one))
+
+
+def detail_of(one: Item) -> str:
+    return "queue-misconfigured" if one["queue"] == "missing-lq" else str(one["class"])
+
+
+def test_work_that_took_quota_back_is_told_to_wait_while_others_have_it() -> None:
+    # That it starts once the others gave it back is among the started.
+    at_submission = before_workload(PREEMPTOR, ties=True)
+    why = queued_start(PREEMPTOR, at_submission).why
+    assert why is not None
+    assert (why.cause, why.detail) == (Cause.QUEUE, "waiting-for-quota")
+
+
+def test_work_of_a_namespace_that_the_queue_does_not_take_is_told_as_when_it_is_pending() -> None:
+    name = "job-wrong-ns-1-ef5ab"
+    pending = {one.name: one for one in diagnose_cluster(recorded(KUEUE, KUEUE_LISTS))}[name]
+    why = queued_start(name, before_workload(name, ties=True)).why
+    assert why is not None
+    told = pending.diagnosis
+    assert (why.cause, why.detail, why.explanation) == (told.cause, told.detail, told.explanation)
+    assert [one.action for one in why.suggestions] == [one.action for one in told.suggestions]
+    assert why.suggestions[0].action is Action.ALLOW_NAMESPACE

@@ -210,6 +210,13 @@ def _constraints(term: JsonObject) -> tuple[Expression, ...]:
     )
 
 
+def label_selector(selector: object) -> tuple[Expression, ...]:
+    """Return what a LabelSelector wants of labels; () selects all."""
+    wanted = words(mapping(selector, "matchLabels"))
+    named = (Expression(key, "In", (value,)) for key, value in sorted(wanted.items()))
+    return (*named, *_constraints(mapping(selector)))
+
+
 def _volume_claims(spec: JsonObject, pod: str) -> Iterator[str]:
     """Yield the PersistentVolumeClaims of a pod; one made for it alone is named after it."""
     for volume in items(spec.get("volumes")):

@@ -101,8 +101,12 @@ class _ClusterAnswers:
         ]
         # A manifest without GPUs is answered too, by its first pods.
         for at in with_gpus or [0]:
-            unchecked = tuple(_unchecked(one, at, work.pods[at], asked))
-            yield self._result(one, work, at, starts[at], unchecked)
+            unchecked = [*_unchecked(one, at, work.pods[at], asked)]
+            if not self._sizes.is_namespace_checked(work):
+                unchecked.append(
+                    "Labels of the namespace are not checked; its queue selects by them."
+                )
+            yield self._result(one, work, at, starts[at], tuple(unchecked))
 
     def _result(
         self,

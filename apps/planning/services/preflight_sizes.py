@@ -6,7 +6,12 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 
-from apps.clusters.domain.observed.objects import LocalQueueSnapshot, NodeSnapshot, ObservedKind
+from apps.clusters.domain.observed.objects import (
+    ClusterQueueSnapshot,
+    LocalQueueSnapshot,
+    NodeSnapshot,
+    ObservedKind,
+)
 from apps.clusters.domain.resources import main_resource
 from apps.clusters.domain.tiers import (
     NodeOffer,
@@ -23,6 +28,7 @@ from apps.pending.domain.diagnosis import ClusterState
 from apps.pending.domain.placement.fits import bits
 from apps.pending.domain.placement.flavor_nodes import FlavorNodes
 from apps.pending.domain.pods import selector
+from apps.pending.domain.queues.cluster_queues import takes_namespace
 from apps.pending.domain.submission import PlannedPods, PlannedWork, SubmissionDiagnoser
 from apps.planning.domain.planned import gpus_of
 from apps.planning.services.preflight_rows import QueueTimeRange
@@ -115,6 +121,15 @@ class SubmissionSizes:
             if named and isinstance(one.body, LocalQueueSnapshot):
                 return one.body.cluster_queue
         return ""
+
+    def is_namespace_checked(self, work: PlannedWork) -> bool:
+        """Say whether it is known that the ClusterQueue takes work of the namespace, or not."""
+        name = self.cluster_queue(work)
+        return all(
+            takes_namespace(one.body, work.namespace) is not None
+            for one in self.state.of(ObservedKind.CLUSTER_QUEUE)
+            if one.name == name and isinstance(one.body, ClusterQueueSnapshot)
+        )
 
     def wait(self, tier: str, each: float) -> QueueTimeRange | None:
         """Return the queue times of pods of like size in a tier; None where too few started."""

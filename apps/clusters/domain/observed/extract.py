@@ -17,6 +17,7 @@ from apps.clusters.domain.kube_json import (
     conditions,
     created,
     items,
+    label_selector,
     mapping,
     number,
     request,
@@ -28,11 +29,13 @@ from apps.clusters.domain.kube_json import (
     words,
 )
 from apps.clusters.domain.observed.objects import (
+    NAMESPACE_NAME,
     Body,
     ClaimRequest,
     ClaimSnapshot,
     ClusterQueueSnapshot,
     CohortSnapshot,
+    Expression,
     FlavorQuota,
     FlavorSnapshot,
     FlavorUse,
@@ -64,6 +67,7 @@ from apps.clusters.domain.pods.kube_objects import queue_name
 from apps.clusters.domain.resources import is_gpu
 
 _OVER = frozenset({"Completed", "Finished", "Failed"})
+_NO_NAMESPACE = (Expression(NAMESPACE_NAME, "In"),)
 _Reader = Callable[[JsonObject, ExtractionContext], Body | None]
 
 
@@ -112,6 +116,7 @@ def cluster_queue_snapshot(item: JsonObject) -> ClusterQueueSnapshot:
     preemption = mapping(spec, "preemption")
     borrowing = text(mapping(preemption, "borrowWithinCohort").get("policy"))
     policies = words(preemption) | ({"borrowWithinCohort": borrowing} if borrowing else {})
+    selector = spec.get("namespaceSelector")
     return ClusterQueueSnapshot(
         cohort=text(spec.get("cohortName")) or text(spec.get("cohort")),
         quotas=tuple(_quotas(spec)),
@@ -123,6 +128,8 @@ def cluster_queue_snapshot(item: JsonObject) -> ClusterQueueSnapshot:
         reserved=tuple(_uses(status.get("flavorsReservation"))),
         used=tuple(_uses(status.get("flavorsUsage"))),
         pending=number(status.get("pendingWorkloads")),
+        # Absent, it takes Workloads of no namespace; empty, of all.
+        namespaces=_NO_NAMESPACE if selector is None else label_selector(selector),
     )
 
 

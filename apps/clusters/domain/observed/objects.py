@@ -18,6 +18,8 @@ from apps.clusters.domain.observed.places import (
     TopologySnapshot,
 )
 
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+"""The label that each namespace has, with its name."""
 Labels = Mapping[str, str]
 T = TypeVar("T")
 Values = Callable[[T], Iterable[Hashable]]
@@ -336,7 +338,10 @@ class FlavorUse:
 
 @dataclass(frozen=True, slots=True)
 class ClusterQueueSnapshot:
-    """A Kueue ClusterQueue: what is set, and what its status counts."""
+    """A Kueue ClusterQueue: what is set, and what its status counts.
+
+    `namespaces` are the labels of the namespaces whose Workloads it takes; () takes all.
+    """
 
     cohort: str = ""
     quotas: tuple[FlavorQuota, ...] = ()
@@ -348,6 +353,7 @@ class ClusterQueueSnapshot:
     reserved: tuple[FlavorUse, ...] = ()
     used: tuple[FlavorUse, ...] = ()
     pending: int = 0
+    namespaces: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from apps.clusters.domain.observed.objects import (
+    NAMESPACE_NAME,
     ClusterQueueSnapshot,
     CohortSnapshot,
     Condition,
+    Expression,
     FlavorQuota,
     ObservedKind,
     ObservedObject,
@@ -228,6 +230,28 @@ def queues_of(state: ClusterState) -> QueueLimits:
             lenders[key].append((name, lent))
             pool_used[key] += max(0.0, used.get(key[1], 0.0) - own)
     return QueueLimits(by_name, roots, dict(pool), dict(pool_used), dict(lenders))
+
+
+def takes_namespace(queue: ClusterQueueSnapshot, namespace: str) -> bool | None:
+    """Say whether a queue takes Workloads of a namespace, by the namespace's name.
+
+    None where its selector names other labels: those of namespaces are not recorded.
+    """
+    # A condition on another label may hold; one on the name that fails settles it.
+    named = [one for one in queue.namespaces if one.key == NAMESPACE_NAME]
+    if not all(_selects(one, namespace) for one in named):
+        return False
+    return True if len(named) == len(queue.namespaces) else None
+
+
+def _selects(wanted: Expression, value: str) -> bool:
+    match wanted.operator:
+        case "In":
+            return value in wanted.values
+        case "NotIn":
+            return value not in wanted.values
+        case _:
+            return wanted.operator == "Exists"
 
 
 def _split(quota: FlavorQuota) -> tuple[float, float]:

@@ -38,6 +38,7 @@ from apps.pending.domain.queues.cluster_queues import (
     in_queue_order,
     is_pending,
     queues_of,
+    takes_namespace,
     total,
     was_evicted,
 )
@@ -472,6 +473,8 @@ class KueueQueues:
             return STOPPED
         if queue is not None and (active := _active(queue)) is not None:
             return STOPPED if active.reason == "Stopped" else MISCONFIGURED
+        if queue is not None and takes_namespace(queue, one.seen.namespace) is False:
+            return MISCONFIGURED
         known = state.reason if state is not None else ""
         if known == "Misconfigured" or "doesn't exist" in message or message.endswith("not found"):
             return MISCONFIGURED

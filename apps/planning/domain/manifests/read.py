@@ -1,12 +1,14 @@
 """A manifest's text as what it submits."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from apps.clusters.domain.kube_json import JsonObject, mapping, text
 from apps.clusters.domain.pods.kube_objects import queue_name
 from apps.planning.domain.manifests.documents import Document, read_documents
 from apps.planning.domain.manifests.kinds import ONE_AFTER_THE_OTHER, pods_of
 from apps.planning.domain.manifests.submissions import (
+    MOST_PODS,
     Manifest,
     PodTemplate,
     Reader,
@@ -16,6 +18,8 @@ from apps.planning.domain.manifests.submissions import (
 
 _CLAIM, _CLAIM_TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"
 _PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+_GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
+_GROUP_SIZE = "kueue.x-k8s.io/pod-group-total-count"
 _MOST_NAMED = 20
 
 
@@ -49,7 +53,7 @@ def read_manifest(manifest: str) -> Manifest:
         named = ", ".join(sorted(set(others))[:_MOST_NAMED]) or "none"
         raise documents[0].error(f"no object in it makes pods ({named[:200]})", "kind")
     kinds = tuple(dict.fromkeys(others))[:_MOST_NAMED]
-    return Manifest(tuple(submissions), tuple(claims), tuple(templates), kinds)
+    return Manifest(tuple(_pod_groups(submissions)), tuple(claims), tuple(templates), kinds)
 
 
 def _objects(document: Document) -> Iterator[Reader]:
@@ -87,6 +91,39 @@ def _submission(kind: str, item: Reader, pods: list[PodTemplate]) -> Submission:
             for path in (("spec",), ("spec", "runPolicy"))
         ),
     )
+
+
+def _pod_groups(submissions: Iterable[Submission]) -> list[Submission]:
+    """Return the submissions; pods of one group of Kueue as one, since it admits them together."""
+    found: dict[tuple[str, ...], Submission] = {}
+    for at, one in enumerate(submissions):
+        group = text(mapping(one.metadata, "labels").get(_GROUP_LABEL)) if one.kind == "Pod" else ""
+        key = (one.namespace, group) if group else (str(at),)
+        before = found.get(key)
+        templates = one.templates if before is None else (*before.templates, *one.templates)
+        found[key] = one if not group else replace(before or one, name=group, templates=templates)
+    return [_whole_group(one) if len(key) > 1 else one for key, one in found.items()]
+
+
+def _whole_group(group: Submission) -> Submission:
+    """Return a group with like pods as one template; pods that it lacks are as its last ones."""
+    alike: list[PodTemplate] = []
+    for one in group.templates:
+        at = next((at for at, other in enumerate(alike) if other.spec == one.spec), None)
+        if at is None:
+            alike.append(one)
+        else:
+            alike[at] = replace(alike[at], count=(alike[at].count or 0) + 1)
+    size = text(mapping(group.metadata, "annotations").get(_GROUP_SIZE))
+    # Of a number with thousands of digits the first are enough to see that it is too large.
+    wanted = min(int(size[:8]), MOST_PODS) if size.isascii() and size.isdigit() else 0
+    missing = max(0, wanted - len(group.templates))
+    alike[-1] = replace(alike[-1], count=(alike[-1].count or 0) + missing)
+    templates = tuple(
+        replace(one, gang=one.count or 1, role="" if len(alike) == 1 else f"pods {at}")
+        for at, one in enumerate(alike, 1)
+    )
+    return replace(group, templates=templates)
 
 
 def _of_claim(claim: JsonObject, kind: str) -> Submission:
