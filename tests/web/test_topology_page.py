@@ -13,8 +13,16 @@ from apps.clusters.models import NodeInterval, Pod
 from apps.planning.services import store_slots
 from tests.factories import H100, Portal
 from tests.pending.rows import make_looked, see
-from tests.planning.topology_portal import GPU, HOUR, collect, hold, make_topology
-from tests.web.pages import text_of
+from tests.planning.topology_portal import (
+    GPU,
+    HOUR,
+    collect,
+    hold,
+    make_node,
+    make_topology,
+    place,
+)
+from tests.web.pages import records_of, text_of
 from tests.web.shown import tables_of
 
 pytestmark = pytest.mark.django_db
@@ -108,6 +116,35 @@ def test_the_map_has_numa_nodes_where_they_are_published(portal: Portal) -> None
     known = "node-0 0 of 4 free, node-1 2 of 4 free"
     assert f"2 free (gold); NUMA: {known}, node-3 4 GPUs (no data of free ones)" in page
     assert page.count("NUMA: ") == 1
+
+
+def test_the_map_puts_each_node_by_the_narrowest_level_that_it_has_itself(portal: Portal) -> None:
+    west, zone = portal.clusters[0], {"topology.kubernetes.io/zone": "hall-2"}
+    make_node(west, "n6", labels=zone)
+    make_node(west, "n7", labels={})
+    page = text_of(reader(portal, "cleo"), f"{PAGE}?tab=map")
+    assert "hall-1 / r1 <small>3 nodes" in page
+    # Others of the tier have a rack: that this one has none leaves its zone known.
+    assert "hall-2 <small>1 node · 8 of 8 GPUs free</small>" in page
+    assert "No zone or rack <small>1 node · 8 of 8 GPUs free</small>" in page
+
+
+def test_the_map_has_nvlink_domains_and_machines_where_nodes_name_them(portal: Portal) -> None:
+    before = text_of(reader(portal, "cleo"), f"{PAGE}?tab=map")
+    assert "NVLink" not in before
+    assert "Machine" not in before
+    said = {"nvidia.com/gpu.machine": "GB200-NVL72", "nvidia.com/gpu.family": "blackwell"}
+    for name, domain in (("g1", "u-1.1"), ("g2", "u-1.1"), ("g3", "u-1.2")):
+        labels = {**place("r9"), **said, "nvidia.com/gpu.clique": domain}
+        make_node(portal.clusters[0], name, labels=labels)
+    page = text_of(reader(portal, "cleo"), f"{PAGE}?tab=map")
+    assert "hall-1 / r9 / NVLink domain u-1.1 <small>2 nodes · 16 of 16 GPUs free</small>" in page
+    assert "hall-1 / r9 / NVLink domain u-1.2 <small>1 node" in page
+    assert "g1: 8 free (gold); GB200-NVL72, blackwell" in page
+    rows = records_of(reader(portal, "cleo"), f"{PAGE}?tab=map&format=csv&table=racks")
+    told = {row["node"]: (row["place"], row["nvlink"], row["machine"]) for row in rows}
+    assert told["g3"] == ("hall-1 / r9", "u-1.2", "GB200-NVL72, blackwell")
+    assert told["n1"] == ("hall-1 / r1", "", "")
 
 
 def test_fragmentation_is_told_by_tier_and_day(portal: Portal) -> None:

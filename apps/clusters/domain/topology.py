@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 HOST_NAME_LABEL = "kubernetes.io/hostname"
-MACHINE_LABELS = ("nvidia.com/gpu.family", "nvidia.com/gpu.machine")
+MACHINE_LABELS = ("nvidia.com/gpu.machine", "nvidia.com/gpu.family")
 """What GPU Feature Discovery says of a node's machine."""
 
 
@@ -83,7 +83,7 @@ TOPOLOGY_LABELS = frozenset(
 """Labels kept of every GPU node. A host is known by the name of its node."""
 
 _LEVEL_OF = {label: level for level, labels in LEVEL_LABELS.items() for label in labels}
-# An NVLink domain is one only where its label says so.
+# An NVLink domain is one only where its label says so. The narrowest first.
 _UNNAMED = (TopologyLevel.RACK, TopologyLevel.BLOCK, TopologyLevel.ZONE)
 
 Domain = tuple[str, ...]
@@ -132,12 +132,28 @@ def domain_of(
         return (node,)
     names = []
     for one in LEVELS[: LEVELS.index(level) + 1]:
-        name = next((labels[label] for label in levels[one] if labels.get(label)), "")
+        name = value_at(labels, one, levels)
         if name:
             names.append(name)
         elif one is level:
             return None
     return tuple(names)
+
+
+def place_of(node: str, labels: Mapping[str, str], levels: Levels = LEVEL_LABELS) -> Domain:
+    """Return the narrowest of rack, block and zone that a node's own labels name, or nothing."""
+    found = (domain_of(node, labels, level, levels) for level in _UNNAMED)
+    return next((domain for domain in found if domain), ())
+
+
+def value_at(labels: Mapping[str, str], level: TopologyLevel, levels: Levels) -> str:
+    """Return what a node's labels say at one level alone; empty where none names it."""
+    return next((labels[label] for label in levels[level] if labels.get(label)), "")
+
+
+def machine_of(labels: Mapping[str, str]) -> str:
+    """Return the machine and GPU family that GPU Feature Discovery names, as far as it does."""
+    return ", ".join(labels[label] for label in MACHINE_LABELS if labels.get(label))
 
 
 def known_levels(

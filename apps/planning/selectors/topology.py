@@ -14,7 +14,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import ObservedKind
 from apps.clusters.domain.observed.places import NodeResourceTopologySnapshot, NumaZone
 from apps.clusters.domain.resources import is_gpu
-from apps.clusters.domain.topology import LEVELS, TopologyLevel
+from apps.clusters.domain.topology import LEVELS, TopologyLevel, machine_of, place_of, value_at
 from apps.clusters.domain.window import Window, day_window, days_in
 from apps.clusters.models import Pod
 from apps.clusters.selectors import active_clusters, report
@@ -42,7 +42,6 @@ from apps.usage.domain.usage_query import Periods, TimeStep
 
 _HOUR = timedelta(hours=1)
 ALL_TIERS = TierFilters()
-_PLACES = (TopologyLevel.ZONE, TopologyLevel.BLOCK, TopologyLevel.RACK)
 TierKey = tuple[str, str]
 """A cluster's name and a tier's."""
 
@@ -100,24 +99,28 @@ def node_rooms(
     for one in tier_nodes(Window(now, now + INSTANT), visibility=visibility, filters=filters):
         times = [now.timestamp()]
         free, capacity = one.free(times)[:, 0].tolist(), one.capacity(times)[:, 0].tolist()
-        levels = [level for level in one.known_levels() if level in _PLACES]
-        # The narrowest level whose label is there: its domain names the wider ones too.
-        places = one.domains(levels[-1]) if levels else [None] * len(one.nodes)
         rooms += [
             NodeRoom(
                 cluster=one.cluster,
                 tier=one.tier,
                 node=node if visibility.everything else "",
-                place=place or (),
+                # Nodes of a tier may have labels of other levels: each counts by its own.
+                place=place_of(node, labels, one.levels),
+                nvlink=value_at(labels, TopologyLevel.NVLINK, one.levels),
+                machine=machine_of(labels),
                 gpus=int(gpus),
                 free=free[n],
                 is_open=capacity[n] > 0,
                 numa=numa.get((one.cluster, node), ()),
             )
-            for n, (node, place, gpus) in enumerate(zip(one.nodes, places, one.gpus, strict=True))
+            for n, (node, labels, gpus) in enumerate(
+                zip(one.nodes, one.labels, one.gpus, strict=True)
+            )
             if gpus >= 1
         ]
-    return sorted(rooms, key=lambda room: (room.cluster, room.place, room.tier, room.node))
+    return sorted(
+        rooms, key=lambda room: (room.cluster, room.place, room.nvlink, room.tier, room.node)
+    )
 
 
 def _numa(filters: TierFilters) -> dict[tuple[str, str], tuple[NumaRoom, ...]]:

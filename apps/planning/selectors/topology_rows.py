@@ -170,8 +170,10 @@ NumaRoom = tuple[str, int, int | None]
 class NodeRoom:
     """A node of a tier: the domains around it, its whole GPUs, and how many of them are free.
 
-    `node` is empty for who may not see it; one that is not `is_open` takes no pods. `numa` has its
-    NUMA nodes where it publishes them.
+    `place` ends with the narrowest of zone, block and rack that the node's labels name, and
+    `nvlink` is its NVLink domain. `machine` is its model and GPU family. `node` is empty for who
+    may not see it; one that is not `is_open` takes no pods. `numa` has its NUMA nodes where it
+    publishes them.
     """
 
     cluster: str
@@ -181,4 +183,6 @@ class NodeRoom:
     gpus: int
     free: int
     is_open: bool
+    nvlink: str = ""
+    machine: str = ""
     numa: tuple[NumaRoom, ...] = ()

@@ -18,7 +18,7 @@ from apps.clusters.domain.tiers import (
     tier_of,
     unit_weight,
 )
-from apps.clusters.domain.topology import LEVELS, TopologyLevel, domain_of
+from apps.clusters.domain.topology import place_of
 from apps.clusters.selectors import tier_rows
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, NodeHour
@@ -31,8 +31,6 @@ from apps.usage.selectors.devices import (
 )
 
 _WITH_FACTS = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
-_WITHIN = LEVELS[LEVELS.index(TopologyLevel.RACK) :: -1]
-"""The levels of a place in a room, the narrowest first."""
 NodeKey = tuple[str, str]
 """A node's cluster and name."""
 
@@ -73,9 +71,7 @@ class FleetState:
 
     def rack(self, node: NodeKey) -> str:
         """Return zone, block and rack that the node's labels name; empty where they name none."""
-        labels = self.nodes[node].labels
-        found = (domain_of(node[1], labels, level) for level in _WITHIN)
-        return " / ".join(next((one for one in found if one), ()))
+        return " / ".join(place_of(node[1], self.nodes[node].labels))
 
 
 def fleet_state(

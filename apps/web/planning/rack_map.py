@@ -34,7 +34,7 @@ def rack_map(rooms: Sequence[NodeRoom], reading: QuerySession) -> Fleet:
     several = len({room.cluster for room in rooms}) > 1
     groups: dict[str, list[NodeRoom]] = defaultdict(list)
     for room in rooms:
-        place = " / ".join(room.place) or _NO_PLACE
+        place = _place(room)
         groups[f"{room.cluster}: {place}" if several else place].append(room)
     # One address for all: a thousand of them take longer to make than the map to draw.
     link = href("gpus", [*reading.query, ("node", _ANY_NODE)]) or ""
@@ -59,6 +59,12 @@ def rack_map(rooms: Sequence[NodeRoom], reading: QuerySession) -> Fleet:
     return replace(drawing, table=_table(rooms, reading))
 
 
+def _place(room: NodeRoom) -> str:
+    """Return zone, rack and NVLink domain: GPUs of one NVLink domain are a group of their own."""
+    nvlink = (f"NVLink domain {room.nvlink}",) if room.nvlink else ()
+    return " / ".join((*(room.place or (_NO_PLACE,)), *nvlink))
+
+
 def map_figures(rooms: Sequence[NodeRoom]) -> FigureRow:
     """Return how many GPUs and hosts are free."""
     if not rooms:
@@ -80,8 +86,13 @@ def map_figures(rooms: Sequence[NodeRoom]) -> FigureRow:
 
 
 def _table(rooms: Sequence[NodeRoom], reading: QuerySession) -> Table:
-    # Most clusters publish no NUMA nodes: a column of dashes would say nothing.
+    # Most clusters publish no NUMA nodes or NVLink domains: dashes would say nothing.
     with_numa = any(room.numa for room in rooms)
+    told = [
+        one
+        for one in (Column("nvlink", "NVLink domain"), Column("machine", "Machine, GPU family"))
+        if any(getattr(room, one.key) for room in rooms)
+    ]
 
     def line(room: NodeRoom) -> TableRow:
         place = " / ".join(room.place)
@@ -89,7 +100,8 @@ def _table(rooms: Sequence[NodeRoom], reading: QuerySession) -> Table:
         values: dict[str, Value] = {"cluster": room.cluster, "place": place, "tier": room.tier}
         numa: dict[str, Value] = {"numa": _numa_words(room)} if with_numa else {}
         counts: dict[str, Value] = {"node": room.node, "gpus": room.gpus, "free_gpus": free}
-        return TableRow({**values, **counts, **numa})
+        named: dict[str, Value] = {one.key: getattr(room, one.key) for one in told}
+        return TableRow({**values, **counts, **named, **numa})
 
     return Table(
         id="racks",
@@ -101,6 +113,7 @@ def _table(rooms: Sequence[NodeRoom], reading: QuerySession) -> Table:
             Column("node", "Node"),
             Column("gpus", "GPUs", Format.COUNT),
             Column("free_gpus", "Free", Format.COUNT, "GPUs", absent="takes no pods"),
+            *told,
             *(
                 (Column("numa", "NUMA nodes", hint="GPUs of each, free ones first."),)
                 if with_numa
@@ -130,7 +143,8 @@ def _node(room: NodeRoom, link: str) -> FleetNode:
     # Who does not see all gets rooms without names of nodes.
     own = link.replace(_ANY_NODE, quote(room.node, safe="")) if room.node else ""
     numa = f"; NUMA: {_numa_words(room)}" if room.numa else ""
-    return FleetNode(room.node or room.tier, gpus, own, f"{words} ({room.tier}){numa}")
+    machine = f"; {room.machine}" if room.machine else ""
+    return FleetNode(room.node or room.tier, gpus, own, f"{words} ({room.tier}){machine}{numa}")
 
 
 def _numa_words(room: NodeRoom) -> str:
