@@ -8,16 +8,22 @@ from html import unescape
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import User
 from apps.clusters.domain.window import Window
+from apps.clusters.models import Tier
 from apps.costs.domain.carbon import hour_key
 from apps.costs.models import EnergyFactor
 from apps.costs.services import price_hours
-from apps.fairness.models import FairnessDay, TierFairnessHour
-from tests.factories import BEGINNING, Portal, make_team
+from apps.fairness.models import FairnessDay, QueueTimeObjective, TierFairnessHour
+from apps.pending.models import Episode
+from tests.factories import BEGINNING, Portal, make_team, make_tier, make_workload
+from tests.pending.rows import make_episode
 from tests.web.entitlements import HOUR, MORNING
 from tests.web.pages import records_of, table_links, text_of
 from tests.web.shown import tables_of
@@ -110,6 +116,42 @@ def test_everybody_reads_the_statement_of_every_team(portal: Portal, signed_in: 
     assert "entitled to 4, received 5.0" in page
     assert "vision-prod" not in page
     assert admin_finds_no_team(signed_in(portal.cleo))
+
+
+def test_the_objectives_of_its_tiers_are_told_for_the_week(
+    portal: Portal, admin: Client, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    def page(query: str = WEEK) -> str:
+        return words(text_of(admin, f"{VISION}?{query}"))
+
+    gold = Tier.objects.get(name="gold")
+    train = make_workload(portal.clusters[0], "vision", "aimed")
+    Episode.objects.all().delete()
+    # Three within the week, of which one is late, and a late one of the week after.
+    for minutes, until in (
+        (5, MORNING),
+        (5, MORNING),
+        (30, MORNING),
+        (30, MORNING + 7 * 24 * HOUR),
+    ):
+        make_episode(train, since=until - timedelta(minutes=minutes), until=until, tier=gold)
+    assert "objective" not in page().lower()
+
+    def aim(tier: Tier) -> None:
+        QueueTimeObjective.objects.create(tier=tier, p95_seconds=600, days=28, valid_from=BEGINNING)
+
+    aim(gold)
+    said = (
+        "Queue-time objectives , all teams together: gold 67 % within 10m, error budget left −567 %"
+    )
+    with CaptureQueriesContext(connection) as one_tier:
+        assert said in page()
+    for number in range(4):
+        aim(make_tier(f"unused-{number}", position=90 + number))
+    with django_assert_max_num_queries(len(one_tier)):
+        assert said in page()
+    assert "unused-" not in page()
+    assert "objective" not in page("week=2999-01-01").lower(), "the week has not begun"
 
 
 def admin_finds_no_team(client: Client) -> bool:

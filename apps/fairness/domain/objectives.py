@@ -116,6 +116,8 @@ def summed_spans(bands: Iterable[tuple[timedelta, WorkCounts]]) -> dict[timedelt
 
 
 RISEN_SECONDS: Final = 1800.0
+RISEN_TIMES: Final = 2.0
+"""Queue times that are this many times as long as before are rising."""
 _FEWEST_TIMES: Final = 10
 
 

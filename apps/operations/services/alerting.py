@@ -26,7 +26,7 @@ from apps.clusters.domain.resources import counted, gpus, quantity
 from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.selectors import report
-from apps.fairness.domain.objectives import Burn
+from apps.fairness.domain.objectives import RISEN_TIMES, Burn
 from apps.fairness.selectors import (
     ObjectiveRow,
     RisingQueueTime,
@@ -55,7 +55,6 @@ _HOUR_SECONDS = 3600.0
 _AGAIN = timedelta(days=1)
 _OBJECTIVE, _RISING = "objective:", "rising:"
 _BURNS: Mapping[str, float] = {Burn.SLOW: 1.0, Burn.FAST: 2.0}
-_RISEN = 2.0
 _ALERTED_COUNTS = {"pending", "suppressed"}
 _ABOUT = "quota-request/"
 _AT_ONCE = 500
@@ -324,7 +323,7 @@ def gather_rising(now: datetime, zone: ZoneInfo) -> int:
     """Say of which tiers of whole GPUs training is pending for twice as long as the week before."""
     rows = rising_queue_times(now, visibility=EVERYTHING)
     measured = [_measured_rise(row) for row in rows]
-    return _gather_queue_times((_RISEN,), measured, _RISING, now, zone)
+    return _gather_queue_times((RISEN_TIMES,), measured, _RISING, now, zone)
 
 
 def _measured_rise(row: RisingQueueTime) -> Measurement:

@@ -4,8 +4,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from apps.accounts.domain.formats import whole_duration
-from apps.fairness.domain.objectives import Burn
-from apps.fairness.selectors import OBJECTIVES, ObjectiveRow, closed_hour, queue_time_objectives
+from apps.clusters.domain.window import Window
+from apps.fairness.domain.objectives import RISEN_TIMES, Burn
+from apps.fairness.selectors import (
+    OBJECTIVES,
+    ObjectiveRow,
+    closed_hour,
+    queue_time_objectives,
+    rising_queue_times,
+)
 from apps.web.components import formats
 from apps.web.components.figure_row import KeyFigure, Tone
 from apps.web.components.formats import Format, clock_text
@@ -47,11 +54,49 @@ def objective_line(row: ObjectiveRow) -> ObjectiveLine:
     return ObjectiveLine(text, f"{aim} {_budget(row)}", tone_of(row))
 
 
+def objectives_text(window: Window, tiers: Collection[str], reading: QuerySession) -> str:
+    """Return how the objectives of these tiers stood in a window so far; empty without any.
+
+    They are of all teams together: an objective is a tier's, not a team's.
+    """
+    at = min(window.end, closed_hour(reading.now))
+    if at <= window.start:
+        return ""
+    rows = queue_time_objectives(at, since=window.start, visibility=reading.visibility)
+    told = (f"{row.tier} {_attained(row)}" for row in rows if row.tier in tiers)
+    return "; ".join(told)
+
+
+def _attained(row: ObjectiveRow) -> str:
+    text = objective_line(row).text
+    if row.budget_left_ratio is None:
+        return text
+    least = "" if row.complete else " at most: pending work of a cluster is not known"
+    return f"{text}, error budget left {_left(row)}{least}"
+
+
+def rising_text(tier: str, reading: QuerySession) -> str:
+    """Return that the queue time of a tier is rising, where it is so."""
+    at = closed_hour(reading.now)
+    rows = rising_queue_times(at, visibility=reading.visibility, tiers=[tier])
+    risen = [one.rise for one in rows if one.rise is not None and one.rise >= RISEN_TIMES]
+    return (
+        f"Queue time is rising: p95 of the last 24 hours is {risen[0]:.1f}× that of the 7 days "
+        "before, of work that runs to its end."
+        if risen
+        else ""
+    )
+
+
+def _left(row: ObjectiveRow) -> str:
+    left = row.budget_left_ratio
+    return formats.NOTHING if left is None else formats.percent(left).replace("-", "−")
+
+
 def _budget(row: ObjectiveRow) -> str:
-    left = "–" if row.budget_left_ratio is None else formats.percent(row.budget_left_ratio)
     pending = f", {row.missed_pending} of them pending" if row.missed_pending else ""
     least = "" if row.complete else " At least: pending work of a cluster is not known now."
-    return f"{row.missed} of {row.total} missed{pending}; error budget left {left}.{least}"
+    return f"{row.missed} of {row.total} missed{pending}; error budget left {_left(row)}.{least}"
 
 
 def tone_of(row: ObjectiveRow) -> Tone:

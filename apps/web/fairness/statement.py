@@ -18,6 +18,7 @@ from apps.web.components.page_query import Query, during, figure_href, figure_hr
 from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
 from apps.web.costs.energy_table import energy_text
 from apps.web.fairness.caveats import HOURS, caveats_of, hour_values
+from apps.web.fairness.objectives import objectives_text
 from apps.web.fairness.team_tables import EXPLAINS
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
@@ -251,6 +252,7 @@ def team_statement(request: PageRequest, name: str) -> HttpResponseBase:
         coverage=coverage,
         nothing=nothing_of(coverage),
         energy=_energy(name, found, reading),
+        objectives=objectives_text(found.window, [one.tier for one in found.tiers], reading),
         caveats=caveats_of({one.tier: one.hours for one in found.tiers}),
         team_href=href("team", reading.query, name=name),
         previous_href=week_href(name, found.previous, reading.query),
