@@ -210,14 +210,17 @@ class CollectionsView(PortalView):
 
 
 class IndexView(PortalView):
-    """Where everything is."""
+    """Where everything is, and which day it is in the report's time zone."""
 
     lists: tuple[str, ...] = ()
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> Response:
         links = {name: reverse(f"api:{name}", request=request) for name in self.lists}
-        return Response({**links, "schema": reverse("api:schema", request=request)})
+        zone = clusters.report().zone
+        # Clients end windows with the running day, which their own clock may not know.
+        of_report = {"time_zone": zone.key, "today": timezone.now().astimezone(zone).date()}
+        return Response({**links, "schema": reverse("api:schema", request=request), **of_report})
 
 
 class SchemaView(SpectacularAPIView):

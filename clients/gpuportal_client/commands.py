@@ -148,7 +148,7 @@ def _add_report(
     ) -> None:
         portal = portal_from(url)
         scope = _scope(portal, cluster, namespace, everywhere=everywhere)
-        times = queries.window(start, end)
+        times = queries.window(portal, start, end)
         rows = read(portal, scope, by, times, limit or None)
         grouped = tables.grouped(by, columns)
         write_rows(rows, grouped, output, empty=empty(scope), heading=_window(times))
@@ -292,7 +292,7 @@ def explain(
     """Explain a figure: its equation with numbers, how it is known, and what is missing."""
     portal = portal_from(url)
     scope = _scope(portal, cluster, namespace, everywhere=everywhere)
-    times = queries.window(start, end)
+    times = queries.window(portal, start, end)
     filters = {**scope.params(), **times, "tier": tier, "team": team}
     explained = explain_figure(portal, figure, filters)
     if output is Output.TABLE:

@@ -85,7 +85,7 @@ class PortalTools:
         `group_by` takes several with commas. `start` and `end` (not included) are dates; without
         them the seven days up to today, today included.
         """
-        scope, times = queries.Scope(cluster, namespace), queries.window(start, end)
+        scope, times = queries.Scope(cluster, namespace), queries.window(self.portal, start, end)
         return {**times, **_cut(queries.usage(self.portal, scope, group_by, times, None))}
 
     def waste(
@@ -100,7 +100,7 @@ class PortalTools:
 
         Takes the same arguments as `usage`.
         """
-        scope, times = queries.Scope(cluster, namespace), queries.window(start, end)
+        scope, times = queries.Scope(cluster, namespace), queries.window(self.portal, start, end)
         return {**times, **_cut(queries.waste(self.portal, scope, group_by, times, None))}
 
     def quotas(self, cluster: str = "", namespace: str = "") -> dict[str, Any]:
@@ -123,5 +123,5 @@ class PortalTools:
         end: str = "",
     ) -> dict[str, Any]:
         """Explain a column of `usage`: meaning, equation with numbers, and what is missing."""
-        filters = {**queries.window(start, end), "tier": tier, "team": team}
+        filters = {**queries.window(self.portal, start, end), "tier": tier, "team": team}
         return explain(self.portal, figure, filters).row()

@@ -57,18 +57,32 @@ def _clusters(portal: Portal) -> list[str]:
     return [row["name"] for row in checked(portal.rows("clusters", {}), CLUSTER, "clusters")]
 
 
-def window(start: str, end: str) -> dict[str, str]:
+def window(portal: Portal, start: str, end: str) -> dict[str, str]:
     """Return the window of a ledger: the seven days up to today, and today, unless told otherwise.
 
     `end` is not in it. Raises PortalError.
     """
     try:
         # As the pages of the portal have it: who compares both finds the same figures.
-        last = end or (datetime.now().astimezone().date() + timedelta(1)).isoformat()
+        last = end or (_today(portal) + timedelta(1)).isoformat()
         first = start or (date.fromisoformat(last[:10]) - timedelta(_WINDOW_DAYS)).isoformat()
     except (ValueError, OverflowError) as error:
         raise PortalError(f"“{end}” is no date to end a window: write 2026-03-28.") from error
     return {"start": first, "end": last}
+
+
+def _today(portal: Portal) -> date:
+    """Return the portal's day, which is another one than this machine's in another time zone.
+
+    One request. An older portal does not tell its day: this machine's has to do there.
+    """
+    told = portal.get("").get("today")
+    if isinstance(told, str):
+        try:
+            return date.fromisoformat(told)
+        except ValueError as error:
+            raise misfit("", f"“today” is no date but {told!r}") from error
+    return datetime.now().astimezone().date()
 
 
 def window_text(times: Mapping[str, str]) -> str:

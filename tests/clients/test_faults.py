@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 import pytest
 import yaml
@@ -18,6 +19,8 @@ from gpuportal_client.connection import Portal, PortalError
 from gpuportal_client.output import Output, write_data
 from gpuportal_client.queries import window, window_text
 
+from apps.clusters.models import ReportSettings
+from apps.clusters.selectors import report
 from tests.clients.conftest import Run, Running
 from tests.clients.test_commands import answering
 
@@ -134,6 +137,7 @@ NESTED = listing({"a": json.loads("[" * 200 + "]" * 200)})
         ),
         (("usage", "--end", "0001-01-03"), {}, "“0001-01-03” is no date to end a window"),
         (("usage", "--end", "soon"), {}, "“soon” is no date to end a window"),
+        (("usage",), {"": '{"today": "soon"}'}, "“today” is no date but 'soon'"),
     ],
 )
 def test_a_strange_answer_is_one_sentence(
@@ -158,17 +162,43 @@ def test_names_and_grades_are_no_figures(running: Running, run: Run) -> None:
 
 def test_without_an_end_the_window_is_that_of_the_pages(running: Running, run: Run) -> None:
     """The days with both ends, as the page of usage shows them: today is the last of seven."""
-    first, after = TODAY - timedelta(6), TODAY + timedelta(1)
-    assert window("", "") == {"start": str(first), "end": str(after)}
+    today = datetime.now(report().zone).date()
+    first, after = today - timedelta(6), today + timedelta(1)
+    portal = Portal(running.url, running.stocked.tokens["lead"])
+    assert window(portal, "", "") == {"start": str(first), "end": str(after)}
     for command in ("usage", "waste", "serving"):
         table = run(command, "-A", "--end", str(after))
-        assert table.out.startswith(f"Window: {first} to {TODAY}\n"), command
+        assert table.out.startswith(f"Window: {first} to {today}\n"), command
         assert "Window" not in run(command, "-A", "-o", "csv").out
     assert run("explain").out.startswith("Window: ")
     nothing = run("usage", "--start", "2020-01-01", "--end", "2020-01-02")
     assert "(Window: 2020-01-01)" in nothing.err
     times = {"start": "2026-03-28T06:00Z", "end": "2026-03-28T09:00Z"}
     assert window_text(times) == "From 2026-03-28T06:00Z until 2026-03-28T09:00Z"
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Etc/GMT+12"])
+def test_the_portal_tells_the_day_of_its_reports(running: Running, zone: str) -> None:
+    # At any time, the days of these two zones differ: the clock of a machine fits one at most.
+    ReportSettings.objects.update(time_zone=zone)
+    times = window(Portal(running.url, running.stocked.tokens["lead"]), "", "")
+    today = datetime.now(ZoneInfo(zone)).date()
+    assert times["end"] == str(today + timedelta(1))
+
+
+def test_today_is_the_day_of_the_portal_and_not_of_this_machine() -> None:
+    with speaking({"": '{"time_zone": "Pacific/Kiritimati", "today": "2031-01-03"}'}) as (
+        url,
+        seen,
+    ):
+        portal = Portal(url, "x" * 40)
+        assert window(portal, "", "") == {"start": "2030-12-28", "end": "2031-01-04"}
+        assert window(portal, "2031-01-01", "") == {"start": "2031-01-01", "end": "2031-01-04"}
+        before = len(seen)
+        assert window(portal, "", "2031-01-02")["start"] == "2030-12-26"
+        assert len(seen) == before, "an end that is given needs no request"
+    with speaking({"": '{"usage": "an older portal tells no day"}'}) as (url, _):
+        assert window(Portal(url, "x" * 40), "", "")["end"] == str(TODAY + timedelta(1))
 
 
 STEERING = "a\x1b[31m\x9b2J\u202eé\ud800"
