@@ -12,7 +12,7 @@ from apps.goodput.selectors import LostReasonRow, goodput_ledger
 from apps.usage.domain.usage_query import Filters
 from apps.usage.models import CollectionWindow, DeviceHealthHour, PodDevices
 from tests.factories import Portal
-from tests.goodput.test_goodput_rows import CRASH, _portal, portal, window_of
+from tests.goodput.test_goodput_rows import CRASH, SINCE, _portal, portal, window_of
 from tests.web.pages import records_of
 
 pytestmark = pytest.mark.django_db
@@ -71,6 +71,8 @@ def test_where_nothing_is_known_there_is_no_zero(portal: Portal) -> None:
     NodeInterval.objects.all().delete()
     row = restarted(portal)
     assert (row.xid_events, row.not_ready_events, row.cordoned_events) == (None, None, None)
+    lost = row.xid_lost_gpu_hours, row.not_ready_lost_gpu_hours, row.cordoned_lost_gpu_hours
+    assert lost == (None, None, None)
     assert (row.xid_checked_events, row.node_checked_events) == (0, 0)
     # GPUs are known, and nothing exports XIDs.
     shown(portal, CRASH - timedelta(minutes=1))
@@ -89,6 +91,27 @@ def test_an_xid_of_the_ten_minutes_before_is_told(
     shown(portal, CRASH - before)
     row = restarted(portal)
     assert (row.xid_events, row.xid_checked_events) == (count, 1)
+    # Its one failure: what it cost is all of the reason, or nothing.
+    assert row.xid_lost_gpu_hours == (row.lost_gpu_hours if count else 0)
+
+
+def test_an_xid_has_the_cost_of_its_failures_alone(portal: Portal) -> None:
+    """`serve-abc` crashed at the same time, on a GPU of its own without an XID."""
+    both = restarted(portal).lost_gpu_hours
+    spans = [[SINCE.timestamp(), CRASH.timestamp()], [CRASH.timestamp(), None]]
+    Pod.objects.filter(name="serve-abc").update(runs=spans)
+    serve = Pod.objects.get(name="serve-abc")
+    PodDevices.objects.create(pod=serve, uuids="GPU-9")
+    exported(portal, "xid")
+    shown(portal, CRASH - timedelta(minutes=1))
+    node_was(portal, ready=False, schedulable=False)
+    row = restarted(portal)
+    assert (row.events, row.xid_events, row.xid_checked_events) == (2, 1, 2)
+    # The four GPUs of `train-0`, from the window's start to the crash; the node lost both.
+    hours = (CRASH - window_of(portal).start) / timedelta(hours=1)
+    assert row.xid_lost_gpu_hours == pytest.approx(4 * hours) == pytest.approx(both)
+    assert row.lost_gpu_hours == pytest.approx(5 * hours)
+    assert row.not_ready_lost_gpu_hours == row.cordoned_lost_gpu_hours == row.lost_gpu_hours
 
 
 def test_the_node_is_told_as_it_was_at_the_failure(portal: Portal) -> None:
@@ -115,7 +138,10 @@ def test_page_api_and_file_say_the_same(portal: Portal) -> None:
         ("PreemptionByScheduler", 1),
     ]
     assert (rows[0]["xid_events"], rows[0]["not_ready_events"]) == (1, 1)
-    assert rows[1]["xid_events"] is None
+    assert rows[0]["xid_lost_gpu_hours"] == rows[0]["lost_gpu_hours"] > 0
+    assert rows[0]["not_ready_lost_gpu_hours"] == rows[0]["lost_gpu_hours"]
+    assert rows[0]["cordoned_lost_gpu_hours"] == 0
+    assert rows[1]["xid_events"] is rows[1]["xid_lost_gpu_hours"] is None
     for address in (
         "/api/v1/goodput/losses?format=csv&",
         "/capacity/goodput/?format=csv&table=reasons&",
@@ -123,8 +149,11 @@ def test_page_api_and_file_say_the_same(portal: Portal) -> None:
         lines = records_of(client, address + urlencode(SPAN))
         (row,) = [one for one in lines if one["reason"] == "Restarted"]
         assert (row["xid_events"], row["not_ready_events"]) == ("1", "1")
+        assert row["xid_lost_gpu_hours"] == row["lost_gpu_hours"]
+        assert float(row["cordoned_lost_gpu_hours"]) == 0
     page = client.get("/capacity/goodput/", SPAN).content.decode()
     assert "After XID" in page
+    assert "Lost after XID" in page
     assert "no data" in page
     own = Client()
     own.force_login(portal.dan)

@@ -264,7 +264,7 @@ class LossQuery:
 
         A failure then counts where it happens, as it does in the days: in one of both.
         """
-        events: defaultdict[str, set[tuple[int, float]]] = defaultdict(set)
+        events: defaultdict[str, Counter[tuple[int, float]]] = defaultdict(Counter)
         pods: defaultdict[str, set[int]] = defaultdict(set)
         checkpointed: set[tuple[str, int, float]] = set()
         asked: dict[str, Any] = {
@@ -286,7 +286,7 @@ class LossQuery:
             if part.checkpointed:
                 checkpointed.add((reason, part.pod, part.span.failed))
             if after is None or self._is_of(window, part.span.failed):
-                events[reason].add((part.pod, part.span.failed))
+                events[reason][part.pod, part.span.failed] += part.amounts.total
         if after is not None and pods:
             known = LossDay.objects.filter(after, pod_id__in=pods_with_losses(window).values("pk"))
             for reason, pod in known.order_by().values_list("reason", "pod_id").distinct():

@@ -145,8 +145,8 @@ class GoodputRow:
         return self.amounts.goodput_ratio if self.is_watched else None
 
 
-def _known(label: str, note: str) -> Column:
-    return Column(label, help=note, api_note="Null where none could be checked.", absent="no data")
+def _known(label: str, note: str, unit: str = "") -> Column:
+    return Column(label, unit, note, api_note="Null where none could be checked.", absent="no data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +174,20 @@ class LostReasonRow:
     xid_events: Annotated[
         int | None, _known("After XID", "A GPU of the pod showed one in the 10 minutes before.")
     ] = None
+    xid_lost_gpu_hours: Annotated[
+        float | None, _known("Lost after XID", "What these events cost.", "GPU-h")
+    ] = None
     not_ready_events: Annotated[
         int | None, _known("Node not ready", "Events while the node was not ready.")
     ] = None
+    not_ready_lost_gpu_hours: Annotated[
+        float | None, _known("Lost, not ready", "What events on such nodes cost.", "GPU-h")
+    ] = None
     cordoned_events: Annotated[
         int | None, _known("Node cordoned", "Events while the node was cordoned.")
+    ] = None
+    cordoned_lost_gpu_hours: Annotated[
+        float | None, _known("Lost, cordoned", "What events on such nodes cost.", "GPU-h")
     ] = None
     xid_checked_events: Annotated[
         int | None,
@@ -433,11 +442,16 @@ def _pools(
 def _context(found: LossContext | None) -> dict[str, Any]:
     """Return the columns on GPUs and nodes; None where nothing could be checked, and not zero."""
     own = found or LossContext()
-    known: dict[str, int | None] = {}
+    known: dict[str, float | None] = {}
     if own.xid_checked:
-        known |= {"xid_events": own.xid}
+        known |= {"xid_events": own.xid, "xid_lost_gpu_hours": hours(own.xid_lost)}
     if own.node_checked:
-        known |= {"not_ready_events": own.not_ready, "cordoned_events": own.cordoned}
+        known |= {
+            "not_ready_events": own.not_ready,
+            "not_ready_lost_gpu_hours": hours(own.not_ready_lost),
+            "cordoned_events": own.cordoned,
+            "cordoned_lost_gpu_hours": hours(own.cordoned_lost),
+        }
     if found:
         known |= {
             "xid_checked_events": own.xid_checked,

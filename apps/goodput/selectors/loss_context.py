@@ -1,7 +1,7 @@
 """What was with the GPUs and the node of a pod when its run failed."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -24,13 +24,17 @@ _Event = tuple[int, float]
 class LossContext:
     """Of failures: how many GPUs had shown an XID, how many nodes were not ready or cordoned.
 
-    Each beside how many could be checked: of the others nothing is known.
+    Each beside what these cost, nano-GPU-hours, and how many could be checked: of the others
+    nothing is known. A failure may be of several kinds, and its cost is that of each.
     """
 
     xid: int = 0
+    xid_lost: int = 0
     xid_checked: int = 0
     not_ready: int = 0
+    not_ready_lost: int = 0
     cordoned: int = 0
+    cordoned_lost: int = 0
     node_checked: int = 0
 
 
@@ -48,11 +52,11 @@ class _NodeState(NamedTuple):
 
 
 def loss_contexts(
-    events: Mapping[str, Collection[_Event]], pods: QuerySet[Pod, Pod]
+    events: Mapping[str, Mapping[_Event, int]], pods: QuerySet[Pod, Pod]
 ) -> dict[str, LossContext]:
-    """Return the context of failures, (pod, Unix seconds), by reason. Four queries.
+    """Return the context of failures, (pod, Unix seconds), and of their cost, by reason.
 
-    `pods` are those of the events, and maybe others.
+    Costs are nano-GPU-hours. `pods` are those of the events, and maybe others. Four queries.
     """
     times = [failed for own in events.values() for _, failed in own]
     if not times:
@@ -77,26 +81,35 @@ class _Facts:
         self.exported = _exported(clusters, window)
         self.nodes = _node_states({one.node for one in self.places.values()}, clusters, window)
 
-    def context_of(self, events: Iterable[_Event]) -> LossContext:
+    def context_of(self, events: Mapping[_Event, int]) -> LossContext:
         found = LossContext()
-        for pod, failed in events:
+        for (pod, failed), lost in events.items():
             # A pod that ended meanwhile is told with the next reading.
             place = self.places.get(pod)
             if place is None:
                 continue
             if place.uuids and (place.cluster, _hour_of(failed)) in self.exported:
                 found.xid_checked += 1
-                found.xid += any(
-                    failed - _XID_SECONDS <= at <= failed + _SCRAPE_SECONDS
-                    for uuid in place.uuids
-                    for at in self.xids.get((place.cluster, uuid), ())
-                )
+                if self._has_xid(place, failed):
+                    found.xid += 1
+                    found.xid_lost += lost
             state = self._state_at(place, failed)
             if state is not None:
                 found.node_checked += 1
-                found.not_ready += not state.ready
-                found.cordoned += not state.schedulable
+                if not state.ready:
+                    found.not_ready += 1
+                    found.not_ready_lost += lost
+                if not state.schedulable:
+                    found.cordoned += 1
+                    found.cordoned_lost += lost
         return found
+
+    def _has_xid(self, place: _PodPlace, failed: float) -> bool:
+        return any(
+            failed - _XID_SECONDS <= at <= failed + _SCRAPE_SECONDS
+            for uuid in place.uuids
+            for at in self.xids.get((place.cluster, uuid), ())
+        )
 
     def _state_at(self, place: _PodPlace, failed: float) -> _NodeState | None:
         states = self.nodes.get((place.cluster, place.node), ())
