@@ -21,7 +21,6 @@ from django.views import defaults
 from rest_framework import exceptions
 from rest_framework.renderers import BaseRenderer
 from rest_framework.response import Response
-from rest_framework.views import set_rollback
 
 from apps.accounts.permissions import NotAllowed
 from apps.usage.selectors import CursorRefused, GroupingRefused, NamesUnknown
@@ -129,8 +128,6 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
 
     None for an error of the replica, which is raised: the primary is asked instead.
     """
-    # An answer is no exception: without this, a transaction of the request would be committed.
-    set_rollback()
     if isinstance(error, Error) and is_reading_replica():
         return None
     request = context["request"]
