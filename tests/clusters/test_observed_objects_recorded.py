@@ -253,6 +253,7 @@ def test_kueues_objects_are_seen_in_both_versions(version: str) -> None:
     borrowed = {(u.flavor, u.resource): u.borrowed for u in queue.reserved}
     assert borrowed["a100", "nvidia.com/gpu"] == 2
     assert queue.preemption["reclaimWithinCohort"] == "Any"
+    assert queue.fungibility["whenCanPreempt"] == "TryNextFlavor"
     assert queue.namespaces == (Expression(NAMESPACE_NAME, "In", ("research-a",)),)
     strict = body(found, ObservedKind.CLUSTER_QUEUE, "cq-strict")
     assert isinstance(strict, ClusterQueueSnapshot)

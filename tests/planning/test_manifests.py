@@ -1,6 +1,7 @@
 """Manifests of every kind as the pods that they make, and bad ones as one sentence."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -251,7 +252,7 @@ def changed_objects(draw: st.DrawFn) -> str:
         at = at[key]
         key = draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))))
     at[key] = draw(ODD)
-    return json.dumps(whole)
+    return yaml.safe_dump(whole)
 
 
 @st.composite
@@ -264,15 +265,48 @@ def cut_texts(draw: st.DrawFn) -> str:
 
 
 @settings(max_examples=500, deadline=None)
+@given(changed_objects())
+def test_a_changed_object_is_read_or_refused_with_its_line_and_field(text: str) -> None:
+    error = refusal(text)
+    if error is None:
+        return
+    assert error.field
+    assert str(error) == f"Line {error.line}, {error.field}: {error.problem}."
+    # What is missing is reported where the nearest that is there begins.
+    begins = beginning(yaml.safe_load(text), error.field)
+    assert begins in text.splitlines()[error.line - 1]
+    assert begins or error.line == 1
+
+
+def refusal(text: str) -> ManifestError | None:
+    try:
+        read_manifest(text)
+    except ManifestError as error:
+        return error
+    return None
+
+
+def beginning(whole: Any, field: str) -> str:
+    """Return how the innermost part of a field begins that a document has; empty without any."""
+    if isinstance(whole, dict):
+        for key, value in whole.items():
+            rest = field.removeprefix(str(key))
+            if key and rest != field and (not rest or rest[0] in ".["):
+                # YAML quotes odd keys.
+                own = f"{key}:" if re.fullmatch(r"[a-zA-Z][\w./-]+", str(key)) else ":"
+                return beginning(value, rest.removeprefix(".")) or own
+    if isinstance(whole, list) and (found := re.match(r"\[(\d+)\]\.?", field)):
+        at = int(found[1])
+        return (beginning(whole[at], field[found.end() :]) or "- ") if at < len(whole) else ""
+    return ""
+
+
+@settings(max_examples=500, deadline=None)
 @given(st.one_of(changed_objects(), cut_texts(), st.text()))
 def test_a_fuzzed_manifest_is_read_or_gets_a_sentence(text: str) -> None:
-    found: Manifest | ManifestError
-    try:
-        found = read_manifest(text)
-    except ManifestError as error:
-        found = error
-    if isinstance(found, Manifest):
-        assert found.submissions
+    error = refusal(text)
+    if error is None:
+        assert read_manifest(text).submissions
     else:
-        assert str(found).startswith(f"Line {found.line}")
-        assert 1 <= found.line <= len(text.splitlines()) + 2
+        assert str(error).startswith(f"Line {error.line}")
+        assert 1 <= error.line <= len(text.splitlines()) + 2

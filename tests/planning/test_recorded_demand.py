@@ -12,7 +12,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, NodeInterval, ObservedObject, Tier, WatchCoverage
 from apps.pending.models import CauseInterval, Episode
 from apps.planning.domain.cluster_replay.engine import replay_cluster
-from apps.planning.domain.cluster_replay.inputs import FlavorQuota, ReplayPolicy
+from apps.planning.domain.cluster_replay.inputs import FlavorQuota, ReplayAssumption, ReplayPolicy
 from apps.planning.domain.recorded.queues import recorded_queues
 from apps.planning.selectors import NothingRecorded, demand, recorded_demand
 from tests.factories import (
@@ -69,7 +69,8 @@ def cluster(db: None) -> Cluster:
     )
     WatchCoverage.objects.create(cluster=own, start=START, end=START + 24 * HOUR)
     quota = {"flavor": "a100", "resource": GPU, "nominal": 4.0}
-    observe(own, "ClusterQueue.kueue.x-k8s.io", "vision-cq", {"quotas": [quota]})
+    settings = {"quotas": [quota], "preemption": {"borrowWithinCohort": "LowerPriority"}}
+    observe(own, "ClusterQueue.kueue.x-k8s.io", "vision-cq", settings)
     observe(own, "LocalQueue.kueue.x-k8s.io", "main", {"cluster_queue": "vision-cq"}, "vision")
     observe(own, "ResourceFlavor.kueue.x-k8s.io", "a100", {"node_labels": LABELS})
     observe(own, "ResourceQuota", "gpus", {"hard": {f"requests.{GPU}": 2.0}}, "speech")
@@ -116,6 +117,7 @@ def test_works_join_what_ledger_and_pending_history_tell(cluster: Cluster) -> No
     assert queue.quotas == {("a100", GPU): FlavorQuota(4.0)}
     assert found.cluster.namespace_quotas == {"speech": {GPU: 2.0}}
     assert found.left_out == {}
+    assert found.assumptions == (ReplayAssumption.BORROWERS_WAIT,)
 
 
 def test_blocked_work_has_its_team_whether_or_not_pods_were_asked_for_first(

@@ -24,12 +24,14 @@ from apps.planning.domain.cluster_replay.inputs import (
     FlavorQuota,
     MissingUnits,
     Reclaim,
+    ReplayAssumption,
     ReplayCluster,
     ReplayDevice,
     ReplayNode,
     ReplayPolicy,
     ReplayQueue,
 )
+from apps.planning.domain.cluster_replay.wording import assumption_text
 from apps.planning.domain.recorded.constraints import (
     TAINTS,
     NodeLabels,
@@ -302,6 +304,56 @@ def test_queues_are_as_they_were_for_most_of_the_window() -> None:
     assert (cohort.parent, cohort.quotas[("a100", GPU)].nominal) == ("root", 3.0)
     assert found.flavors == {"a100": ((PRODUCT, A100),)}
     assert found.links == {("vision-prod", "main"): "vision"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "next_flavor", "assumed"),
+    [
+        pytest.param({}, False, [], id="as Kueue has it by itself"),
+        pytest.param({"fungibility": {"whenCanBorrow": "MayStopSearch"}}, False, [], id="borrows"),
+        pytest.param(
+            {"fungibility": {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"}},
+            True,
+            [],
+            id="another flavor before it borrows",
+        ),
+        pytest.param(
+            {"fungibility": {"whenCanPreempt": "MayStopSearch"}},
+            False,
+            [ReplayAssumption.FLAVORS_FIRST],
+            id="preempts before another flavor",
+        ),
+        pytest.param(
+            {"preemption": {"borrowWithinCohort": "Never", "withinClusterQueue": "LowerPriority"}},
+            False,
+            [],
+            id="preempts lower priority",
+        ),
+        pytest.param(
+            {"preemption": {"borrowWithinCohort": "LowerPriority"}},
+            False,
+            [ReplayAssumption.BORROWERS_WAIT],
+            id="preempts while it borrows",
+        ),
+        pytest.param(
+            {"preemption": {"withinClusterQueue": "LowerOrNewerEqualPriority"}},
+            False,
+            [ReplayAssumption.EQUALS_STAY],
+            id="preempts newer work of equal priority",
+        ),
+        pytest.param({"weight": 2.0}, False, [ReplayAssumption.NO_FAIR_SHARING], id="a weight"),
+    ],
+)
+def test_settings_of_a_queue_are_followed_or_an_assumption(
+    settings: dict[str, Any], next_flavor: bool, assumed: list[ReplayAssumption]
+) -> None:
+    queue = ClusterQueueSnapshot(quotas=(ObservedQuota("a100", GPU, 4.0),), **settings)
+    objects = [seen(ObservedKind.CLUSTER_QUEUE, "vision", queue)]
+    found = recorded_queues(objects, lambda name: name == GPU, start=START, end=END)
+    assert [*found.assumptions] == assumed
+    assert all(assumption_text(one) for one in assumed)
+    (own,) = found.queues
+    assert own.next_before_borrowing is next_flavor
 
 
 def test_of_several_resource_quotas_the_lowest_limits() -> None:

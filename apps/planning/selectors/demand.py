@@ -197,7 +197,7 @@ def recorded_demand(cluster: str, window: Window, *, visibility: Visibility) -> 
         lives=tuple(works.lives),
         cluster=own,
         left_out={**works.left_out, **({SHARED_CLAIM: shared} if shared else {})},
-        assumptions=assumptions,
+        assumptions=(*assumptions, *queues.assumptions),
     )
 
 

@@ -130,6 +130,7 @@ def cluster_queue_snapshot(item: JsonObject) -> ClusterQueueSnapshot:
         pending=number(status.get("pendingWorkloads")),
         # Absent, it takes Workloads of no namespace; empty, of all.
         namespaces=_NO_NAMESPACE if selector is None else label_selector(selector),
+        fungibility=words(spec.get("flavorFungibility")),
     )
 
 

@@ -354,6 +354,7 @@ class ClusterQueueSnapshot:
     used: tuple[FlavorUse, ...] = ()
     pending: int = 0
     namespaces: tuple[Expression, ...] = ()
+    fungibility: Labels = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,10 @@ class ReplayAssumption(StrEnum):
     DELAYS_FROM_SERIES = "delays-from-series"
     LIMITS_UNKNOWN = "limits-unknown"
     LIMITS_AS_WATCHED = "limits-as-watched"
+    BORROWERS_WAIT = "borrowers-wait"
+    EQUALS_STAY = "equals-stay"
+    FLAVORS_FIRST = "flavors-first"
+    NO_FAIR_SHARING = "no-fair-sharing"
 
 
 class ClosedSpan(NamedTuple):

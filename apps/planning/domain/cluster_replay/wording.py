@@ -54,6 +54,21 @@ _TEXTS: Mapping[Assumption, str] = {
         "Limits of queues and namespaces before the first watch are taken to be as it found them. "
         "Work is in the queue that leads its namespace to its tier, where one alone does."
     ),
+    Assumption.BORROWERS_WAIT: (
+        "Work that has to borrow preempts nothing in its cohort, though a queue allows it (Kueue: "
+        "borrowWithinCohort)."
+    ),
+    Assumption.EQUALS_STAY: (
+        "Work preempts only lower priority in its queue, though a queue also allows newer work of "
+        "equal priority (Kueue: LowerOrNewerEqualPriority)."
+    ),
+    Assumption.FLAVORS_FIRST: (
+        "All flavors are tried before work is preempted, though a queue preempts first (Kueue: "
+        "whenCanPreempt)."
+    ),
+    Assumption.NO_FAIR_SHARING: (
+        "Weights of fair sharing in Kueue are not applied, neither to admission nor to preemption."
+    ),
 }
 
 

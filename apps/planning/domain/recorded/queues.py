@@ -20,6 +20,7 @@ from apps.planning.domain.cluster_replay.inputs import (
     FlavorTier,
     Labels,
     Reclaim,
+    ReplayAssumption,
     ReplayCohort,
     ReplayNode,
     ReplayQueue,
@@ -32,13 +33,16 @@ _RECLAIM: Mapping[str, Reclaim] = {
     "LowerPriority": Reclaim.LOWER_PRIORITY,
     "Any": Reclaim.ANY,
 }
+_AT_FIRST_FLAVOR = frozenset({"Preempt", "MayStopSearch"})
+"""Names of what preempts in a flavor before the next is tried, old and new."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedQueues:
     """What limits work, as it was set for most of a window.
 
-    `links` lead from (namespace, LocalQueue) to the ClusterQueue.
+    `links` lead from (namespace, LocalQueue) to the ClusterQueue. `assumptions` tell which settings
+    of queues no replay follows.
     """
 
     queues: tuple[ReplayQueue, ...] = ()
@@ -46,6 +50,7 @@ class RecordedQueues:
     flavors: Mapping[str, Labels] = field(default_factory=dict)
     links: Mapping[tuple[str, str], str] = field(default_factory=dict)
     namespace_quotas: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    assumptions: tuple[ReplayAssumption, ...] = ()
 
 
 def recorded_queues(
@@ -80,7 +85,26 @@ def recorded_queues(
             if isinstance(one.body, LocalQueueSnapshot)
         },
         namespace_quotas=_namespace_quotas(objects, is_gpu),
+        assumptions=_not_followed(there),
     )
+
+
+def _not_followed(there: Sequence[ObservedObject]) -> tuple[ReplayAssumption, ...]:
+    """Return what is assumed instead of settings of queues that replays do not know."""
+    queues = [one.body for one in there if isinstance(one.body, ClusterQueueSnapshot)]
+    cohorts = [one.body for one in there if isinstance(one.body, CohortSnapshot)]
+    own = {queue.preemption.get("withinClusterQueue") for queue in queues}
+    borrowing = {queue.preemption.get("borrowWithinCohort", "Never") for queue in queues}
+    weights = {one.weight for one in queues} | {one.weight for one in cohorts}
+    holds = {
+        ReplayAssumption.BORROWERS_WAIT: bool(borrowing - {"Never"}),
+        ReplayAssumption.EQUALS_STAY: "LowerOrNewerEqualPriority" in own,
+        ReplayAssumption.FLAVORS_FIRST: any(
+            queue.fungibility.get("whenCanPreempt") in _AT_FIRST_FLAVOR for queue in queues
+        ),
+        ReplayAssumption.NO_FAIR_SHARING: bool(weights - {None}),
+    }
+    return tuple(assumption for assumption, is_held in holds.items() if is_held)
 
 
 def _namespace_quotas(
@@ -170,7 +194,6 @@ def _limited(key: str) -> str:
 
 
 def _queue(name: str, body: ClusterQueueSnapshot, is_gpu: Callable[[str], bool]) -> ReplayQueue:
-    # How Kueue goes through flavors is not recorded: its default, to borrow first, is taken.
     preemption = body.preemption
     return ReplayQueue(
         name=name,
@@ -180,6 +203,8 @@ def _queue(name: str, body: ClusterQueueSnapshot, is_gpu: Callable[[str], bool])
         strict=body.strategy == "StrictFIFO",
         reclaim=_RECLAIM.get(preemption.get("reclaimWithinCohort", ""), Reclaim.NEVER),
         preempts_own=preemption.get("withinClusterQueue", "Never") != "Never",
+        # Unset, Kueue borrows in a flavor before it tries the next.
+        next_before_borrowing=body.fungibility.get("whenCanBorrow") == "TryNextFlavor",
     )
 
 
