@@ -68,7 +68,7 @@ def test_a_bar_that_is_over_has_a_tick_at_100_percent() -> None:
 def test_a_cell_brings_the_head_of_its_column_along() -> None:
     told = body(table(row("a")))
     assert re.findall('data-label="([^"]+)"', told) == [
-        "Allocated GPU-h",
+        "Allocated GPU\u2011h",
         "Utilization %",
         "Waited",
     ]

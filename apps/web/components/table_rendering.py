@@ -57,7 +57,9 @@ def _cells(
     def of_phone(place: int) -> str:
         if place == leading:
             return " data-leads" if place else ""
-        return f' data-label="{escape(cells[place].label)}"{" data-more" * more[place]}'
+        # A narrow label would else break within its unit: "GPU-" and "h" below it.
+        label = cells[place].label.replace("GPU-h", "GPU\u2011h")
+        return f' data-label="{escape(label)}"{" data-more" * more[place]}'
 
     return "".join(
         f'<td role="cell"{of_phone(place)}{written(cell)}' for place, cell in enumerate(cells)
