@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.clusters.domain.observed.extract import observed_object
 from apps.clusters.domain.observed.objects import (
     NodeSnapshot,
     ObservedKind,
@@ -19,6 +20,7 @@ from apps.clusters.domain.observed.objects import (
 from apps.clusters.domain.observed.places import (
     TopologySnapshot,
 )
+from apps.clusters.domain.pods.kube_objects import gang_name
 from apps.clusters.domain.topology import TopologyLevel
 from apps.clusters.domain.window import Window
 from apps.clusters.models import ClaimInterval, NodeInterval, TierRule
@@ -28,6 +30,7 @@ from apps.planning.selectors import (
     TierFilters,
     device_rows,
     fragmentation_rows,
+    gang_rows,
     node_rooms,
     slot_hour_rows,
     slot_rows,
@@ -370,3 +373,90 @@ def test_parts_of_gpus_that_kai_shares_are_not_free(portal: Portal) -> None:
     for window in (Window(NOW, NOW + INSTANT), Window(NOW, NOW + HOUR)):
         (found,) = tier_nodes(window, visibility=EVERYTHING, filters=TierFilters())
         assert found.free([NOW.timestamp()]).tolist() == [[4]]
+
+
+INDEXED = {"parallelism": 2, "completions": 2, "completionMode": "Indexed"}
+OF_QUEUE = {"queueName": "main", "podSets": [{"name": "main", "count": 2, "template": {}}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "pod", "declared", "is_gang"),
+    [
+        pytest.param(
+            "Job",
+            {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}},
+            None,
+            True,
+            id="a pod group of coscheduling",
+        ),
+        pytest.param(
+            "Job",
+            {"metadata": {"annotations": {"scheduling.k8s.io/group-name": "g"}}},
+            None,
+            True,
+            id="a PodGroup of Volcano",
+        ),
+        pytest.param(
+            "Pod",
+            {"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": "g"}}},
+            None,
+            True,
+            id="a pod group of Kueue",
+        ),
+        pytest.param(
+            "Job",
+            {"spec": {"schedulingGroup": {"podGroupName": "g"}}},
+            None,
+            True,
+            id="the built-in PodGroup",
+        ),
+        pytest.param(
+            "Job", {"spec": {"workloadRef": {"name": "g"}}}, None, True, id="the built-in Workload"
+        ),
+        pytest.param(
+            "Job", {}, (ObservedKind.KUEUE_WORKLOAD, OF_QUEUE), True, id="a Workload of two pods"
+        ),
+        pytest.param(
+            "Job",
+            {},
+            (ObservedKind.KUEUE_WORKLOAD, OF_QUEUE | {"podSets": [{"count": 1}]}),
+            False,
+            id="a Workload of one pod",
+        ),
+        pytest.param("Job", {}, (ObservedKind.JOB, INDEXED), True, id="an indexed Job"),
+        pytest.param(
+            "Job", {}, (ObservedKind.JOB, INDEXED | {"completions": 9}), False, id="a list of tasks"
+        ),
+        pytest.param("JobSet", {}, None, True, id="a JobSet"),
+        pytest.param("ReplicaSet", {}, None, False, id="pods that need no others"),
+    ],
+)
+def test_gangs_come_from_each_way_to_declare_one(
+    kind: str,
+    pod: dict[str, Any],
+    declared: tuple[ObservedKind, dict[str, Any]] | None,
+    is_gang: bool,
+    portal: Portal,
+) -> None:
+    gang = gang_name(pod.get("metadata", {}), pod.get("spec", {}))
+    for node in ("n3", "n4"):
+        hold(portal, node, 2.0, NOW - HOUR, owner="ddp", kind=kind, gang=gang)
+    if declared is not None:
+        declare(portal, kind, *declared)
+    window = Window(NOW - 2 * HOUR, NOW)
+    rows = gang_rows(window, visibility=EVERYTHING, filters=TierFilters())
+    found = [(row.workload, row.gang, row.pods, row.level, row.domains, row.needed) for row in rows]
+    assert found == [(f"{kind}/ddp", gang, 2, "rack", 2, 1)] * is_gang
+
+
+def declare(portal: Portal, owner_kind: str, kind: ObservedKind, spec: dict[str, Any]) -> None:
+    """Let the watch see an object, as the API server has it, that says how pods run."""
+    container = {"resources": {"limits": {GPU: "2"}}}
+    metadata: dict[str, Any] = {"name": "ddp", "namespace": "vision", "uid": "ddp-uid"}
+    if kind is ObservedKind.KUEUE_WORKLOAD:
+        owner = {"kind": owner_kind, "name": "ddp", "uid": "job-uid", "controller": True}
+        metadata["ownerReferences"] = [owner]
+    template = {"spec": {"containers": [container]}}
+    body = observed_object(kind, {"metadata": metadata, "spec": {"template": template} | spec})
+    assert body is not None
+    see(portal.clusters[0], kind, "ddp-uid", body, at=NOW - HOUR, name="ddp")
