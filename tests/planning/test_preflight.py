@@ -309,6 +309,24 @@ def test_an_answer_takes_few_queries_whatever_the_manifest(watched: Portal) -> N
         assert len(asked(client, many)["results"]) == 6
 
 
+def test_alternatives_have_the_queue_time_of_a_fresh_forecast_too(watched: Portal) -> None:
+    make_runs(watched)
+    add_slices(watched)
+    times = {"queued": [60, 600, 6000], "any": [0, 0, 600], "starts_now": 0.8}
+    QueueForecast.objects.create(
+        cluster=watched.clusters[0],
+        at=timezone.now(),
+        rows=[{"tier": tier, "queue": "", "units": 4.0, **times} for tier in ("gold", "slices")],
+    )
+    expected = {"basis": "replay", "starts_now": 0.8}
+    (cheaper,) = result(watched, job(1))["alternatives"]
+    assert cheaper["verdict"] == "waits"
+    assert cheaper["expected_wait_seconds"] == {"p10": 60, "p50": 600, "p90": 6000, **expected}
+    smaller = result(watched, job(4))["alternatives"][0]
+    assert smaller["verdict"] == "starts"
+    assert smaller["expected_wait_seconds"] == {"p10": 0, "p50": 0, "p90": 600, **expected}
+
+
 def test_a_fresh_forecast_takes_the_place_of_history(watched: Portal) -> None:
     times = {"queued": [60, 600, 6000], "any": [0, 0, 600], "starts_now": 0.8}
     QueueForecast.objects.create(

@@ -1,8 +1,7 @@
 """Whether the pods of a manifest would start on a cluster; nothing is sent to it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
-from functools import cached_property
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.kube_json import text
@@ -15,15 +14,13 @@ from apps.planning.domain.manifests.read import read_manifest
 from apps.planning.domain.manifests.submissions import Manifest, Submission
 from apps.planning.domain.measured_use import FamilyHistory
 from apps.planning.domain.planned import ManifestPods, SubmissionReader
-from apps.planning.domain.queue_time_ranges import ForecastRow, row_for
 from apps.planning.domain.verdicts import Verdict, quotas_touched, verdict_of
-from apps.planning.selectors import family_history, priority_values, queue_forecasts
+from apps.planning.selectors import family_history, priority_values
 from apps.planning.services.preflight_alternatives import AlternativeRequests
 from apps.planning.services.preflight_rows import (
     AlternativeRow,
     PreflightReport,
     PreflightResult,
-    QueueTimeRange,
 )
 from apps.planning.services.preflight_sizes import PodSize, SubmissionSizes, cost_of
 
@@ -62,7 +59,7 @@ def preflight_manifest(
     state = pending_services.current_state(found.pk, now=now, catalog=catalog)
     priorities = priority_values(found.pk, _priority_classes(read))
     asked = SubmissionReader(read, state, namespace, catalog.resources, priorities).pods()
-    sizes = SubmissionSizes(cluster, asked.state, catalog, now)
+    sizes = SubmissionSizes(found, asked.state, catalog, now)
     answers = _ClusterAnswers(found, sizes, team, now, visibility)
     return PreflightReport(
         results=tuple(
@@ -147,7 +144,7 @@ class _ClusterAnswers:
             cause="" if why is None else why.cause.value,
             detail="" if why is None else why.detail,
             explanation="" if why is None else why.explanation,
-            expected_wait=self._wait(work, size, start.count, verdict) if waits else None,
+            expected_wait=self._sizes.wait(work, size, start.count, verdict) if waits else None,
             position=start.position if verdict is Verdict.WAITS else None,
             quotas=tuple(quotas),
             cost_per_hour=cost_of(price, total),
@@ -159,22 +156,6 @@ class _ClusterAnswers:
             alternatives=self._alternatives(work, at, size, family, is_held=why is not None),
             unchecked=unchecked,
         )
-
-    def _wait(
-        self, work: PlannedWork, size: PodSize, pods: int, verdict: Verdict
-    ) -> QueueTimeRange | None:
-        """Return the queue time by replay of what runs and is pending, else by plain history."""
-        queue = self._sizes.cluster_queue(work)
-        row = row_for(self._forecasts, size.tier, queue, size.units * max(1, pods))
-        if row is None:
-            return self._sizes.wait(size.tier, size.each)
-        # What is diagnosed to queue has to: the part that starts now is no longer open.
-        times = row.queued if verdict is Verdict.WAITS else row.any
-        return QueueTimeRange(*times, basis="replay", starts_now=row.starts_now)
-
-    @cached_property
-    def _forecasts(self) -> Sequence[ForecastRow]:
-        return queue_forecasts(self._cluster.pk, now=self._now)
 
     def _family(self, namespace: str, one: Submission) -> FamilyHistory | None:
         key = (one.kind, one.name)

@@ -120,7 +120,7 @@ class AlternativeRequests:
             resource=size.resource,
             units=size.units,
             gpu_equivalents=total,
-            expected_wait=self._sizes.wait(size.tier, size.each),
+            expected_wait=self._sizes.wait(work, size, part.count or 1, verdict),
             cost_per_hour=cost_of(price, total),
             currency=currency,
             verdict=verdict.value,

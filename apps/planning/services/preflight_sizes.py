@@ -1,6 +1,7 @@
 """What planned pods count as, what they cost and how long such pods usually queue."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -20,6 +21,7 @@ from apps.clusters.domain.tiers import (
     gpu_model,
     tier_before_binding,
 )
+from apps.clusters.selectors import ActiveCluster
 from apps.clusters.services import TierHistory
 from apps.costs.domain.prices import PriceBook
 from apps.costs.selectors import price_book
@@ -31,6 +33,9 @@ from apps.pending.domain.pods import selector
 from apps.pending.domain.queues.cluster_queues import takes_namespace
 from apps.pending.domain.submission import PlannedPods, PlannedWork, SubmissionDiagnoser
 from apps.planning.domain.planned import gpus_of
+from apps.planning.domain.queue_time_ranges import ForecastRow, row_for
+from apps.planning.domain.verdicts import Verdict
+from apps.planning.selectors import queue_forecasts
 from apps.planning.services.preflight_rows import QueueTimeRange
 
 _RANGE = (0.1, 0.5, 0.9)
@@ -51,7 +56,7 @@ class SubmissionSizes:
     """Sizes, prices and queue times on one cluster; its state is indexed once."""
 
     def __init__(
-        self, cluster: str, state: ClusterState, catalog: TierHistory, now: datetime
+        self, cluster: ActiveCluster, state: ClusterState, catalog: TierHistory, now: datetime
     ) -> None:
         self.state = state
         self.rules = catalog.at(now.timestamp())
@@ -106,7 +111,7 @@ class SubmissionSizes:
         # Prices differ by model and capacity type; which node it will be is not known yet.
         model, paid = max(kinds, key=lambda kind: (kinds[kind], kind))
         found = self._prices.price(
-            cluster=self._cluster,
+            cluster=self._cluster.name,
             tier=size.tier,
             gpu_model=model,
             capacity_type=paid,
@@ -131,12 +136,28 @@ class SubmissionSizes:
             if one.name == name and isinstance(one.body, ClusterQueueSnapshot)
         )
 
-    def wait(self, tier: str, each: float) -> QueueTimeRange | None:
+    def wait(
+        self, work: PlannedWork, size: PodSize, pods: int, verdict: Verdict
+    ) -> QueueTimeRange | None:
+        """Return the queue time by replay of what runs and is pending, else by plain history."""
+        queue = self.cluster_queue(work)
+        row = row_for(self._forecasts, size.tier, queue, size.units * max(1, pods))
+        if row is None:
+            return self._past_wait(size.tier, size.each)
+        # What is diagnosed to queue has to: the part that starts now is no longer open.
+        times = row.queued if verdict is Verdict.WAITS else row.any
+        return QueueTimeRange(*times, basis="replay", starts_now=row.starts_now)
+
+    @cached_property
+    def _forecasts(self) -> Sequence[ForecastRow]:
+        return queue_forecasts(self._cluster.pk, now=self._now)
+
+    def _past_wait(self, tier: str, each: float) -> QueueTimeRange | None:
         """Return the queue times of pods of like size in a tier; None where too few started."""
         key = (tier, each)
         if key not in self._waits:
             found = pending.queue_time_quantiles(
-                tier, each, self._now, cluster=self._cluster, fractions=_RANGE
+                tier, each, self._now, cluster=self._cluster.name, fractions=_RANGE
             )
             # None is kept too, so that a rare size is not read again for each alternative.
             p10, p50, p90 = found or (0.0, 0.0, 0.0)
