@@ -6,6 +6,8 @@ import re
 from collections import defaultdict
 from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
+from html import unescape
+from urllib.parse import parse_qsl
 
 import pytest
 from django.test import Client
@@ -17,6 +19,8 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod
 from apps.goodput.domain.ledger import LossCause
 from apps.goodput.selectors import GoodputLedger, goodput_ledger
+from apps.pending.models import Episode
+from apps.pending.selectors import own_queue_times
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.usage_query import (
@@ -29,9 +33,12 @@ from apps.usage.domain.usage_query import (
 )
 from apps.usage.models import CollectionWindow
 from apps.usage.selectors import usage_rows
-from tests.factories import Portal, make_portal
+from tests.factories import Portal, make_portal, make_workload
+from tests.pending.pending_portal import at_most
+from tests.pending.rows import make_episode
 from tests.shared_rows import shared
 from tests.web.pages import records_of
+from tests.web.shown import figures_of
 
 pytestmark = pytest.mark.django_db
 
@@ -325,3 +332,53 @@ def test_the_page_and_the_api_say_the_same(portal: Portal) -> None:
     }
     page = client.get("/capacity/goodput/", {"start": "2026-03-08", "end": "2026-03-11"})
     assert "PreemptionByScheduler" in page.content.decode()
+
+
+def test_the_page_has_the_queue_time_before_what_was_allocated(portal: Portal) -> None:
+    """Of the window, of the teams that the reader sees, and of the chosen cluster alone."""
+    west, east = portal.clusters
+    waits = {
+        make_workload(west, "vision", "train"): (1, 2, 3),
+        make_workload(west, "speech", "notes"): (4,),
+        make_workload(east, "speech", "notes"): (30,),
+    }
+    for workload, minutes in waits.items():
+        for number in minutes:
+            since = CRASH - timedelta(minutes=number)
+            name = f"{workload.name}-{number}"
+            make_episode(workload, name, since=since, until=CRASH)
+    # It started after the window.
+    after = window_of(portal).end
+    make_episode(workload, "after", since=CRASH, until=after)
+    client = Client()
+
+    def shown(person: User, **filters: str) -> str:
+        client.force_login(person)
+        span = {"start": "2026-03-08", "end": "2026-03-11", **filters}
+        page = client.get("/capacity/goodput/", span).content.decode()
+        (link,) = re.findall(r'Queue time, p50.*?href="/pending/\?([^"]*)"', page, re.DOTALL)
+        assert {*filters.items(), ("tab", "history")} <= {*parse_qsl(unescape(link))}
+        assert client.get(f"/pending/?{unescape(link)}").status_code == 200
+        return figures_of(page)["Queue time, p50 from creation to start"]
+
+    assert shown(portal.cleo) == "3m 0s p95 30m 0s"
+    assert shown(portal.cleo, cluster="west") == "2m 0s p95 4m 0s"
+    assert shown(portal.dan) == "4m 0s p95 30m 0s"
+    # Without any start there is no queue time, and no zero.
+    Episode.objects.filter(until=CRASH).delete()
+    client.force_login(portal.cleo)
+    page = client.get("/capacity/goodput/?start=2026-03-08&end=2026-03-11").content.decode()
+    assert figures_of(page)["Queue time, p50"] == "no data"
+
+
+def test_the_queue_time_takes_as_many_queries_however_many_pods(portal: Portal) -> None:
+    window, train = window_of(portal), make_workload(portal.clusters[0], "vision", "train")
+    for number in range(40):
+        make_episode(train, f"own-{number}", since=CRASH - HOUR, until=CRASH)
+    with at_most(1):
+        found = own_queue_times(window, visibility=EVERYTHING)
+    assert found is not None
+    assert (found.count, found.p50_seconds) == (40, 3600)
+    others = visibility_of(portal.dan)
+    with at_most(4):
+        assert own_queue_times(window, visibility=others) is None

@@ -27,7 +27,7 @@ PAGES = {
     "/explain/": 10,
     "/explain/pending_gpu_hours/": 16,
     "/costs/waste/": 18,
-    "/capacity/goodput/": 21,
+    "/capacity/goodput/": 22,
     "/capacity/serving/": 17,
 }
 

@@ -9,6 +9,7 @@ from apps.pending.selectors.episodes import (
     episodes_of,
     find_open,
     find_pending,
+    own_queue_times,
     queue_time_quantiles,
     queue_times_by_day,
     time_to_start,

@@ -10,14 +10,16 @@ from django.http import HttpResponseBase
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import money as in_money
 from apps.costs.selectors import LossCostRow
+from apps.goodput.domain.ledger import GoodputAmounts
 from apps.goodput.selectors import GoodputLedger, GoodputRow, goodput_ledger
+from apps.pending.selectors import own_queue_times
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.usage_query import Grouping, GroupingRefused
 from apps.usage.selectors import Freshness
 from apps.web.components.charts import Chart, stacked
 from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_data
-from apps.web.components.formats import Format, money, percent
+from apps.web.components.formats import Format, duration, money, percent
 from apps.web.components.page_query import href, workload_href
 from apps.web.components.tables import (
     Column,
@@ -27,7 +29,7 @@ from apps.web.components.tables import (
     declared_columns,
     declared_values,
 )
-from apps.web.components.tabs import Tab, tab_bar
+from apps.web.components.tabs import TAB_KEY, Tab, tab_bar
 from apps.web.costs.money_format import MoneyTable, money_row
 from apps.web.pages import page, respond
 from apps.web.query_session import (
@@ -116,7 +118,7 @@ def goodput(request: PageRequest) -> HttpResponseBase:
         ],
         tabs=tabs,
         classes=CLASSES,
-        figures=_figures(found) if found.rows else None,
+        figures=_figures(found, _queue_time(reading)) if found.rows else None,
         quality=quality_of(reading, fresh, None),
     )
 
@@ -185,7 +187,24 @@ def _period_row(start: datetime, amounts: SimpleNamespace) -> TableRow:
     return TableRow({"period": start, **told}, short=short)
 
 
-def _figures(found: GoodputLedger) -> FigureRow:
+def _queue_time(reading: QuerySession) -> KeyFigure:
+    """Return the queue time before what is allocated, of pods that started in the window."""
+    label, link = "Queue time, p50", href("pending", [*reading.query, (TAB_KEY, "history")]) or ""
+    found = own_queue_times(
+        reading.window, visibility=reading.visibility, filters=reading.pending_filters
+    )
+    if found is None:
+        return no_data(label, "No pod started in this window.", href=link)
+    return KeyFigure(
+        label,
+        duration(found.p50_seconds),
+        basis="from creation to start",
+        note=f"p95 {duration(found.p95_seconds)}",
+        href=link,
+    )
+
+
+def _figures(found: GoodputLedger, queue_time: KeyFigure) -> FigureRow:
     total = found.total
     # Without a watch nothing was seen to be lost, and all would look productive.
     ratio = total.goodput_ratio if found.is_watched else None
@@ -199,13 +218,19 @@ def _figures(found: GoodputLedger) -> FigureRow:
             "Goodput",
             "–" if ratio is None else percent(ratio),
             basis="productive ÷ (allocated − no metrics)",
+            note=_without_metrics(total),
         ),
         part("Productive", total.productive),
         _lost(found),
         part("Starting", total.starting),
         part("Unused", total.idle + total.underused),
-        part("No metrics", total.unmeasured),
+        queue_time,
     )
+
+
+def _without_metrics(total: GoodputAmounts) -> str:
+    """Return the share of which no metrics tell what came of it; empty where there is none."""
+    return f"{percent(total.unmeasured / total.allocated)} no metrics" if total.unmeasured else ""
 
 
 def _lost(found: GoodputLedger) -> KeyFigure:
