@@ -132,7 +132,8 @@ def preflight_story(row: Row) -> str:
     if row["verdict"] != "starts":
         lines.append(f"  cause        {row['cause']}: {row['explanation']}")
     if row["tier"]:
-        lines.append(f"  tier         {row['tier']}, {_gpus(row)} in {row['pods']} pods")
+        pods = "1 pod" if row["pods"] == 1 else f"{row['pods']} pods"
+        lines.append(f"  tier         {row['tier']}, {_gpus(row)} in {pods}")
     wait = row["expected_wait_seconds"]
     if wait:
         lines.append(

@@ -136,6 +136,8 @@ def test_preflight_answers_and_scripts_see_it(running: Running, run: Run, tmp_pa
     (result,) = json.loads(run("preflight", str(file), *where, "-o", "json").out)
     assert result["verdict"] == "never"
     told = run("preflight", str(file), *where, "--check")
+    assert f" in {result['pods']} pod" in told.out
+    assert "1 pods" not in told.out
     assert (told.code, result["explanation"] in told.out) == (4, True)
     assert run("preflight", "-", *where, stdin=JOB % "[").code == 1
     assert "cannot be read" in run("preflight", f"{tmp_path}/absent", *where).err
