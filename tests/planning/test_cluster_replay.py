@@ -238,8 +238,10 @@ def test_assumptions_are_those_of_the_case() -> None:
     works = [work(0, 1, None, pods=2, delay_seconds=1), work(-1, running=True)]
     policy = ReplayPolicy(strict=True, idle_limit=9.0, recorded_nodes=True)
     every = run(works, cluster, policy).assumptions
-    # What is assumed of recorded days is that of the reading: see test_nodes_from_series.
-    of_reading = {
+    # Of recorded days it is assumed by the reading: see test_nodes_from_series. Circles are in
+    # test_kueue_quota.
+    elsewhere = {
+        ReplayAssumption.PREEMPTION_CIRCLES,
         ReplayAssumption.NODES_FROM_SERIES,
         ReplayAssumption.LABELS_UNKNOWN,
         ReplayAssumption.PENDING_FROM_SERIES,
@@ -247,7 +249,7 @@ def test_assumptions_are_those_of_the_case() -> None:
         ReplayAssumption.LIMITS_UNKNOWN,
         ReplayAssumption.LIMITS_AS_WATCHED,
     }
-    assert {*plain, *every} == set(ReplayAssumption) - of_reading
+    assert {*plain, *every} == set(ReplayAssumption) - elsewhere
     assert all(assumption_text(one).endswith(".") for one in ReplayAssumption)
 
 

@@ -13,6 +13,7 @@ from apps.planning.domain.cluster_replay.inputs import (
     FlavorQuota,
     Reclaim,
     RecordedWork,
+    ReplayAssumption,
     ReplayCohort,
     ReplayPolicy,
     ReplayQueue,
@@ -272,3 +273,24 @@ def test_what_ran_counts_even_beyond_the_quota() -> None:
     cluster = pool(8, queues=(queue("a", 2, cohort=""),))
     works = [of("a", -5, 4, running=True), of("a", 0, 1), of("a", -4, 1, tier="x", running=True)]
     assert starts(run(works, cluster)) == [0, 100, None]
+
+
+def test_queues_that_preempt_one_another_in_a_circle_come_to_an_end() -> None:
+    # Each queue takes back its quota, and preempts its own lower priority to borrow again.
+    requested = (
+        ("q2", 6, 0), ("q2", 2, 2), ("q2", 8, 2), ("q1", 8, 2), ("q0", 1, 2), ("q0", 1, 0),
+        ("q1", 6, 1), ("q1", 2, 0), ("q0", 4, 0), ("q1", 1, 0), ("q2", 4, 0),
+    )  # fmt: skip
+    works = [
+        of(name, number, units, runs=None, priority=priority)
+        for number, (name, units, priority) in enumerate(requested)
+    ]
+    queues = [queue(f"q{n}", 6, preempts_own=True, reclaim=Reclaim.ANY) for n in range(3)]
+    found = run(works, pool(18, queues=tuple(queues)))
+    assert ReplayAssumption.PREEMPTION_CIRCLES in found.assumptions
+    assert max(one.preemptions for one in found.played) < len(works) * 3
+    held = sum(one.work.units for one in found.played if one.runs and one.runs[-1].end is None)
+    assert 0 < held <= 18
+    own = tuple(replace(one, preempts_own=False) for one in queues)
+    alone = run(works, pool(18, queues=own))
+    assert ReplayAssumption.PREEMPTION_CIRCLES not in alone.assumptions

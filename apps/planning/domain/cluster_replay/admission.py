@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from apps.planning.domain.cluster_replay.inputs import (
+    FlavorQuota,
     FlavorTier,
     Labels,
     Reclaim,
@@ -349,3 +350,33 @@ class QueueAdmission:
 
     def _requires(self, work: RecordedWork, key: FlavorTier) -> Labels:
         return tuple(sorted({*work.requires, *self._flavors.get(key[0], ())}))
+
+
+def namespace_admission(cluster: ReplayCluster, policy: ReplayPolicy) -> QueueAdmission:
+    """Return the admission of pods to their namespaces, by ResourceQuotas."""
+    queue_of = partial(_limiting_namespace, cluster)
+    return QueueAdmission(_namespace_queues(cluster), policy, queue_of)
+
+
+def _namespace_queues(cluster: ReplayCluster) -> ReplayCluster:
+    """Return ResourceQuotas as queues that lend what is told of them, mostly nothing."""
+    lent = cluster.namespace_lending
+    queues = tuple(
+        ReplayQueue(
+            name,
+            {
+                ("", key): FlavorQuota(hard, lending_limit=lent.get((name, key), 0.0))
+                for key, hard in limits.items()
+            },
+            cohort="namespaces" if lent else "",
+        )
+        for name, limits in cluster.namespace_quotas.items()
+    )
+    # They know no nodes and no flavors: what may be created is placed by other rules.
+    return ReplayCluster((), queues)
+
+
+def _limiting_namespace(cluster: ReplayCluster, work: RecordedWork) -> str:
+    """Return the namespace whose ResourceQuota limits a work; empty where none names it."""
+    limits = cluster.namespace_quotas.get(work.namespace, {})
+    return work.namespace if work.counted in limits else ""

@@ -1,6 +1,6 @@
 """Replay recorded work on the nodes and queues of a cluster, event by event."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -8,12 +8,11 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple, cast
 
-from apps.planning.domain.cluster_replay.admission import QueueAdmission
+from apps.planning.domain.cluster_replay.admission import QueueAdmission, namespace_admission
 from apps.planning.domain.cluster_replay.inputs import (
     SLACK,
     ClusterReplay,
     DevicePart,
-    FlavorQuota,
     HeldSpan,
     Labels,
     MissingUnits,
@@ -23,12 +22,14 @@ from apps.planning.domain.cluster_replay.inputs import (
     ReplayAssumption,
     ReplayCluster,
     ReplayPolicy,
-    ReplayQueue,
 )
 from apps.planning.domain.cluster_replay.node_space import TierSpace, tier_spaces
 from apps.planning.domain.cluster_replay.pending_line import LineKey, PendingGroup, PendingLine
 from apps.planning.domain.cluster_replay.preemption import NodeHolder, node_victims
 from apps.planning.domain.cluster_replay.team_turns import TeamTurns
+
+_MOST_LOSSES = 3
+"""How often a work may be preempted at one instant before it is held back until the next one."""
 
 
 class _EventKind(IntEnum):
@@ -106,7 +107,8 @@ def replay_cluster(
             raise ValueError(f"work of {work.team} requests nothing: {work.units} × {work.pods}")
     run = _ClusterRun([work for work in works if work.asked_at < end], cluster, policy, start)
     run.until(end, until_started)
-    return ClusterReplay(run.played(), _assumed(works, cluster, policy))
+    assumed = _assumed(works, cluster, policy, in_circles=run.in_circles)
+    return ClusterReplay(run.played(), assumed)
 
 
 def run_seconds(work: RecordedWork, policy: ReplayPolicy) -> float | None:
@@ -124,7 +126,11 @@ def idle_cut(work: RecordedWork, policy: ReplayPolicy) -> float:
 
 
 def _assumed(
-    works: Sequence[RecordedWork], cluster: ReplayCluster, policy: ReplayPolicy
+    works: Sequence[RecordedWork],
+    cluster: ReplayCluster,
+    policy: ReplayPolicy,
+    *,
+    in_circles: bool,
 ) -> tuple[ReplayAssumption, ...]:
     preempts = policy.preemption or any(
         queue.preempts_own or queue.reclaim != queue.reclaim.NEVER for queue in cluster.queues
@@ -139,6 +145,7 @@ def _assumed(
         ReplayAssumption.KUEUE_ORDER: bool(cluster.queues),
         ReplayAssumption.NO_PREEMPTION: not preempts,
         ReplayAssumption.RESTARTS: preempts and not policy.resumes,
+        ReplayAssumption.PREEMPTION_CIRCLES: in_circles,
         ReplayAssumption.OPEN_END: any(work.runs_seconds is None for work in works),
         ReplayAssumption.RUNNING_KEEPS: any(work.running for work in works),
         ReplayAssumption.START_DELAYS: any(
@@ -148,30 +155,6 @@ def _assumed(
         ReplayAssumption.NO_OTHER_RESOURCES: True,
     }
     return tuple(assumption for assumption, is_held in holds.items() if is_held)
-
-
-def _of_namespaces(cluster: ReplayCluster) -> ReplayCluster:
-    """Return ResourceQuotas as queues that lend what is told of them, mostly nothing."""
-    lent = cluster.namespace_lending
-    queues = tuple(
-        ReplayQueue(
-            name,
-            {
-                ("", key): FlavorQuota(hard, lending_limit=lent.get((name, key), 0.0))
-                for key, hard in limits.items()
-            },
-            cohort="namespaces" if lent else "",
-        )
-        for name, limits in cluster.namespace_quotas.items()
-    )
-    # They know no nodes and no flavors: what may be created is placed by other rules.
-    return ReplayCluster((), queues)
-
-
-def _limiting_namespace(cluster: ReplayCluster, work: RecordedWork) -> str:
-    """Return the namespace whose ResourceQuota limits a work; empty where none names it."""
-    limits = cluster.namespace_quotas.get(work.namespace, {})
-    return work.namespace if work.counted in limits else ""
 
 
 def _ran_where_it_may(works: Sequence[RecordedWork], cluster: ReplayCluster) -> bool:
@@ -214,9 +197,7 @@ class _ClusterRun:
         self._spaces = tier_spaces(cluster.nodes, policy.packing)
         self._places = {node.name: place for place, node in enumerate(cluster.nodes)}
         self._admission = QueueAdmission(cluster, policy)
-        self._creation = QueueAdmission(
-            _of_namespaces(cluster), policy, partial(_limiting_namespace, cluster)
-        )
+        self._creation = namespace_admission(cluster, policy)
         self._missing = [
             (place, span) for place, node in enumerate(cluster.nodes) for span in node.missing
         ]
@@ -232,6 +213,10 @@ class _ClusterRun:
             lambda: defaultdict(float)
         )
         self._events: list[tuple[float, int, int, int]] = []
+        # How often work was preempted at this instant, and who is held back until the next one.
+        self._losses: Counter[int] = Counter()
+        self._held_back: list[int] = []
+        self.in_circles = False
         self._is_by_needs = not policy.recorded_nodes or _ran_where_it_may(works, cluster)
         self._prepare(start)
 
@@ -245,6 +230,7 @@ class _ClusterRun:
                 _, kind, number, attempt = heappop(self._events)
                 self._happen(at, _EventKind(kind), number, attempt)
             self._settle(at)
+            self._let_return()
         # At the end itself work still ends and leaves, but none starts.
         while self._events and self._events[0][0] == end:
             _, kind, number, attempt = heappop(self._events)
@@ -581,4 +567,18 @@ class _ClusterRun:
             self._creation.release(number)
         # The flavor of the admission that it lost may not be the one of the next.
         state.requires = state.played.work.requires
-        self._arrive(number)
+        self._losses[number] += 1
+        if self._losses[number] < _MOST_LOSSES:
+            self._arrive(number)
+        else:
+            # Queues that reclaim and preempt their own work may preempt one another in a circle, as
+            # in Kueue. There each round takes time; here all would be at one instant, without end.
+            state.phase, self.in_circles = _Phase.AHEAD, True
+            self._held_back.append(number)
+
+    def _let_return(self) -> None:
+        """Let who was held back join its queue with the next event."""
+        for number in self._held_back if self._events else ():
+            self._push(self._events[0][0], _EventKind.ARRIVE, number)
+        self._held_back.clear()
+        self._losses.clear()

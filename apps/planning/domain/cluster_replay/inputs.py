@@ -58,6 +58,7 @@ class ReplayAssumption(StrEnum):
     STRICT_ORDER = "strict-order"
     KUEUE_ORDER = "kueue-order"
     RESTARTS = "restarts"
+    PREEMPTION_CIRCLES = "preemption-circles"
     NO_PREEMPTION = "no-preemption"
     OPEN_END = "open-end"
     RUNNING_KEEPS = "running-keeps"

@@ -22,6 +22,10 @@ _TEXTS: Mapping[Assumption, str] = {
         "priority, then the oldest. Flavors are tried in their order."
     ),
     Assumption.RESTARTS: "Preempted work starts again from its beginning.",
+    Assumption.PREEMPTION_CIRCLES: (
+        "Some queues preempt one another's work in a circle. Work that is preempted three times at "
+        "one moment returns to its queue when something else changes."
+    ),
     Assumption.NO_PREEMPTION: "Nothing is preempted.",
     Assumption.OPEN_END: "Work whose end is not known holds its GPUs until the replay ends.",
     Assumption.RUNNING_KEEPS: "What ran at the start goes on running where it fits.",
