@@ -10,6 +10,7 @@ import pytest
 from apps.planning.domain.cluster_replay import engine
 from apps.planning.domain.cluster_replay.admission import QueueAdmission
 from apps.planning.domain.cluster_replay.engine import replay_cluster
+from apps.planning.domain.cluster_replay.full_queues import FullQueues
 from apps.planning.domain.cluster_replay.inputs import (
     ClosedSpan,
     FlavorQuota,
@@ -28,6 +29,7 @@ from apps.planning.domain.cluster_replay.inputs import (
 from apps.planning.domain.cluster_replay.node_space import TierSpace
 from apps.planning.domain.cluster_replay.pending_line import PendingLine
 from apps.planning.domain.cluster_replay.quota_line import QuotaNeeds
+from apps.planning.domain.cluster_replay.quota_tree import QuotaTree
 
 END = 100.0
 Played = list[tuple[object, ...]]
@@ -129,10 +131,19 @@ def test_what_is_not_tried_again_would_have_failed(monkeypatch: pytest.MonkeyPat
     def no_limit(*_: object) -> float:
         return inf
 
+    def wake_all(full: FullQueues, _: int) -> list[str]:
+        names = list(full._needed)
+        for name in names:
+            full.forget(name)
+        return names
+
     monkeypatch.setattr(PendingLine, "unblock", unblock_all)
     monkeypatch.setattr(QueueAdmission, "_most_room", no_limit)
     monkeypatch.setattr(QueueAdmission, "_still_next", lambda *_: None)
     monkeypatch.setattr(QueueAdmission, "_is_enough", lambda *_: True)
+    monkeypatch.setattr(FullQueues, "is_full", lambda *_: False)
+    monkeypatch.setattr(FullQueues, "woken", wake_all)
+    monkeypatch.setattr(QuotaTree, "has_unused", lambda *_: True)
     monkeypatch.setattr(TierSpace, "_has_room", lambda *_: True)
     for needs in (engine._RoomNeeds, QuotaNeeds):
         monkeypatch.setattr(needs, "includes", lambda *_: False)

@@ -1,12 +1,16 @@
 """Kueue's admission: which work gets quota next, from which queue and flavor."""
 
+from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from heapq import merge
+from itertools import chain
 from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
+from apps.planning.domain.cluster_replay.full_queues import FullQueues
 from apps.planning.domain.cluster_replay.inputs import (
     FlavorQuota,
     FlavorTier,
@@ -18,11 +22,17 @@ from apps.planning.domain.cluster_replay.inputs import (
     ReplayQueue,
 )
 from apps.planning.domain.cluster_replay.pending_line import LineKey
-from apps.planning.domain.cluster_replay.preemption import QuotaDemand, QuotaHolder, quota_victims
+from apps.planning.domain.cluster_replay.preemption import (
+    QuotaDemand,
+    QuotaHolder,
+    quota_victims,
+    rank,
+)
 from apps.planning.domain.cluster_replay.quota_line import QuotaLine, QuotaNeeds, QuotaScope
 from apps.planning.domain.cluster_replay.quota_tree import QuotaTree
 
 _DOUBT = 1e-6
+_PRIORITY = attrgetter("priority")
 
 
 class AdmittedWork(NamedTuple):
@@ -79,8 +89,10 @@ class QueueAdmission:
             self._members[root].append(name)
         self._lines = {name: QuotaLine() for name in self._queues}
         self._works: dict[int, tuple[RecordedWork, LineKey]] = {}
-        self._holders: dict[str, dict[int, QuotaHolder]] = {name: {} for name in self._queues}
-        self._held_in: dict[int, str] = {}
+        self._holders: dict[int, QuotaHolder] = {}
+        # The same by queue and flavor, who loses quota first at the front.
+        self._ranked: dict[tuple[str, FlavorTier], list[QuotaHolder]] = defaultdict(list)
+        self._may_use: dict[tuple[str, str, str, Labels], tuple[FlavorTier, ...]] = {}
         # Units held of a flavor by queue and priority: sums that tell whether preemption can help.
         self._held: dict[tuple[str, FlavorTier], dict[int, float]] = defaultdict(
             lambda: defaultdict(float)
@@ -88,13 +100,14 @@ class QueueAdmission:
         self._live: set[str] = set()
         # Trees of which quota was given back since their pending work was looked at.
         self._freed: set[int] = set()
-        # `_released`: by tree, all units given back so far. `_wakes_at`: by queue, the sum at which
-        # it is tried again. A release makes no more room than it gives back.
-        self._released: dict[int, float] = defaultdict(float)
-        self._wakes_at: dict[str, float] = defaultdict(float)
+        self._full = FullQueues(self._tree, cluster.queues)
+        # How often quota was given back in each tree: then all is tried again.
+        self._rounds: Counter[int] = Counter()
         # Of each tree how often its use has changed, and by queue what failed since then.
         self._changes: Counter[int] = Counter()
         self._failed: dict[str, tuple[int, list[QuotaNeeds]]] = {}
+        # Who borrows of a tree and flavor, at that number of changes.
+        self._borrowing: dict[tuple[int, FlavorTier], tuple[int, list[str]]] = {}
         # Whom each queue would admit, until something comes, goes or gives quota back.
         self._next: dict[str, _Candidate] = {}
 
@@ -114,6 +127,7 @@ class QueueAdmission:
         needs = QuotaNeeds(scope, work.tier, work.total_units, work.requires)
         self._lines[queue.name].add(needs, key)
         self._next.pop(queue.name, None)
+        self._full.forget(queue.name)
         self._live.add(queue.name)
         return True
 
@@ -123,12 +137,13 @@ class QueueAdmission:
         self._lines[name].remove(number)
         self._lines[name].begin_round()
         self._next.pop(name, None)
+        self._full.forget(name)
         self._live.add(name)
 
     def keep(self, number: int, work: RecordedWork, at: float) -> None:
         """Count the quota of a work that ran before, even where it is more than there is."""
         queue = self._queues.get(self._queue_of(work))
-        keys = [] if queue is None else list(self._possible(queue, work))
+        keys = () if queue is None else self._possible(queue, work)
         if queue is None or not keys:
             return
         units = work.total_units
@@ -137,23 +152,22 @@ class QueueAdmission:
 
     def release(self, number: int) -> None:
         """Give back the quota of a work, if it has any."""
-        name = self._held_in.pop(number, None)
-        if name is None:
+        holder = self._holders.pop(number, None)
+        if holder is None:
             return
-        holder = self._holders[name].pop(number)
+        ranked = self._ranked[holder.queue, holder.key]
+        del ranked[bisect_left(ranked, rank(holder), key=rank)]
         self._use(holder, -1)
-        self._freed.add(self._roots[name])
-        self._released[self._roots[name]] += holder.units
+        self._freed.add(self._roots[holder.queue])
+        self._live.add(holder.queue)
 
     def admit(self, at: float) -> Iterator[AdmittedWork]:
         """Yield what is admitted at `at`, one by one; the caller preempts the victims."""
         while self.is_dirty:
             self._try_again()
-            live = sorted(self._live)
-            candidates = [c for name in live if (c := self._still_next(name) or self._head(name))]
-            if not candidates:
+            chosen = self._choose()
+            if chosen is None:
                 return
-            chosen = min(candidates)
             number = chosen.key[-1]
             work, _ = self._works.pop(number)
             self._lines[chosen.queue].remove(number)
@@ -165,29 +179,44 @@ class QueueAdmission:
             requires = self._requires(work, chosen.flavor)
             yield AdmittedWork(number, chosen.flavor[0], requires, chosen.victims)
 
+    def _choose(self) -> _Candidate | None:
+        """Return whom to admit next: work that borrows only where no other can be admitted."""
+        own: list[str] = []
+        borrowing: list[str] = []
+        for name in sorted(self._live):
+            (own if self._tree.has_unused(name) else borrowing).append(name)
+        best: _Candidate | None = None
+        for names in (own, borrowing):
+            for name in names:
+                found = self._still_next(name) or self._head(name)
+                if found is not None and (best is None or found < best):
+                    best = found
+            if best is not None and not best.borrows:
+                break
+        return best
+
     def _hold(self, number: int, work: RecordedWork, key: FlavorTier, at: float) -> None:
         name = self._queue_of(work)
         holder = QuotaHolder(number, name, key, work.total_units, work.priority, at)
-        self._holders[name][number] = holder
-        self._held_in[number] = name
+        self._holders[number] = holder
+        insort(self._ranked[name, key], holder, key=rank)
         self._use(holder, 1)
 
     def _use(self, holder: QuotaHolder, sign: int) -> None:
         self._tree.use(holder.queue, holder.key, sign * holder.units)
         self._held[holder.queue, holder.key][holder.priority] += sign * holder.units
         self._changes[self._roots[holder.queue]] += 1
+        self._full.forget(holder.queue)
 
     def _try_again(self) -> None:
         """Let work be tried again that may have quota now, after all that one instant freed."""
         for root in self._freed:
-            released = self._released[root] + _DOUBT
-            for name in self._members[root]:
-                # An earlier work or flavor may have room now.
-                self._next.pop(name, None)
-                # Most releases free too little for most pending work: that is not tried again.
-                if released >= self._wakes_at[name]:
-                    self._lines[name].begin_round()
-                    self._live.add(name)
+            self._rounds[root] += 1
+            # Most releases free too little for most pending work: that is not tried again.
+            self._live.update(self._full.woken(root))
+        # An earlier work or flavor may have room now.
+        for name in [name for name in self._next if self._roots[name] in self._freed]:
+            del self._next[name]
         self._freed.clear()
 
     def _still_next(self, name: str) -> _Candidate | None:
@@ -202,6 +231,11 @@ class QueueAdmission:
     def _head(self, name: str) -> _Candidate | None:
         """Return the first work of a queue that can have quota; the others are passed over."""
         line, queue = self._lines[name], self._queues[name]
+        self._next.pop(name, None)
+        if self._full.is_full(name):
+            self._live.discard(name)
+            return None
+        line.enter_round(self._rounds[self._roots[name]])
         # In strict order what is too large is tried as well: it lets no other pass.
         room = _no_limit if queue.strict else partial(self._most_room, queue)
         while (first := line.first(room)) is not None:
@@ -225,7 +259,7 @@ class QueueAdmission:
                 line.fail(needs)
                 failed.append(needs)
         self._live.discard(name)
-        self._wakes_at[name] = self._released[self._roots[name]] + line.lacks
+        self._full.add(name, line.lacks)
         return None
 
     def _failed_since(self, name: str) -> list[QuotaNeeds]:
@@ -261,7 +295,7 @@ class QueueAdmission:
     ) -> tuple[FlavorTier, tuple[int, ...]] | None:
         """Return the flavor that has quota, and who is preempted for it; None if none has."""
         units, borrowing = work.total_units, None
-        keys = list(self._possible(queue, work))
+        keys = self._possible(queue, work)
         for key in keys:
             if not self._tree.fits(queue.name, key, units):
                 continue
@@ -288,11 +322,16 @@ class QueueAdmission:
         )
         names = [queue.name] if queue.preempts_own else []
         if reclaims:
-            names += [
-                name
-                for name in self._members[self._roots[queue.name]]
-                if name != queue.name and self._tree.borrows(name, demand.key)
-            ]
+            names += [one for one in self._borrowers(demand) if one != queue.name]
+        return names
+
+    def _borrowers(self, demand: QuotaDemand) -> list[str]:
+        """Return the queues of the tree that use more than their own quota of a flavor."""
+        root = self._roots[demand.queue.name]
+        changes, names = self._borrowing.get((root, demand.key), (-1, []))
+        if changes != self._changes[root]:
+            names = [one for one in self._members[root] if self._tree.borrows(one, demand.key)]
+            self._borrowing[root, demand.key] = (self._changes[root], names)
         return names
 
     def _is_enough(self, demand: QuotaDemand, names: Sequence[str]) -> bool:
@@ -302,40 +341,48 @@ class QueueAdmission:
         """
         room = self._tree.available(demand.queue.name, demand.key)
         for name in names:
-            held = self._held[name, demand.key]
-            is_lower = self._is_lower(demand, name)
-            room += sum(units for priority, units in held.items() if is_lower(priority))
+            keeps = self._keeping_priority(demand, name)
+            for priority, units in self._held[name, demand.key].items():
+                if priority < keeps:
+                    room += units
         # Sums of other orders differ by their last digits: in doubt it is tried.
         return room >= demand.units - _DOUBT
 
-    def _candidates(self, demand: QuotaDemand, names: Sequence[str]) -> list[QuotaHolder]:
-        """Return whose quota may be taken for a demand."""
-        found = []
+    def _candidates(self, demand: QuotaDemand, names: Sequence[str]) -> Iterator[QuotaHolder]:
+        """Return whose quota may be taken for a demand: of other queues first, then by rank."""
+        own: list[QuotaHolder] = []
+        others: list[list[QuotaHolder]] = []
         for name in names:
-            is_lower = self._is_lower(demand, name)
-            found += [
-                holder
-                for holder in self._holders[name].values()
-                if holder.key == demand.key and is_lower(holder.priority)
+            ranked = self._ranked[name, demand.key]
+            lower = ranked[
+                : bisect_left(ranked, self._keeping_priority(demand, name), key=_PRIORITY)
             ]
-        return found
+            if name == demand.queue.name:
+                own = lower
+            else:
+                others.append(lower)
+        return chain(merge(*others, key=rank), own)
 
     @staticmethod
-    def _is_lower(demand: QuotaDemand, name: str) -> Callable[[int], bool]:
-        """Return a test of the priorities that may lose quota of a queue."""
+    def _keeping_priority(demand: QuotaDemand, name: str) -> float:
+        """Return the least priority that keeps quota of a queue."""
         queue = demand.queue
-        if name == queue.name or queue.reclaim == Reclaim.LOWER_PRIORITY:
-            return lambda priority: priority < demand.priority
-        return lambda _: True
+        is_lower = name == queue.name or queue.reclaim == Reclaim.LOWER_PRIORITY
+        return demand.priority if is_lower else inf
 
-    def _possible(self, queue: ReplayQueue, work: RecordedWork) -> Iterator[FlavorTier]:
-        asked = dict(work.requires)
-        for key in queue.quotas:
-            labels = self._flavors.get(key[0], ())
-            if key[1] != work.counted or any(asked.get(k, v) != v for k, v in labels):
-                continue
-            if key[1] == work.tier or self._has_nodes(key[0], work.tier):
-                yield key
+    def _possible(self, queue: ReplayQueue, work: RecordedWork) -> tuple[FlavorTier, ...]:
+        """Return the flavors that a work may have, in the order of its queue."""
+        alike = (queue.name, work.counted, work.tier, work.requires)
+        if alike not in self._may_use:
+            asked = dict(work.requires)
+            self._may_use[alike] = tuple(
+                key
+                for key in queue.quotas
+                if key[1] == work.counted
+                and all(asked.get(k, v) == v for k, v in self._flavors.get(key[0], ()))
+                and (key[1] == work.tier or self._has_nodes(key[0], work.tier))
+            )
+        return self._may_use[alike]
 
     def _has_nodes(self, flavor: str, tier: str) -> bool:
         """Say whether nodes of a flavor offer a tier: one resource may be of several."""

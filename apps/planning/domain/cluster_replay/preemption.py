@@ -19,6 +19,11 @@ class QuotaHolder(NamedTuple):
     since: float
 
 
+def rank(holder: QuotaHolder) -> tuple[int, float, int]:
+    """Return what sorts holders of a queue: the lowest priority, then the latest, goes first."""
+    return (holder.priority, -holder.since, holder.number)
+
+
 @dataclass(frozen=True, slots=True)
 class QuotaDemand:
     """What a pending work asks of its queue."""
@@ -34,22 +39,20 @@ def quota_victims(
 ) -> list[int]:
     """Return the holders to preempt so that the demand has quota; empty where all are too few.
 
-    Holders of queues that borrow come first, then the lowest priority, then the latest admission.
+    `holders` are in the order in which they go: those of queues that borrow first, then by `rank`.
     As few as possible are preempted, and no queue loses its own quota.
     """
     own = demand.queue.name
-    candidates = sorted(
-        holders, key=lambda one: (one.queue == own, one.priority, -one.since, one.number)
-    )
     gone: list[QuotaHolder] = []
-    for holder in candidates:
-        if tree.fits(own, demand.key, demand.units):
+    fits = tree.fits(own, demand.key, demand.units)
+    for holder in holders:
+        if fits:
             break
         # Asked again each time: a queue that has lost enough no longer borrows.
         if holder.queue == own or tree.borrows(holder.queue, holder.key):
             tree.use(holder.queue, holder.key, -holder.units)
             gone.append(holder)
-    fits = tree.fits(own, demand.key, demand.units)
+            fits = tree.fits(own, demand.key, demand.units)
     needed = _fewest(tree, demand, gone) if fits else []
     # The tree is used to try; the caller takes the quota of the victims itself.
     for holder in needed if fits else gone:

@@ -60,6 +60,7 @@ class QuotaLine:
         self._by_scope: dict[QuotaScope, list[_NeedsGroup]] = {}
         self._there: dict[int, _NeedsGroup] = {}
         self._round = 0
+        self._entered = 0
         self._closed = False
         self.lacks = 0.0
 
@@ -95,6 +96,12 @@ class QuotaLine:
     def close(self) -> None:
         """Let no later work pass, until the next round."""
         self._closed = True
+
+    def enter_round(self, number: int) -> None:
+        """Let all be tried again where this is another round than before."""
+        if number != self._entered:
+            self._entered = number
+            self.begin_round()
 
     def begin_round(self) -> None:
         """Let all be tried again."""

@@ -49,19 +49,19 @@ class _QuotaNode:
         return self._retained.get(key, 0.0)
 
     def available(self, key: FlavorTier, *, borrowing: bool) -> float:
-        total, used = self.total.get(key, 0.0), self.used[key]
+        used = self.used[key]
         if self.parent is None:
             # May be below 0: what ran before the replay holds its quota in any case.
-            return total - used
+            return self.total.get(key, 0.0) - used
         retained = self._retained.get(key, 0.0)
         above = self.parent.passed_on(key, borrowing=borrowing)
-        limit = self.quotas.get(key, _NO_QUOTA).borrowing_limit
+        quota = self.quotas.get(key, _NO_QUOTA)
         # Only queues borrow: cohorts still pass on what is lent to them.
-        if not borrowing and not self.children:
-            limit = 0.0
+        limit = quota.borrowing_limit if borrowing or self.children else 0.0
         if limit is not None:
+            total = self.total.get(key, 0.0)
             above = min(above, total - retained - max(0.0, used - retained) + limit)
-        return max(0.0, retained - used) + above
+        return retained - used + above if used < retained else above
 
     def passed_on(self, key: FlavorTier, *, borrowing: bool) -> float:
         """Return what is available to those below, until `forget`: all of them ask for it."""
@@ -132,6 +132,22 @@ class QuotaTree:
         """Return what is left of the queue's own quota."""
         node = self._queues[queue]
         return node.total.get(key, 0.0) - node.used[key]
+
+    def has_unused(self, queue: str) -> bool:
+        """Say whether anything is left of the queue's own quota."""
+        node = self._queues[queue]
+        used = node.used
+        return any(used[key] < total for key, total in node.total.items())
+
+    def lent(self, queue: str, key: FlavorTier) -> float:
+        """Return what the cohort of a queue has for it now."""
+        parent = self._queues[queue].parent
+        return 0.0 if parent is None else parent.passed_on(key, borrowing=self._borrowing)
+
+    def cohort(self, queue: str) -> int:
+        """Return a number that is the same for all queues of one cohort."""
+        node = self._queues[queue]
+        return id(node if node.parent is None else node.parent)
 
     def used(self, queue: str, key: FlavorTier) -> float:
         return self._queues[queue].used[key]
