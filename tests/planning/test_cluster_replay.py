@@ -238,9 +238,13 @@ def test_assumptions_are_those_of_the_case() -> None:
     works = [work(0, 1, None, pods=2, delay_seconds=1), work(-1, running=True)]
     policy = ReplayPolicy(strict=True, idle_limit=9.0, recorded_nodes=True)
     every = run(works, cluster, policy).assumptions
-    # Of recorded days it is assumed by the reading: see test_nodes_from_series. Circles are in
-    # test_kueue_quota.
+    # What is assumed of recorded days and queues is that of the reading: see test_nodes_from_series
+    # and test_recorded_works. Circles are in test_kueue_quota.
     elsewhere = {
+        ReplayAssumption.BORROWERS_WAIT,
+        ReplayAssumption.EQUALS_STAY,
+        ReplayAssumption.FLAVORS_FIRST,
+        ReplayAssumption.NO_FAIR_SHARING,
         ReplayAssumption.PREEMPTION_CIRCLES,
         ReplayAssumption.NODES_FROM_SERIES,
         ReplayAssumption.LABELS_UNKNOWN,

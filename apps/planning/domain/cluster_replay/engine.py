@@ -29,7 +29,7 @@ from apps.planning.domain.cluster_replay.preemption import NodeHolder, node_vict
 from apps.planning.domain.cluster_replay.team_turns import TeamTurns
 
 _MOST_LOSSES = 3
-"""How often a work may be preempted at one instant before it is held back until the next one."""
+"""How often a work may be preempted at one instant before it returns only at the next one."""
 
 
 class _EventKind(IntEnum):
@@ -213,9 +213,9 @@ class _ClusterRun:
             lambda: defaultdict(float)
         )
         self._events: list[tuple[float, int, int, int]] = []
-        # How often work was preempted at this instant, and who is held back until the next one.
+        # How often work was preempted at this instant, and who returns only at the next one.
         self._losses: Counter[int] = Counter()
-        self._held_back: list[int] = []
+        self._returning: list[int] = []
         self.in_circles = False
         self._is_by_needs = not policy.recorded_nodes or _ran_where_it_may(works, cluster)
         self._prepare(start)
@@ -574,11 +574,11 @@ class _ClusterRun:
             # Queues that reclaim and preempt their own work may preempt one another in a circle, as
             # in Kueue. There each round takes time; here all would be at one instant, without end.
             state.phase, self.in_circles = _Phase.AHEAD, True
-            self._held_back.append(number)
+            self._returning.append(number)
 
     def _let_return(self) -> None:
-        """Let who was held back join its queue with the next event."""
-        for number in self._held_back if self._events else ():
+        """Let who lost too often join its queue with the next event."""
+        for number in self._returning if self._events else ():
             self._push(self._events[0][0], _EventKind.ARRIVE, number)
-        self._held_back.clear()
+        self._returning.clear()
         self._losses.clear()
