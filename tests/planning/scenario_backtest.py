@@ -131,13 +131,18 @@ def differences(name: str, sums: "BacktestRow", tolerance: float = TOLERANCE) ->
 
 def error_table(found: "Backtested") -> str:
     """Return the errors of each tier as a table of Markdown."""
-    lines = ["| tier | p95 queue time (h) | replayed (h) | unmet GPU-h | error | allocated error |"]
-    lines.append("|---|---:|---:|---:|---:|---:|")
+    lines = [
+        "| tier | p50 queue time (min) | replayed (min) | p95 queue time (h) | replayed (h) "
+        "| unmet GPU-h | error | allocated error |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
     for row in found.rows:
         was, now = row.happened, row.replayed
+        p50 = (f"{(one.p50_seconds or 0.0) / 60:.0f}" for one in (was, now))
         p95 = (f"{(one.p95_seconds or 0.0) / 3600:.1f}" for one in (was, now))
         lines.append(
-            f"| {row.tier or 'all tiers'} | {' | '.join(p95)} | {was.unmet_gpu_hours:,.0f} "
+            f"| {row.tier or 'all tiers'} | {' | '.join((*p50, *p95))} "
+            f"| {was.unmet_gpu_hours:,.0f} "
             f"| {_error(was.unmet_gpu_hours, now.unmet_gpu_hours)} "
             f"| {_error(was.allocated_gpu_hours, now.allocated_gpu_hours)} |"
         )

@@ -1,5 +1,7 @@
 """What a backtest compares: queue times, unmet and allocated GPU-hours."""
 
+from pathlib import Path
+
 import pytest
 
 from apps.planning.domain.cluster_replay.backtest import (
@@ -17,7 +19,15 @@ from apps.planning.domain.cluster_replay.inputs import (
     ReplayCluster,
 )
 from tests.planning.clusters import TIER, node, pool, work
-from tests.planning.scenario_backtest import as_started, differences, recorded_backtest
+from tests.planning.scenario_backtest import (
+    AS_STARTED,
+    AS_STARTED_TOLERANCE,
+    HELD,
+    TOLERANCE,
+    as_started,
+    differences,
+    recorded_backtest,
+)
 
 
 def test_sums_are_of_the_window_and_waits_of_what_started_in_it() -> None:
@@ -103,3 +113,22 @@ def test_a_day_of_openb_allocates_what_it_did() -> None:
     sums = recorded_backtest("openb", days=1).rows[0]
     assert list(differences("openb", sums)) == []
     assert list(differences("campus", sums)) != []
+
+
+OF_ROWS = {
+    "allocated GPU-hours": ("allocated_gpu_hours",),
+    "unmet GPU-hours": ("unmet_gpu_hours",),
+    "p50 and p95 queue time": ("p50_seconds", "p95_seconds"),
+}
+
+
+def test_the_document_says_which_sums_are_held_and_how_closely() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "definitions.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    told = {row[0]: row[1:] for row in rows if len(row) == 4 and row[0] in OF_ROWS}
+    for row, fields in OF_ROWS.items():
+        for name, cell in zip(("openb", "campus", "campus-from-series"), told[row], strict=True):
+            is_held = set(fields) <= set(HELD[name])
+            close = f"; {AS_STARTED_TOLERANCE:.0%} given both" if name in AS_STARTED else ""
+            held = f"{TOLERANCE:.0%}{close}" if is_held else "not held"
+            assert cell == held.replace("%", " %")
