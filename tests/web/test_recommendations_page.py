@@ -64,6 +64,25 @@ def test_the_page_of_one_has_the_change_its_risk_and_the_evidence(
         assert words in page, words
 
 
+def test_the_page_of_one_says_whether_its_effects_are_replayed(
+    portal: Portal, admin: Client
+) -> None:
+    never, later = "Effects of this kind are not replayed", "have not been replayed"
+    page = text_of(admin, path_of(make()))
+    assert never in page
+    assert later not in page
+    timeout = make(1, kind=RecommendationKind.IDLE_TIMEOUT.value, workload="")
+    page = text_of(admin, path_of(timeout))
+    assert never not in page
+    assert later in page
+    replay = {"replayed_days": 14.0, "replayed_freed_gpu_hours": 12.0}
+    Recommendation.objects.filter(pk=timeout.pk).update(replay=replay)
+    page = text_of(admin, path_of(timeout))
+    assert "Freed in replay" in page
+    assert "replayed:" not in page
+    assert later not in page
+
+
 def test_an_empty_page_says_that_nothing_was_looked_at(portal: Portal, admin: Client) -> None:
     assert "No evidence was looked at yet" in text_of(admin, LIST)
 

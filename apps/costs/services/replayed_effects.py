@@ -19,19 +19,16 @@ from apps.costs.domain.recommendations.capacity import (
     lowered_limit,
 )
 from apps.costs.domain.recommendations.idle_time import TIMEOUT_MINUTES
-from apps.costs.domain.recommendations.recommendation import RecommendationKind, RecommendationState
+from apps.costs.domain.recommendations.recommendation import (
+    REPLAYED_KINDS,
+    RecommendationKind,
+    RecommendationState,
+)
 from apps.costs.models import Recommendation
 from apps.quotas.domain.keys import QuotaSource
 
 MOST_REPLAYED = 20
 """Of a cluster and run, those that save most: each takes a worker some seconds."""
-
-
-_REPLAYED = (
-    RecommendationKind.IDLE_TIMEOUT,
-    RecommendationKind.UNUSED_QUOTA,
-    RecommendationKind.LEND_QUOTA,
-)
 
 
 class ReplayableChange(NamedTuple):
@@ -70,7 +67,7 @@ def take_replayable(cluster_id: int, *, since: datetime, now: datetime) -> list[
     due = Recommendation.objects.filter(
         Q(replayed_at__isnull=True) | Q(replayed_at__lt=since),
         cluster_id=cluster_id,
-        kind__in=[kind.value for kind in _REPLAYED],
+        kind__in=[kind.value for kind in REPLAYED_KINDS],
         state=RecommendationState.OPEN.value,
         team__isnull=False,
         tier__isnull=False,

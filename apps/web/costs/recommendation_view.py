@@ -10,6 +10,7 @@ from apps.costs.domain.recommendations.capacity import LoweredLimit, lowered_lim
 from apps.costs.domain.recommendations.recommendation import (
     DECIDABLE,
     OF_QUOTA,
+    REPLAYED_KINDS,
     SAVED_EACH,
     SAVED_GPU_HOURS,
     FollowUpOutcome,
@@ -145,6 +146,13 @@ class RecommendationLine:
     @property
     def risk(self) -> str:
         return self.row.risk
+
+    @property
+    def effects(self) -> str:
+        """Say where no replay is behind the figures: it is of a few kinds, once a day."""
+        if self.row.kind not in REPLAYED_KINDS:
+            return "Effects of this kind are not replayed: the figures are of recorded hours."
+        return "" if self.row.replay else "Effects of this change have not been replayed."
 
     @property
     def cash(self) -> bool:

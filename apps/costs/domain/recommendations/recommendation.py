@@ -107,6 +107,14 @@ OF_QUOTA = (RecommendationKind.UNUSED_QUOTA, RecommendationKind.LEND_QUOTA)
 """What they save is no cash: a quota costs nothing by itself. Their sum stands apart."""
 
 
+REPLAYED_KINDS = (
+    RecommendationKind.IDLE_TIMEOUT,
+    RecommendationKind.UNUSED_QUOTA,
+    RecommendationKind.LEND_QUOTA,
+)
+"""Their effects are replayed on recorded demand. All others rest on recorded hours alone."""
+
+
 RISKS: Mapping[RecommendationKind, str] = {
     RecommendationKind.FEWER_GPUS: "A later run may need the GPUs that were idle.",
     RecommendationKind.MIG_PROFILE: "Memory beyond the profile fails the work.",
