@@ -19,6 +19,7 @@ from apps.accounts.domain.formats import percent as percent
 from apps.usage.domain.amounts import NANO
 
 NOTHING = "–"
+MINUS = "\u2212"
 Value = str | int | float | datetime | None
 
 
@@ -65,6 +66,11 @@ def shown(value: Value, kind: Format, zone: ZoneInfo) -> str:
         return day_text(value, zone) if kind is Format.DAY else clock_text(value, zone)
     if isinstance(value, str):
         return value
+    # Files and attributes have the hyphen of programs; what people read has the sign of numbers.
+    return _number(value, kind).replace("-", MINUS)
+
+
+def _number(value: float, kind: Format) -> str:
     if kind is Format.GPU_HOURS:
         return _short(value / NANO, 1)
     if kind is Format.RATIO:
@@ -140,7 +146,7 @@ def _signed(ratio: float, digits: int, unit: str = "%") -> str:
     # By the text and not by the number: what is printed as 0.0 is no change.
     if not float(text.replace(",", "")):
         return "no change"
-    return f"{'+' if ratio > 0 else '−'}{text} {unit}"
+    return f"{'+' if ratio > 0 else MINUS}{text} {unit}"
 
 
 def gpus_text(number: float | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from apps.clusters.domain.columns import columns_of
 from apps.costs.domain.costing import SCALE_DIGITS, cents, minor_digits, money
-from apps.web.components.formats import Format, Value, plain
+from apps.web.components.formats import MINUS, Format, Value, plain
 from apps.web.components.table_cells import Cell
 from apps.web.components.tables import Column, Table, TableRow, declared_values
 
@@ -98,7 +98,6 @@ def number_of(amount: int | None) -> float | None:
     return None if amount is None else float(money(amount))
 
 
-_MINUS = "\u2212"
 WHOLE = 0
 """The decimals of tables by group: cents are for line items, prices and files."""
 
@@ -114,7 +113,7 @@ def texts(amounts: Sequence[int | None], currency: str, *, digits: int | None = 
 
 
 def _formatted(amount: Decimal) -> str:
-    return f"{amount:,}".replace("-", _MINUS)
+    return f"{amount:,}".replace("-", MINUS)
 
 
 def text(amount: int, currency: str) -> str:
@@ -148,7 +147,7 @@ def _sum(row: Sequence[int | None]) -> int | None:
 
 def number(text: str) -> Decimal:
     """Return an amount as it was printed; 0 for what has no price."""
-    return Decimal(0) if text == UNPRICED else Decimal(text.replace(",", "").replace(_MINUS, "-"))
+    return Decimal(0) if text == UNPRICED else Decimal(text.replace(",", "").replace(MINUS, "-"))
 
 
 def _adding_up(whole: str, amounts: Sequence[int | None], digits: int) -> list[int | None]:
