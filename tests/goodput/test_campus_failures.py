@@ -81,13 +81,13 @@ def test_lost_gpu_hours_are_those_that_were_planted(
     assert len(planted) >= 8
     total = read(collected).total
     assert total.lost / NANO == pytest.approx(sum(planted.values()), rel=TOLERANCE)
-    for by, name in ((Grouping.TEAM, "team"), (Grouping.NODE, "node")):
+    for by in (Grouping.TEAM, Grouping.NODE, Grouping.TIER, Grouping.WORKLOAD):
         found = {
-            row.groups[name]: row.amounts.lost / NANO
+            row.groups[by]: row.amounts.lost / NANO
             for row in read(collected, by).rows
             if row.amounts.lost
         }
-        assert found == pytest.approx(planted_by(campus.failures, name), rel=TOLERANCE, abs=1e-6)
+        assert found == pytest.approx(planted_by(campus.failures, by), rel=TOLERANCE, abs=1e-6)
     by_reason = {row.reason: row.lost_gpu_hours for row in read(collected).reasons}
     assert by_reason == pytest.approx(planted_by(campus.failures, "reason"), rel=TOLERANCE)
     assert set(by_reason) == {*ENDS, NODE_LOST}

@@ -201,6 +201,10 @@ def test_lost_gpu_hours_are_those_that_were_planted() -> None:
             *("Error", "OOMKilled", "Evicted", "PreemptionByScheduler"),
             "DeletionByTaintManager",
         }
+        if by == (Grouping.NODE,):
+            # All pods are of one node.
+            rows = {row.groups["node"]: row.amounts.lost / NANO for row in found.rows}
+            assert rows == pytest.approx({"one": lost_gpu_hours(pods)}, rel=TOLERANCE)
     (total,) = set(totals)
     assert total.allocated == sum(total[1:])
     assert total.lost / NANO == pytest.approx(lost_gpu_hours(pods), rel=TOLERANCE)

@@ -55,10 +55,15 @@ class NodeLoss(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a failure of a pod cost: the spans of its life that were lost, and its weight."""
+    """What a failure of a pod cost: the spans of its life that were lost, and its weight.
+
+    `workload` is Kind/name of its top controller.
+    """
 
     pod: str
     namespace: str
+    workload: str
+    tier: str
     node: str
     reason: str
     spans: tuple[tuple[int, int], ...]
@@ -103,7 +108,7 @@ class FailingCampus(Campus):
             failing = pod if pool.device_class else self._failing(pod)
             if failing is not pod:
                 node = next(node for node in pool.nodes if node.name == pod.node)
-                self.failures += _failures(failing, pod.units * part_of(pool, node))
+                self.failures += _failures(failing, pool.tier.name, pod.units * part_of(pool, node))
             yield failing
 
     def _losing(self, node: Node) -> Node:
@@ -186,11 +191,17 @@ def _ended(pod: Pod, at: int, reason: str) -> Pod:
     return replace(pod, finished=at, deleted=gone, end_reason=reason)
 
 
-def _failures(pod: Pod, weight: float) -> Iterator[Failure]:
+def _failures(pod: Pod, tier: str, weight: float) -> Iterator[Failure]:
+    top = pod.owner
+    while top.parent is not None:
+        top = top.parent
     ends = [(crash.at, crash.reason, crash.restarted) for crash in pod.crashes]
     if pod.end_reason:
         ends.append((pod.finished, pod.end_reason, pod.finished))
     for (start, end), (at, reason, restarted) in zip(pod.runs, ends, strict=False):
         saved = pod.checkpoint(end) or start
         spans = ((max(start, saved), end), (at, restarted))
-        yield Failure(pod.uid, pod.namespace, pod.node, reason, spans, weight)
+        yield Failure(
+            *(pod.uid, pod.namespace, f"{top.kind}/{top.name}", tier, pod.node),
+            *(reason, spans, weight),
+        )
