@@ -11,6 +11,7 @@ from tests.servers import temporary_postgres
 MOST_PAGE_SECONDS = 0.3
 MOST_REFRESH_SECONDS = 5.0
 MOST_PREFLIGHT_SECONDS = 0.5
+MOST_MAP_SECONDS = 0.15
 _PODS_OF_NODE = 20
 
 
@@ -36,7 +37,7 @@ def _on(url: str, nodes: int, waiting: int) -> Iterator[Figure]:
 
 
 def checked(pods: int, folder: Path) -> Iterator[Figure]:
-    """Yield what the page of preflight takes on a cluster of so many pods."""
+    """Yield what the page of preflight and the map take on a cluster of so many pods."""
     yield from _checked_on(f"sqlite:///{folder / 'preflight.db'}", pods)
     with temporary_postgres() as url:
         yield from _checked_on(url, pods)
@@ -50,3 +51,5 @@ def _checked_on(url: str, pods: int) -> Iterator[Figure]:
     most = MOST_PREFLIGHT_SECONDS * 1000
     yield at_most(f"{size}: preflight of a pod, p95", found["one_seconds"] * 1000, most, "ms")
     yield at_most(f"{size}: preflight of 200 pods, p95", found["many_seconds"] * 1000, most, "ms")
+    most = MOST_MAP_SECONDS * 1000
+    yield at_most(f"{size}: map of all nodes, p95", found["map_seconds"] * 1000, most, "ms")

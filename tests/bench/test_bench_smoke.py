@@ -43,6 +43,7 @@ MEASURED = (
     "600 pods wait on 50 nodes: waiting look",
     "preflight of a pod",
     "preflight of 200 pods",
+    "map of all nodes",
     "SQLite: 30 teams × 3 tiers: an hour of fairness computed",
     "30 teams × 3 tiers: an hour's measures alone",
     "PostgreSQL: 30 teams × 3 tiers, 10 days: read of all tiers",
