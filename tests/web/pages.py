@@ -40,7 +40,7 @@ STANDING = {
     "/quotas/": 11,
     "/costs/budgets/": 14,
     "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/": 20,
-    "/capacity/teams/vision/statement/": 15,
+    "/capacity/teams/vision/statement/": 16,
     "/capacity/fairness/gold/what-if/": 8,
     "/capacity/backtest/": 8,
     "/capacity/reliability/": 15,

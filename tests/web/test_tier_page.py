@@ -172,25 +172,6 @@ def test_a_tier_tells_its_queue_time_objective(portal: Portal, admin: Client) ->
     assert rows["Error budget left"] == "−1,400.0 %"
 
 
-def test_a_tier_says_that_its_queue_time_is_rising(portal: Portal, admin: Client) -> None:
-    gold, hour = Tier.objects.get(name="gold"), timezone.now().replace(minute=0, second=0)
-    train = make_workload(portal.clusters[0], "vision", "rising")
-
-    def start(minutes: int, hours: int) -> None:
-        until = hour - timedelta(hours=hours)
-        make_episode(train, since=until - timedelta(minutes=minutes), until=until, tier=gold)
-
-    for number in range(10):
-        start(40, 48 + number)
-        start(50, 1 + number)
-    assert "is rising" not in text_of(admin, "/capacity/tiers/gold/")
-    for number in range(10):
-        start(120, 1 + number)
-    page = words(text_of(admin, "/capacity/tiers/gold/"))
-    assert "Queue time is rising: p95 of the last 24 hours is 3.0× that of the 7 days" in page
-    assert "is rising" not in text_of(admin, "/capacity/tiers/silver/")
-
-
 @pytest.mark.parametrize(("person", "said"), [("cleo", "25 % within 10m"), ("ada", "0/1")])
 def test_homes_tell_the_objectives_of_tiers(
     person: str, said: str, portal: Portal, signed_in: Callable[[User], Client]

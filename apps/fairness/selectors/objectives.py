@@ -429,21 +429,17 @@ def _row(one: _TierCounts, dark: frozenset[int], estimated: datetime | None) -> 
     )
 
 
-def rising_queue_times(
-    at: datetime, *, visibility: Visibility, tiers: Collection[str] = ()
-) -> list[RisingQueueTime]:
+def rising_queue_times(at: datetime, *, visibility: Visibility) -> list[RisingQueueTime]:
     """Return by how much queue times of the last day rose against the seven days before.
 
-    For these tiers, or all, as far as they are of whole GPUs, and work that runs to its end.
-    Everybody may see it: `visibility` narrows nothing. At most six queries.
+    For tiers of whole GPUs, and work that runs to its end. Everybody may see it: `visibility`
+    narrows nothing. At most six queries.
     """
     whole = [
         tier.name
         for tier in tier_rows(visibility=visibility)
-        if tier.sharing == GpuSharing.EXCLUSIVE.value and (not tiers or tier.name in tiers)
+        if tier.sharing == GpuSharing.EXCLUSIVE.value
     ]
-    if not whole:
-        return []
     window = Window(at - 8 * _DAY, at)
     over = Episode.objects.filter(
         tier__name__in=whole, until__gte=window.start, until__lt=window.end

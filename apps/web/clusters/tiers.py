@@ -52,7 +52,6 @@ from apps.web.fairness.objectives import (
     objective_table,
     objectives_by_tier,
     objectives_query,
-    rising_text,
 )
 from apps.web.fairness.shares import by_hour, entitlement_bars, team_panels
 from apps.web.pages import page, respond, window_reads
@@ -211,7 +210,6 @@ def _overview(read: TierUsage, reading: QuerySession) -> dict[str, Any]:
             )
         ],
         "queue_times": times,
-        "rising": rising_text(name, reading),
         "tables": [
             times.table,
             *([objective_table(read.objective, reading)] if read.objective else []),

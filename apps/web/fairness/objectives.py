@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 from apps.accounts.domain.formats import whole_duration
 from apps.clusters.domain.window import Window
-from apps.fairness.domain.objectives import RISEN_TIMES, Burn
+from apps.fairness.domain.objectives import Burn
 from apps.fairness.selectors import (
     OBJECTIVES,
     ObjectiveRow,
     closed_hour,
     queue_time_objectives,
-    rising_queue_times,
 )
 from apps.web.components import formats
 from apps.web.components.figure_row import KeyFigure, Tone
@@ -73,19 +72,6 @@ def _attained(row: ObjectiveRow) -> str:
         return text
     least = "" if row.complete else " at most: pending work of a cluster is not known"
     return f"{text}, error budget left {_left(row)}{least}"
-
-
-def rising_text(tier: str, reading: QuerySession) -> str:
-    """Return that the queue time of a tier is rising, where it is so."""
-    at = closed_hour(reading.now)
-    rows = rising_queue_times(at, visibility=reading.visibility, tiers=[tier])
-    risen = [one.rise for one in rows if one.rise is not None and one.rise >= RISEN_TIMES]
-    return (
-        f"Queue time is rising: p95 of the last 24 hours is {risen[0]:.1f}× that of the 7 days "
-        "before, of work that runs to its end."
-        if risen
-        else ""
-    )
 
 
 def _left(row: ObjectiveRow) -> str:
