@@ -1,9 +1,11 @@
 """`tiers`, `teams`, `clusters`, `collections` and the index."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from apps.api.urls import LISTS
@@ -157,9 +159,15 @@ def test_lists_take_a_known_number_of_queries(
         client.get(f"/api/v1/{path}")
 
 
-def test_the_index_names_every_list(read: Read) -> None:
-    assert read("") == {name: f"http://testserver/api/v1/{name}" for name in LISTS} | {
-        "schema": "http://testserver/api/schema/"
+def test_the_index_names_every_list_and_the_day_of_the_portal(read: Read) -> None:
+    index = read("")
+    at = timezone.now().astimezone(ZoneInfo("Europe/Berlin"))
+    # Midnight may pass between the answer and this line.
+    days = {f"{at:%Y-%m-%d}", f"{at - timedelta(minutes=1):%Y-%m-%d}"}
+    assert index.pop("today") in days
+    assert index == {name: f"http://testserver/api/v1/{name}" for name in LISTS} | {
+        "schema": "http://testserver/api/schema/",
+        "time_zone": "Europe/Berlin",
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from apps.planning.domain.manifests.documents import MOST_CHARACTERS, ManifestError
@@ -266,6 +266,7 @@ def cut_texts(draw: st.DrawFn) -> str:
 
 @settings(max_examples=500, deadline=None)
 @given(changed_objects())
+@example("kind: JAXJob\nspec:\n  jaxReplicaSpecs:\n    ? ''\n    : null\n")
 def test_a_changed_object_is_read_or_refused_with_its_line_and_field(text: str) -> None:
     error = refusal(text)
     if error is None:
@@ -291,13 +292,16 @@ def beginning(whole: Any, field: str) -> str:
     if isinstance(whole, dict):
         for key, value in whole.items():
             rest = field.removeprefix(str(key))
-            if key and rest != field and (not rest or rest[0] in ".["):
-                # YAML quotes odd keys.
-                own = f"{key}:" if re.fullmatch(r"[a-zA-Z][\w./-]+", str(key)) else ":"
-                return beginning(value, rest.removeprefix(".")) or own
-    if isinstance(whole, list) and (found := re.match(r"\[(\d+)\]\.?", field)):
-        at = int(found[1])
-        return (beginning(whole[at], field[found.end() :]) or "- ") if at < len(whole) else ""
+            if (not key or rest != field) and (not rest or rest[0] in ".["):
+                # YAML quotes odd keys, and may write an empty one without its colon.
+                plain = re.fullmatch(r"[a-zA-Z][\w./-]+", str(key))
+                own = f"{key}:" if plain else ":" if key else "''"
+                return beginning(value, rest.removeprefix(".")) or own if rest else own
+    if isinstance(whole, list) and (found := re.match(r"\[(\d+)\](\.?)", field)):
+        if (at := int(found[1])) >= len(whole):
+            return ""
+        rest = field[found.end() :]
+        return (beginning(whole[at], rest) if rest or found[2] else "") or "- "
     return ""
 
 
