@@ -76,7 +76,7 @@ def _attained(row: ObjectiveRow) -> str:
 
 def _left(row: ObjectiveRow) -> str:
     left = row.budget_left_ratio
-    return formats.NOTHING if left is None else formats.percent(left).replace("-", "−")
+    return formats.NOTHING if left is None else formats.percent(left).replace("-", formats.MINUS)
 
 
 def _budget(row: ObjectiveRow) -> str:
