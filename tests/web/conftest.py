@@ -1,5 +1,7 @@
 """A portal with facts, people signed in, and a browser that looks at it."""
 
+import sys
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -204,12 +206,14 @@ class Visit:
     page: Page
     url: str
     problems: list[str] = field(default_factory=list)
+    unanswered: list[Request] = field(default_factory=list)
 
     def note_console(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"} and not message.text.startswith(LEFT):
             self.problems.append(f"console {message.type}: {message.text}")
 
     def note_request(self, request: Request) -> None:
+        self.unanswered.append(request)
         if not request.url.startswith((self.url, "data:", "blob:")):
             self.problems.append(f"a request leaves the host: {request.url}")
 
@@ -220,6 +224,17 @@ class Visit:
     def note_crash(self, error: object) -> None:
         self.problems.append(f"script error: {error}")
 
+    def note_end(self, request: Request) -> None:
+        if request in self.unanswered:  # one that began before the visit is not
+            self.unanswered.remove(request)
+
+    def state(self) -> str:
+        """Return what the browser waits for, and where each thread of the server is."""
+        frames = sys._current_frames().values()
+        stacks = ["".join(traceback.format_stack(frame)[-4:]) for frame in frames]
+        urls = [request.url for request in self.unanswered]
+        return "\n".join([f"Unanswered: {urls}", *stacks])
+
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Note what goes wrong until the end of the block."""
@@ -229,12 +244,16 @@ class Visit:
                 ("request", self.note_request),
                 ("response", self.note_response),
                 ("pageerror", self.note_crash),
+                ("requestfinished", self.note_end),
+                ("requestfailed", self.note_end),
             ):
                 self.page.on(event, note)  # type: ignore[call-overload]
                 until_end.callback(self.page.remove_listener, event, note)
             yield
 
 
+PATIENCE = 120_000
+"""Milliseconds. A machine that stands still for a while is no fault of a page: what hangs is."""
 # A page that shows no document has no storage.
 FORGET = "() => { try { localStorage.clear(); sessionStorage.clear(); } catch {} }"
 
@@ -288,7 +307,8 @@ class Screen:
                 page.emulate_media(media="null", color_scheme="dark" if dark else "light")
                 with visit.watched():
                     steps(page)
-            except BaseException:
+            except BaseException as error:
+                error.add_note(visit.state())
                 page.context.close()
                 raise
             if left_as_found:
@@ -310,6 +330,7 @@ class Screen:
         context = self._browser.new_context(
             base_url=url, java_script_enabled=scripts, locale="en-US"
         )
+        context.set_default_timeout(PATIENCE)
         return context.new_page()
 
     def _leave(self, page: Page) -> None:
