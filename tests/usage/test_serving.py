@@ -1,6 +1,7 @@
 """What inference servers did is what the simulator knows, collected as in production."""
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -64,7 +65,24 @@ def sums(**of: object) -> dict[str, int]:
 
 @pytest.mark.usefixtures("collected")
 def test_tokens_per_gpu_hour_are_those_of_the_simulator(scenario: Small) -> None:
-    for service in SERVICES:
+    _assert_tokens_are_those_of_the_simulator(scenario)
+
+
+@pytest.mark.django_db
+def test_tokens_of_sglang_are_those_of_the_simulator() -> None:
+    scenario = serving_scenario()
+    at = 2 * HOUR + 1205
+    scenario.services = [
+        replace(one, engine="sglang", restarting=(0, 3), restarts_at=at) for one in SERVICES
+    ]
+    with served_lab(scenario, NOW_SECONDS) as url:
+        collect_served(scenario, url)
+    _assert_tokens_are_those_of_the_simulator(scenario)
+    assert sums(model="opt", hour=START + timedelta(hours=4))["first_tokens_in_time"] > 0
+
+
+def _assert_tokens_are_those_of_the_simulator(scenario: Small) -> None:
+    for service in scenario.services:
         read, written, gpu_hours = known(scenario, service)
         found = sums(model=service.model)
         tokens, measured = found["tokens_in"] + found["tokens_out"], found["measured"] / NANO
