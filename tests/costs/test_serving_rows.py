@@ -61,7 +61,7 @@ collected = shared(collect_all)
 
 def read(window: Window, *by: str, **asked: Any) -> dict[str, ServingRow]:
     rows = serving_rows(
-        window, group_by=by, filters=Filters(), **{"visibility": EVERYTHING, **asked}
+        window, group_by=by, filters=Filters(), **{"visibility": EVERYTHING, "now": LATER, **asked}
     )
     return {" ".join(row.groups.values()): row for row in rows}
 
@@ -242,6 +242,22 @@ def test_idle_services_are_told_apart(
     # Tokens that were counted and are none: a rate of zero, and no money for each.
     assert row.tokens_per_gpu_hour == 0.0
     assert row.cost_per_million_tokens is None
+
+
+@pytest.mark.parametrize("days", [1, 7])
+def test_hours_to_come_do_not_hide_that_a_service_is_forgotten(days: int) -> None:
+    # Pages end at now; the API takes windows up to tonight, or to the end of the month.
+    job = resting(lambda _: 0)
+    end = job.window.end
+    lasting = Window(end - timedelta(days=6), end + timedelta(days=days))
+    assert [row.use for row in read(lasting, "workload", now=LATER).values()] == [
+        ServiceUse.FORGOTTEN
+    ]
+    # As for the last request: six days ago, it is within a week of now.
+    ServingHour.objects.filter(hour=end - timedelta(days=6)).update(requests=1)
+    (row,) = read(lasting, "workload", now=LATER).values()
+    assert row.last_request_at == end - timedelta(days=6)
+    assert row.use is ServiceUse.KEPT_FOR_LATENCY
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,9 @@ def test_services_are_held_against_their_own_objectives_and_hours_keep_them(
 
 
 def _row_of_all() -> list[ServingRow]:
-    return serving_rows(WINDOW, group_by=("team",), filters=Filters(), visibility=EVERYTHING)
+    return serving_rows(
+        WINDOW, group_by=("team",), filters=Filters(), visibility=EVERYTHING, now=NOW
+    )
 
 
 @pytest.mark.usefixtures("collected")

@@ -1,6 +1,7 @@
 """Inference services: rows and the endpoint."""
 
 from django.http.response import HttpResponseBase
+from django.utils import timezone
 from rest_framework.request import Request
 
 from apps.api import parameters
@@ -34,7 +35,12 @@ class ServingView(PortalView):
         of = WindowRequest.read(request, ServingParams)
         by = tuple(of.query.get("group_by", ()))
         found = costs.serving_rows(
-            of.window, group_by=by, filters=of.filters(), visibility=of.visibility, zone=of.zone
+            of.window,
+            group_by=by,
+            filters=of.filters(),
+            visibility=of.visibility,
+            now=timezone.now(),
+            zone=of.zone,
         )
         rows: ShortList[ServingRow] = ShortList(
             # A cursor of other groups would name a row that this list does not have.

@@ -85,7 +85,7 @@ class ServingRow:
         Column(
             "Last request",
             help=f"Start of the last hour with a request, in the {FORGOTTEN_DAYS} days up to the "
-            "end of the window.",
+            "end of the window, or up to now.",
             shown_as="hour",
             api_note="Null where there is none.",
         ),
@@ -200,6 +200,7 @@ def serving_rows(
     group_by: Sequence[str],
     filters: Filters,
     visibility: Visibility,
+    now: datetime,
     zone: ZoneInfo | None = None,
 ) -> list[ServingRow]:
     """Return what services did, by groups of SERVING_GROUPS; most tokens first.
@@ -221,7 +222,9 @@ def serving_rows(
     # Reading all workloads of the filters costs less than naming hundreds of them.
     own = replace(filters, workload=names) if len(names) <= _MOST_NAMES else filters
     held = _held(window, own, visibility, zone)
-    look_back = Window(window.end - _LOOKBACK, window.end)
+    # Of a window that lasts, the hours to come would count as hours of which nothing is known.
+    until = max(window.start, min(window.end, now))
+    look_back = Window(until - _LOOKBACK, until)
     latest = last_requests(look_back, filters=own, visibility=visibility)
     groups: dict[tuple[str, ...], _Group] = defaultdict(_Group)
     for key, models in found.items():

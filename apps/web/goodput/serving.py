@@ -86,6 +86,7 @@ def _rows(reading: QuerySession, by: tuple[str, ...]) -> list[ServingRow]:
         group_by=by,
         filters=reading.filters,
         visibility=reading.visibility,
+        now=reading.now,
         zone=reading.choice.zone,
     )
 
