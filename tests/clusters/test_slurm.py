@@ -182,6 +182,30 @@ def test_the_file_that_was_written_last_knows_best(source: WriteLog) -> None:
     assert [pod.finished for pod in answer.pods] == [T0 + 1800]
 
 
+def test_a_job_that_ended_while_no_file_was_written_does_not_run_for_ever(
+    source: WriteLog,
+) -> None:
+    running = row(End="Unknown", State="RUNNING")
+    waits = row(JobIDRaw="101", Start="Unknown", End="Unknown", State="PENDING", NodeList="")
+    source(running, waits, at=T0 + 100, name="monday.psv")
+    # Within a day other files may be of other partitions, and that job may still run.
+    (still, _) = source(at=T0 + 7200, name="late.psv").ledger(HOUR).pods
+    assert still.ran(HOUR.end_seconds) == ((T0, HOUR.end_seconds),)
+    after = source(row(JobIDRaw="102"), at=T0 + 5 * 86_400, name="saturday.psv").ledger(HOUR)
+    lost, gone, ended = after.pods
+    assert lost.ran(HOUR.end_seconds) == ((T0, T0 + 100),)
+    assert (lost.end_reason, gone.finished, gone.bound) == ("Lost", T0 + 100, None)
+    assert ended.end_reason == "Completed"
+    assert after.warnings == (
+        "2 jobs went while no file was written, and the end is not known (100, 101): write a file "
+        "that has that time",
+    )
+    # A file of that time tells: it need not be the last.
+    source(row(End=str(T0 + 1800)), at=T0 + 86_400, name="tuesday.psv")
+    told = source(row(JobIDRaw="102"), at=T0 + 5 * 86_400, name="saturday.psv").ledger(HOUR)
+    assert [pod.finished for pod in told.pods] == [T0 + 1800, T0 + 100, T0 + 1800]
+
+
 def test_a_log_that_ends_before_the_window_is_tried_again(source: WriteLog) -> None:
     early = source(row(), at=T0 + 1200)
     with pytest.raises(SourceUnavailable, match=r"job log ends at 2026-11-20 12:20 UTC"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,7 +14,15 @@ from apps.accounts.domain.identity import Role
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod, Workload
-from apps.costs.selectors import SERVING_GROUPS, ServiceUse, ServingRow, serving_rows
+from apps.costs.domain.costing import FREE
+from apps.costs.selectors import (
+    SERVING_GROUPS,
+    CostQuery,
+    ServiceUse,
+    ServingRow,
+    cost_rows,
+    serving_rows,
+)
 from apps.costs.services import price_hours
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Filters, GroupingRefused
@@ -189,9 +198,11 @@ def unmeasured(_: date) -> Amounts:
     return held(4.0, unmeasured=4.0)
 
 
-def resting(requests: Any, usual: Callable[[date], Amounts] = idle) -> OneJob:
+def resting(
+    requests: Any, usual: Callable[[date], Amounts] = idle, *, tokens: int = 0, **price: Any
+) -> OneJob:
     """Return a service of four GPUs whose hours have these requests (by hour of the day)."""
-    job = make_one_job(usual)
+    job = make_one_job(usual, **price)
     rows = [
         ServingHour(
             **{name: getattr(fact, name) for name in _COLUMNS},
@@ -200,8 +211,8 @@ def resting(requests: Any, usual: Callable[[date], Amounts] = idle) -> OneJob:
             measured=fact.allocated,
             measured_seconds=3600,
             requests=requests(fact.hour),
-            tokens_in=0,
-            tokens_out=0,
+            tokens_in=tokens,
+            tokens_out=tokens,
         )
         for fact in PodHour.objects.order_by("pk")
     ]
@@ -242,6 +253,24 @@ def test_idle_services_are_told_apart(
     # Tokens that were counted and are none: a rate of zero, and no money for each.
     assert row.tokens_per_gpu_hour == 0.0
     assert row.cost_per_million_tokens is None
+
+
+def drawing(_: date) -> Amounts:
+    return held(4.0, busy=3.0, energy_mwh=2_000_000)
+
+
+def test_the_cost_of_tokens_is_what_the_service_costs_with_its_energy() -> None:
+    job = resting(
+        lambda _: 50, drawing, tokens=MILLION // 2, per_kwh=Decimal("0.30"), pue=Decimal("1.5")
+    )
+    price_hours(now=LATER)
+    day = Window(job.window.start, job.window.start + timedelta(days=1))
+    (row,) = read(day, "workload").values()
+    # A million tokens an hour: four GPU-hours and two kilowatt-hours.
+    assert row.cost_per_million_tokens == (4 * 306_000_000) + 2 * 45_000_000
+    costs = cost_rows(CostQuery(day), visibility=EVERYTHING)
+    of_team = sum(one.cost or 0 for one in costs if one.cause not in FREE)
+    assert of_team == 24 * row.cost_per_million_tokens, "what Costs shows for the same work"
 
 
 @pytest.mark.parametrize("days", [1, 7])

@@ -12,7 +12,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.serving_objectives import ttft_text
 from apps.clusters.domain.window import Window
-from apps.costs.domain.costing import HELD, SCALE_DIGITS
+from apps.costs.domain.costing import HELD, SCALE_DIGITS, Cause
 from apps.costs.selectors.costs import WORKLOAD_GROUPS, cost_rows
 from apps.costs.selectors.rows import CostQuery
 from apps.usage.domain.amounts import hours
@@ -34,6 +34,8 @@ _LOOKBACK = timedelta(days=FORGOTTEN_DAYS)
 _KNOWN_HOURS = 0.9 * FORGOTTEN_DAYS * 24
 _MOSTLY_IDLE = 0.5
 _MILLION = 1_000_000
+# Where power has a tariff, the price of a GPU-hour is without it.
+_COST_CAUSES = frozenset((*HELD, Cause.ENERGY))
 _MOST_NAMES = 100
 
 
@@ -101,7 +103,7 @@ class ServingRow:
         int | None,
         Column(
             *("Cost", "per 1M tokens"),
-            help="Cost of the measured GPU-hours ÷ tokens in and out.",
+            help="Cost of the measured GPU-hours, energy with a tariff too, ÷ tokens in and out.",
             api_note="Null without tokens, and where a part of the GPU-hours has no price.",
             digits=SCALE_DIGITS,
         ),
@@ -258,7 +260,7 @@ def _held(
         one.unmeasured += row.amounts.unmeasured + row.amounts.not_running
     asked = CostQuery(window, group_by=WORKLOAD_GROUPS, filters=filters, waste=True)
     for cost in cost_rows(asked, visibility=visibility, zone=zone):
-        if cost.cause not in HELD:
+        if cost.cause not in _COST_CAUSES:
             continue
         one = found[ServiceKey(*(cost.groups[name] for name in WORKLOAD_GROUPS))]
         if cost.cost is None or not cost.currency:

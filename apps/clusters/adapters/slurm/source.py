@@ -5,7 +5,7 @@ No device series belong to it: what jobs did with their GPUs has no metrics.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from glob import glob
 from pathlib import Path
@@ -59,6 +59,10 @@ COLUMNS_BEHIND: Mapping[str, Sequence[ShownColumn]] = {
     ),
 }
 _MOST_STRANGE = 3
+# As of pods that went in a gap of the watch: whether their work failed is not known.
+_LOST = "Lost"
+# Files of several partitions need not be written at one time.
+_STALE_SECONDS = 86_400.0
 # Kept in Slurm's own words, every job that just ended would count as failed and its work as lost.
 _ENDS: Mapping[str, str] = {
     "COMPLETED": "Completed",
@@ -140,13 +144,14 @@ class SlurmSource:
         if until < window.end_seconds:
             ends = datetime.fromtimestamp(until, UTC)
             raise SourceUnavailable(f"the job log ends at {ends:%Y-%m-%d %H:%M} UTC")
-        pods = [pod for job in _jobs_in(files, window) for pod in _pods(job, until)]
+        jobs = _jobs_in(files, window)
+        pods = [pod for job in jobs for pod in _pods(job, until)]
         events, strange = self._events(window)
         return LedgerAnswer(
             pods=pods,
             nodes=list(self._intervals(window, events)),
             covered=dict.fromkeys(window.slots(), True),
-            warnings=(*_warnings(files), *strange),
+            warnings=(*_warnings(files), *_lost_warnings(jobs), *strange),
         )
 
     def _intervals(self, window: Window, events: Sequence[NodeEvent]) -> Iterator[NodeInterval]:
@@ -312,13 +317,26 @@ class SlurmSource:
 def _jobs_in(files: Sequence[_File], window: Window) -> list[SlurmJob]:
     """Return the jobs that were there in a window, by their number."""
     # What was written last knows best, as of a job that ran when an older file was written.
-    jobs = {job.id: job for one in files for job in one.jobs}
+    jobs = {job.id: (job, one.written) for one in files for job in one.jobs}
+    known = [_known(job, written, files[-1].written) for _, (job, written) in sorted(jobs.items())]
     return [
         job
-        for _, job in sorted(jobs.items())
+        for job in known
         if job.submitted < window.end_seconds
         and (job.ended is None or job.ended > window.start_seconds)
     ]
+
+
+def _known(job: SlurmJob, written: float, until: float) -> SlurmJob:
+    """Return a job as it is known from the last file that names it, `written` then.
+
+    sacct lists all jobs that are there: one that files of a day later no longer have went while no
+    file was written, and would else hold its GPUs for ever.
+    """
+    if job.ended is not None or until - written <= _STALE_SECONDS:
+        return job
+    seen = max(written, job.started or job.submitted)
+    return replace(job, ended=seen, state=_LOST)
 
 
 def _labels(group: Mapping[str, Any]) -> dict[str, str]:
@@ -359,6 +377,16 @@ def _pods(job: SlurmJob, until: float) -> Iterator[PodRecord]:
 def _warnings(files: Sequence[_File]) -> Iterator[str]:
     for one in files:
         yield from _line_warnings(one.path, one.strange)
+
+
+def _lost_warnings(jobs: Sequence[SlurmJob]) -> Iterator[str]:
+    lost = [job.id for job in jobs if job.state == _LOST]
+    if lost:
+        shown = ", ".join(lost[:_MOST_STRANGE])
+        yield (
+            f"{counted(len(lost), 'job')} went while no file was written, and the end is not known "
+            f"({shown}): write a file that has that time"
+        )
 
 
 def _line_warnings(path: str, strange: Sequence[str]) -> Iterator[str]:
