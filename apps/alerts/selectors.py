@@ -1,6 +1,6 @@
 """Reads of alerts: what was said, where it goes, what became of it."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 
@@ -263,12 +263,7 @@ def answers_to(subjects: Collection[str], *, reader: User | None = None) -> dict
 
     Who answered for their own work is named as `naming` says: without a `reader` not at all.
     """
-    return _decisions(subjects, naming(reader))
-
-
-def _decisions(
-    subjects: Collection[str], name: Callable[[IdleAnswer], str]
-) -> dict[str, IdleDecision]:
+    name = naming(reader)
     return {
         row.subject: IdleDecision(IdleChoice(row.choice), name(row), row.at, row.reason, row.until)
         for row in _last_answers(subjects)
@@ -303,12 +298,12 @@ class IdleFinding:
 
 
 def idle_findings(
-    workloads: Collection[WorkloadPlace], *, visibility: Visibility, now: datetime
+    workloads: Collection[WorkloadPlace], *, reader: User, visibility: Visibility, now: datetime
 ) -> list[IdleFinding]:
     """Return those of these workloads (cluster, namespace, `Kind/name`) that are idle, by name.
 
-    Of teams that the reader sees. Ask only for work of the reader, or of persons whose teams they
-    lead: who answered is named. Three queries; none without workloads.
+    Of teams that the reader sees. A workload may be of several persons: who of them answered is
+    named as `naming` says. Four queries at most; none without workloads.
     """
     subjects = {workload_subject(one): one for one in sorted(workloads)}
     if not subjects:
@@ -318,7 +313,7 @@ def idle_findings(
     latest = {row.subject: row for row in rows.order_by("pk")}
     states = AlertState.objects.filter(kind=kind, subject__in=latest, level__isnull=False)
     standing = set(states.order_by("subject").values_list("subject", flat=True))
-    answers = _decisions(latest, lambda row: row.person)
+    answers = answers_to(latest, reader=reader)
     found = []
     for subject, row in latest.items():
         answer = answers.get(subject)

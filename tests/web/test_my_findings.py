@@ -147,6 +147,21 @@ def test_the_name_of_who_answered_for_their_own_work_is_theirs_and_the_leads(
     assert set(told().values()) == {hidden}
 
 
+def test_of_a_workload_of_two_persons_neither_learns_which_other_answered(
+    named: Portal, signed_in: SignIn, clients: dict[str, Client]
+) -> None:
+    readers, alert = everybody(named, signed_in, clients), idle(named)
+    PodPerson.objects.filter(pod__uid="uid-train-1").update(person="eve")
+    readers["member"].post(f"{ADDRESS}{alert.pk}/answer", {"choice": "keep"})
+    for address in (ADDRESS, f"{ADDRESS}{alert.pk}/"):
+        shown = {role: text_of(readers[role], address) for role in ("member", "colleague")}
+        assert all("Kept until" in text for text in shown.values())
+        assert "(ben)" in shown["member"]
+        assert "(ben)" not in shown["colleague"]
+    lead = text_of(readers["lead"], f"{ADDRESS}?person=eve")
+    assert "(ben)" in lead
+
+
 def test_an_answer_of_something_else_changes_nothing(
     named: Portal, clients: dict[str, Client], settings: Settings
 ) -> None:

@@ -26,7 +26,7 @@ from apps.usage.models import CollectionWindow, PodHour
 from apps.usage.selectors import FactsState
 from apps.web.usage.my_workloads import work_row
 from gpuportal.people import People
-from tests.factories import Portal
+from tests.factories import Portal, make_workload
 from tests.web.axe import violations
 from tests.web.conftest import HOURLY, ROLES, Screen
 from tests.web.pages import records_of, text_of
@@ -215,7 +215,7 @@ def test_work_without_a_pod_is_pending_for_whom_it_names(
 
 @pytest.mark.parametrize(
     ("local_queue", "cluster_queue", "expected"),
-    [("", "", 600.0), ("team-a", "batch", 5400.0), ("unknown", "batch", None)],
+    [("", "", 900.0), ("team-a", "batch", 6000.0), ("unknown", "batch", None)],
 )
 def test_the_queue_time_to_expect_is_that_of_its_cluster_queue(
     local_queue: str,
@@ -245,6 +245,35 @@ def test_the_queue_time_to_expect_is_that_of_its_cluster_queue(
     response: Any = clients["member"].get(f"{ADDRESS}?{HOURLY}")
     (shown,) = response.context["tables"]["pending"].rows
     assert shown.values["expected_seconds"] == expected
+
+
+def test_workloads_of_one_name_have_each_their_own_queue_time(
+    named: Portal, clients: dict[str, Client]
+) -> None:
+    west, pod = named.clusters[0], Pod.objects.get(uid="uid-train-2")
+    row = {"tier": "gold", "queue": "", "units": 4.0, "any": [0, 0, 0], "starts_now": 0.0}
+    rows = [{**row, "queued": [600, 900, 1200]}]
+    QueueForecast.objects.create(cluster=west, at=timezone.now(), rows=rows)
+    # The other is in a queue that is not known, and so is its queue time.
+    other = make_workload(west, "vision-prod", "train")
+    Pod.objects.filter(pk=pod.pk).update(uid="uid-other", workload=other, queue="unknown")
+    moved = Pod.objects.get(uid="uid-other")
+    pod.pk = None
+    pod.save(force_insert=True)
+    PodPerson.objects.bulk_create([PodPerson(pod=pod, person="ben")])
+    pending = Episode.objects.get(uid="uid-train-2", until=None)
+    pending.pk, pending.uid, pending.workload = None, moved.uid, other
+    pending.save(force_insert=True)
+    response: Any = clients["member"].get(f"{ADDRESS}?{HOURLY}")
+    shown = [row.values for row in response.context["tables"]["pending"].rows]
+    assert [one["name"] for one in shown] == ["train", "train"]
+    assert {one["expected_seconds"] for one in shown} == {900.0, None}
+
+
+def test_a_lead_reads_whose_work_is_not_there(named: Portal, clients: dict[str, Client]) -> None:
+    page = text_of(clients["lead"], f"{ADDRESS}?{HOURLY}&person=eve")
+    assert "No pod of this time names eve." in page
+    assert "Nothing of eve is pending." in page
 
 
 def test_more_gpus_than_one_person_may_hold_are_a_finding(

@@ -54,7 +54,12 @@ class MyWorkloadsView(PortalView):
             if not visibility.team_ids:
                 raise NotFound("Person not found, or you may not see them.")
         work = person_workloads(
-            of.window, people=people, visibility=visibility, now=timezone.now(), zone=of.zone
+            of.window,
+            people=people,
+            reader=user,
+            visibility=visibility,
+            now=timezone.now(),
+            zone=of.zone,
         )
         rows: ShortList[PersonWorkloadRow] = ShortList(
             "my-workloads",

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from django.conf import settings
 
+from apps.accounts.models import User
 from apps.accounts.permissions import Visibility
 from apps.alerts.selectors import IdleFinding, idle_findings
 from apps.clusters.domain.columns import Column
@@ -209,13 +210,14 @@ def person_workloads(
     window: Window,
     *,
     people: Collection[str],
+    reader: User,
     visibility: Visibility,
     now: datetime,
     zone: ZoneInfo,
 ) -> PersonWork:
     """Return the work of these persons, of teams that the reader sees in detail.
 
-    Nineteen queries at most and those of `workload_costs`; two without persons.
+    Twenty queries at most and those of `workload_costs`; two without persons.
     """
     states = facts_states(window)
     if not people:
@@ -227,6 +229,7 @@ def person_workloads(
     present = [pod for pod in pods if pod.ended_at is None]
     findings = idle_findings(
         {pod.key[1:4] for pod in present if pod.bound_at is not None},
+        reader=reader,
         visibility=visibility,
         now=now,
     )

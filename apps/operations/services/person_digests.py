@@ -48,7 +48,12 @@ def gather_person_digests(now: datetime, zone: ZoneInfo) -> int:
 def _digest(user: User, week: Window, now: datetime, zone: ZoneInfo) -> NewAlert | None:
     """Return the week of a person; None of who had no pod in it and has none now."""
     work = person_workloads(
-        week, people=people_of(user), visibility=visibility_of(user), now=now, zone=zone
+        week,
+        people=people_of(user),
+        reader=user,
+        visibility=visibility_of(user),
+        now=now,
+        zone=zone,
     )
     if not work.rows:
         return None

@@ -18,7 +18,12 @@ from apps.accounts.permissions import (
     visibility_of,
     visibility_of_led,
 )
-from apps.alerts.domain.alerts import AnswerRefused, IdleChoice, workload_place
+from apps.alerts.domain.alerts import (
+    AnswerRefused,
+    IdleChoice,
+    WorkloadPlace,
+    workload_place,
+)
 from apps.alerts.permissions import Answerer, may_answer_person
 from apps.alerts.selectors import IdleFinding, alert_of, idle_findings
 from apps.alerts.services import ChannelRefused, answer_idle, silence_alert
@@ -150,6 +155,7 @@ def work_page(request: PageRequest, reading: QuerySession, scope: PersonScope) -
     work = person_workloads(
         reading.window,
         people=scope.people,
+        reader=request.user,
         visibility=scope.visibility,
         now=reading.now,
         zone=reading.choice.zone,
@@ -167,7 +173,7 @@ def work_page(request: PageRequest, reading: QuerySession, scope: PersonScope) -
         request,
         reading,
         "my_workloads",
-        tables=[_work_table(work, reading), _pending_table(work, scope, reading)],
+        tables=[_work_table(work, scope, reading), _pending_table(work, scope, reading)],
         tabs=tabs,
         scope=scope,
         figures=_figures(work, reading),
@@ -273,11 +279,12 @@ def _answered(one: IdleFinding, zone: ZoneInfo) -> str:
     answer = one.answer
     if answer is None:
         return ""
+    by = f" ({answer.person})" if answer.person else ""
     if answer.choice is IdleChoice.KEEP and answer.last_moment is not None:
-        return f"Kept until {day_text(answer.last_moment, zone)} ({answer.person})."
+        return f"Kept until {day_text(answer.last_moment, zone)}{by}."
     if answer.choice is IdleChoice.SILENCE:
-        return f"Not asked again until it works and is idle anew ({answer.person})."
-    return f"Released ({answer.person}). The portal deletes nothing: run the command."
+        return f"Not asked again until it works and is idle anew{by}."
+    return f"Released{by}. The portal deletes nothing: run the command."
 
 
 @page
@@ -289,7 +296,12 @@ def finding(request: PageRequest, pk: int) -> HttpResponseBase:
     alert, _ = _finding(request, pk)
     reading = of_everything(query_session(request))
     place = workload_place(alert.subject)
-    found = idle_findings([place] if place else [], visibility=reading.visibility, now=reading.now)
+    found = idle_findings(
+        [place] if place else [],
+        reader=request.user,
+        visibility=reading.visibility,
+        now=reading.now,
+    )
     if not found:
         # It works again, or is gone: there is nothing left to answer.
         return HttpResponseRedirect(f"{reverse('web:my-workloads')}#findings")
@@ -351,7 +363,7 @@ def _keep_days() -> int:
 # ---------------------------------------------------------------- tables
 
 
-def _work_table(work: PersonWork, reading: QuerySession) -> Table:
+def _work_table(work: PersonWork, scope: PersonScope, reading: QuerySession) -> Table:
     # Amounts of several currencies must not stand under one: the first row decides.
     currency = next((row.currency for row in work.rows if row.currency), "")
     columns = [
@@ -364,7 +376,7 @@ def _work_table(work: PersonWork, reading: QuerySession) -> Table:
         columns=columns,
         rows=[work_row(row, reading.query, currency) for row in work.rows],
         zone=reading.choice.zone,
-        empty=_unknown_text(work) or "No pod of this time names you.",
+        empty=_unknown_text(work) or f"No pod of this time names {scope.name or 'you'}.",
         on_phone=("workload", "running_gpus", "not_busy_gpu_hours"),
     )
 
@@ -382,13 +394,6 @@ def _pending_table(work: PersonWork, scope: PersonScope, reading: QuerySession) 
     """Return what of the person is pending, with the reason and the queue time to expect."""
     # Of a person of a led team only the lead's teams are shown, as in the other table.
     seen = replace(reading, visibility=scope.visibility)
-    found = longest_pending(
-        seen,
-        PendingFilters(workload_ids=work.pending),
-        empty=(not work.pending and "Nothing of yours is pending.")
-        or unchecked_text(reading)
-        or "The reason is not diagnosed yet.",
-    )
     expected = _expected(work, reading)
     column = Column(
         "expected_seconds",
@@ -396,18 +401,22 @@ def _pending_table(work: PersonWork, scope: PersonScope, reading: QuerySession) 
         Format.SECONDS,
         hint="Half of such work starts within this time; none where no replay tells it.",
     )
-    rows = [
-        replace(
-            row,
-            values={**row.values, "expected_seconds": expected.get(str(row.values["name"]))},
-        )
-        for row in found.rows
-    ]
-    return replace(found, columns=[*found.columns, column], rows=rows)
+    whose = f"of {scope.name}" if scope.name else "of yours"
+    return longest_pending(
+        seen,
+        PendingFilters(workload_ids=work.pending),
+        empty=(not work.pending and f"Nothing {whose} is pending.")
+        or unchecked_text(reading)
+        or "The reason is not diagnosed yet.",
+        beside=(
+            column,
+            lambda one: expected.get((one.row.cluster, one.row.namespace, one.row.workload)),
+        ),
+    )
 
 
-def _expected(work: PersonWork, reading: QuerySession) -> Mapping[str, float]:
-    """Return the median queue time that is expected, by the name of the workload.
+def _expected(work: PersonWork, reading: QuerySession) -> Mapping[WorkloadPlace, float]:
+    """Return the median queue time that is expected of each workload, the longest of its pods.
 
     Two queries for each cluster with pending work.
     """
@@ -415,7 +424,7 @@ def _expected(work: PersonWork, reading: QuerySession) -> Mapping[str, float]:
     for pod in work.pods:
         if pod.bound_at is None:
             pending.setdefault(pod.cluster_id, []).append(pod)
-    found = {}
+    found: dict[WorkloadPlace, float] = {}
     for cluster, pods in pending.items():
         rows = queue_forecasts(cluster, now=reading.now)
         queues = _cluster_queues(cluster) if any(pod.queue for pod in pods) else {}
@@ -425,7 +434,9 @@ def _expected(work: PersonWork, reading: QuerySession) -> Mapping[str, float]:
             queue = queues.get((pod.key.namespace, pod.queue)) if pod.queue else ""
             row = None if queue is None else row_for(rows, pod.key.tier, queue, pod.units)
             if row is not None:
-                found[pod.key.workload.partition("/")[2]] = row.queued[0]
+                place = (pod.key.cluster, pod.key.namespace, pod.key.workload)
+                _, median, _ = row.queued
+                found[place] = max(median, found.get(place, 0.0))
     return found
 
 

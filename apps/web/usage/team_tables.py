@@ -1,6 +1,6 @@
 """Lists of some teams: workloads by what they leave unused, pending work, quotas, budgets."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from apps.costs.domain.costing import money
@@ -15,7 +15,7 @@ from apps.quotas.selectors import (
     budget_rows,
     quota_rows,
 )
-from apps.web.components.formats import Format
+from apps.web.components.formats import Format, Value
 from apps.web.components.page_query import figure_href, href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
@@ -115,8 +115,12 @@ def longest_pending(
     team: Column = _TEAM,
     tier: Column = _TIER,
     empty: str = "Nothing is pending.",
+    beside: tuple[Column, Callable[[PendingWorkload], Value]] | None = None,
 ) -> Table:
-    """Return the workloads that pend for longest, of teams that the reader sees."""
+    """Return the workloads that pend for longest, of teams that the reader sees.
+
+    `beside` is a last column with what it has of each.
+    """
     found = pending_workloads(
         reading.now,
         by=WorkloadGrouping.NONE,
@@ -135,14 +139,19 @@ def longest_pending(
             Column("wait_seconds", "Pending for", Format.SECONDS),
             Column("cause", "Reason"),
             Column("suggestion", "How to fix", wraps=True),
+            *([beside[0]] if beside else []),
         ],
-        rows=[_pending_row(one, reading) for one in workloads],
+        rows=[_pending_row(one, reading, beside) for one in workloads],
         zone=reading.choice.zone,
         empty=empty,
     )
 
 
-def _pending_row(one: PendingWorkload, reading: QuerySession) -> TableRow:
+def _pending_row(
+    one: PendingWorkload,
+    reading: QuerySession,
+    beside: tuple[Column, Callable[[PendingWorkload], Value]] | None,
+) -> TableRow:
     row, query = one.row, reading.query
     return TableRow(
         {
@@ -154,6 +163,7 @@ def _pending_row(one: PendingWorkload, reading: QuerySession) -> TableRow:
             "wait_seconds": (reading.now - one.since).total_seconds(),
             "cause": row.cause,
             "suggestion": row.suggestion or "",
+            **({beside[0].key: beside[1](one)} if beside else {}),
         },
         links={
             "name": href("pending-detail", query, cluster=row.cluster, uid=row.uid),
