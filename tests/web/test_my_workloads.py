@@ -363,6 +363,23 @@ def test_without_metrics_it_is_known_what_was_held_and_not_what_of_it(
     assert all(one[0] > 0 and one[1:] == [None, None, "no_data"] for one in api if one[0])
 
 
+def test_the_share_that_is_unused_is_of_what_has_metrics(
+    named: Portal, clients: dict[str, Client]
+) -> None:
+    states = dict.fromkeys(("busy", "idle", "underused", "not_running"), 0)
+
+    def unused() -> Any:
+        response: Any = clients["member"].get(f"{ADDRESS}?{HOURLY}")
+        return next(one for one in response.context["figures"].figures if one.label == "Unused")
+
+    assert unused().note.endswith("% of allocated")
+    facts = PodHour.objects.filter(pod__uid="uid-train-1")
+    facts.update(unmeasured=F("allocated"), **states)
+    facts = PodHour.objects.filter(pod__uid="uid-train-0")
+    facts.update(unmeasured=0, **{**states, "idle": F("allocated")})
+    assert unused().note == "100 % of allocated with metrics"
+
+
 def test_who_held_nothing_in_collected_hours_has_zeros(
     named: Portal, clients: dict[str, Client]
 ) -> None:

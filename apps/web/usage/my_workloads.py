@@ -207,7 +207,8 @@ def _figures(work: PersonWork, reading: QuerySession) -> FigureRow:
         exact = f"{hours(value)} GPU-h"
         return KeyFigure(label, f"{hours(value):,.0f}", "GPU-h", exact=exact, note=note)
 
-    share = f"{percent(total.not_used / measured)} of allocated" if measured else ""
+    of = "allocated with metrics" if total.unmeasured else "allocated"
+    share = f"{percent(total.not_used / measured)} of {of}" if measured else ""
     return figure_row(
         KeyFigure(
             "Allocated",
