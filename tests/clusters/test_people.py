@@ -26,10 +26,18 @@ from apps.clusters.domain.pods.people import (
 )
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.models import Cluster, ObservedPerson, Pod, PodPerson
+from apps.clusters.ports import ObjectChange
 from apps.clusters.selectors import accounts_of, people_of
 from apps.clusters.services import TierHistory, forget_people, write_people
-from apps.clusters.services.watch.collections import NAMESPACES, PODS
+from apps.clusters.services.watch.collections import (
+    NAMESPACES,
+    PODS,
+    Item,
+    Relisted,
+    WatchEvent,
+)
 from apps.clusters.services.watch.follow import snapshot
+from apps.clusters.services.watch.people_watch import PeopleWatch
 from apps.usage.services.sources import read_ledger
 from gpuportal.people import People
 from tests.clusters.fakes.fake_cluster import FakeCluster
@@ -361,6 +369,28 @@ def test_a_pod_that_names_no_person_has_that_of_its_controller_or_profile(
         "uid-1": "ben",
         "uid-2": "eva@campus.example",
     }
+
+
+@pytest.mark.parametrize("way", ["deleted", "made anew", "listed without it", "taken from it"])
+def test_pods_of_a_namespace_without_its_profile_are_not_its_owners(
+    way: str, settings: Any
+) -> None:
+    settings.PEOPLE = People(person_sources(["kubeflow"]))
+    profile, plain = decoded("namespaces", PROFILE), {"metadata": {"name": "vision", "uid": "n2"}}
+    people, pod = PeopleWatch(), run_pod("uid-1")
+    people.apply([Relisted(NAMESPACES, [profile], 0.0)], lambda _: None)
+    assert people.of_pod(pod) == "eva@campus.example"
+    later: dict[str, list[Item]] = {
+        "deleted": [WatchEvent(NAMESPACES, ObjectChange("DELETED", profile), 1.0)],
+        "made anew": [
+            WatchEvent(NAMESPACES, ObjectChange("DELETED", profile), 1.0),
+            WatchEvent(NAMESPACES, ObjectChange("ADDED", plain), 2.0),
+        ],
+        "listed without it": [Relisted(NAMESPACES, [], 1.0)],
+        "taken from it": [WatchEvent(NAMESPACES, ObjectChange("MODIFIED", plain), 1.0)],
+    }
+    people.apply(later[way], lambda _: None)
+    assert people.of_pod(pod) == ""
 
 
 @DATABASE

@@ -21,6 +21,7 @@ from apps.clusters.services.watch.collections import Item, Relisted, WatchEvent,
 NAMESPACES: Final = "/api/v1/namespaces"
 PODS: Final = "/api/v1/pods"
 _OF_WORK: Final = frozenset({*CONTROLLERS, ObservedKind.KUEUE_WORKLOAD})
+_SPACE: Final = "namespace/"
 _AT_ONCE = 500
 KindOf = Callable[[str], ObservedKind | None]
 
@@ -48,9 +49,13 @@ class PeopleWatch:
             if isinstance(item, Relisted):
                 if item.path == PODS:
                     self._unnamed.clear()
+                if item.path == NAMESPACES:
+                    # Those that went while nothing was seen are not in the list.
+                    kept = (one for one in self._behind.items() if not one[0].startswith(_SPACE))
+                    self._behind = dict(kept)
                 self._see(item.path, item.items, kind_of, sources)
             elif isinstance(item, WatchEvent) and item.change.type == "DELETED":
-                self._forget(item.change.object)
+                self._forget(item.path, item.change.object)
             elif isinstance(item, WatchEvent) and item.change.type != "BOOKMARK":
                 self._see(item.path, [item.change.object], kind_of, sources)
 
@@ -63,7 +68,11 @@ class PeopleWatch:
     ) -> None:
         if path == NAMESPACES:
             for one in objects:
-                self._learn(_namespace(one, "name"), profile_owner(one, sources))
+                key, person = _namespace(one, "name"), profile_owner(one, sources)
+                if not person:
+                    # Made anew without a profile, or taken from it: its pods tell no person.
+                    self._behind.pop(key, None)
+                self._learn(key, person)
         elif kind_of(path) in _OF_WORK:
             for one in objects:
                 uid, person = uid_of(one), person_behind(one, sources)
@@ -76,7 +85,10 @@ class PeopleWatch:
             self._behind[key] = person
             self.late |= dict.fromkeys(self._unnamed.pop(key, ()), person)
 
-    def _forget(self, item: Mapping[str, Any]) -> None:
+    def _forget(self, path: str, item: Mapping[str, Any]) -> None:
+        if path == NAMESPACES:
+            # The next of this name may be of another person.
+            self._behind.pop(_namespace(item, "name"), None)
         uid = uid_of(item)
         for known in (self._behind, self._unwritten, self._written):
             known.pop(uid, None)
@@ -131,4 +143,4 @@ def _keys(pod: Mapping[str, Any]) -> list[str]:
 
 
 def _namespace(item: Mapping[str, Any], key: str) -> str:
-    return f"namespace/{text(mapping(item, 'metadata').get(key))}"
+    return f"{_SPACE}{text(mapping(item, 'metadata').get(key))}"
