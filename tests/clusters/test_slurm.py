@@ -194,7 +194,9 @@ def test_a_job_that_ended_while_no_file_was_written_does_not_run_for_ever(
     after = source(row(JobIDRaw="102"), at=T0 + 5 * 86_400, name="saturday.psv").ledger(HOUR)
     lost, gone, ended = after.pods
     assert lost.ran(HOUR.end_seconds) == ((T0, T0 + 100),)
-    assert (lost.end_reason, gone.finished, gone.bound) == ("Lost", T0 + 100, None)
+    # Nothing tells that its work failed.
+    assert (lost.ended, lost.finished, lost.end_reason) == (T0 + 100, None, "")
+    assert (gone.ended, gone.bound) == (T0 + 100, None)
     assert ended.end_reason == "Completed"
     assert after.warnings == (
         "2 jobs went while no file was written, and the end is not known (100, 101): write a file "
@@ -203,7 +205,7 @@ def test_a_job_that_ended_while_no_file_was_written_does_not_run_for_ever(
     # A file of that time tells: it need not be the last.
     source(row(End=str(T0 + 1800)), at=T0 + 86_400, name="tuesday.psv")
     told = source(row(JobIDRaw="102"), at=T0 + 5 * 86_400, name="saturday.psv").ledger(HOUR)
-    assert [pod.finished for pod in told.pods] == [T0 + 1800, T0 + 100, T0 + 1800]
+    assert [pod.ended for pod in told.pods] == [T0 + 1800, T0 + 100, T0 + 1800]
 
 
 def test_a_log_that_ends_before_the_window_is_tried_again(source: WriteLog) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
+from apps.clusters.models import Pod
 from apps.goodput.domain.ledger import LossCause, cause_of
 from apps.goodput.selectors import goodput_ledger
 from apps.operations.services import load_catalog
@@ -65,6 +66,27 @@ def test_an_hour_that_the_log_does_not_reach_is_tried_again(tmp_path: Path) -> N
     assert outcome.state is CollectionState.FAILED
     assert outcome.error == "the job log ends at 2026-11-20 12:10 UTC"
     assert collected(tmp_path, row()).state is CollectionState.COMPLETE
+
+
+def test_a_job_that_later_logs_lack_holds_nothing_in_later_hours(tmp_path: Path) -> None:
+    running, later = row(End="Unknown", State="RUNNING"), timedelta(days=5)
+    collected(tmp_path, running, written=T0 + 3600)
+    job = Pod.objects.get()
+    assert job.ended_at is None
+    # The file of then stays beside the new one, which begins after the job went.
+    (tmp_path / "jobs.psv").rename(tmp_path / "old.psv")
+    path, written = tmp_path / "new.psv", T0 + later.total_seconds() + 7200
+    path.write_text(log(), encoding="utf-8")
+    os.utime(path, (written, written))
+    load_catalog(CATALOG.format(jobs=tmp_path / "*.psv"), "catalog.yaml", now=NOW + later)
+    (outcome,) = collect_window(
+        "hpc", Window(HOUR.start + later, HOUR.end + later), now=NOW + later
+    )
+    assert outcome.error == ""
+    tier = TierHour.objects.get(hour=HOUR.start + later)
+    assert (tier.capacity, tier.allocated) == (16 * NANO, 0)
+    job.refresh_from_db()
+    assert (job.ended_at, job.end_reason) == (HOUR.end, "")
 
 
 @pytest.mark.parametrize(

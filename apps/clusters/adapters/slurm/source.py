@@ -5,11 +5,11 @@ No device series belong to it: what jobs did with their GPUs has no metrics.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from glob import glob
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from apps.clusters.adapters.slurm.job_log import LogRejected, SlurmJob, jobs_of, read_text
@@ -59,8 +59,6 @@ COLUMNS_BEHIND: Mapping[str, Sequence[ShownColumn]] = {
     ),
 }
 _MOST_STRANGE = 3
-# As of pods that went in a gap of the watch: whether their work failed is not known.
-_LOST = "Lost"
 # Files of several partitions need not be written at one time.
 _STALE_SECONDS = 86_400.0
 # Kept in Slurm's own words, every job that just ended would count as failed and its work as lost.
@@ -145,7 +143,7 @@ class SlurmSource:
             ends = datetime.fromtimestamp(until, UTC)
             raise SourceUnavailable(f"the job log ends at {ends:%Y-%m-%d %H:%M} UTC")
         jobs = _jobs_in(files, window)
-        pods = [pod for job in jobs for pod in _pods(job, until)]
+        pods = [pod for one in jobs for pod in _pods(one, until)]
         events, strange = self._events(window)
         return LedgerAnswer(
             pods=pods,
@@ -237,9 +235,9 @@ class SlurmSource:
         files = self._files()
         return {
             pod.uid: person
-            for job in _jobs_in(files, window)
-            if (person := person_in(job.user, _USER))
-            for pod in _pods(job, files[-1].written)
+            for one in _jobs_in(files, window)
+            if (person := person_in(one.job.user, _USER))
+            for pod in _pods(one, files[-1].written)
         }
 
     # ------------------------------------------------------------ what it does not have
@@ -314,29 +312,38 @@ class SlurmSource:
         return None
 
 
-def _jobs_in(files: Sequence[_File], window: Window) -> list[SlurmJob]:
-    """Return the jobs that were there in a window, by their number."""
+class _SeenJob(NamedTuple):
+    """A job as the last file that names it has it, written at `seen` (Unix seconds).
+
+    `lost`: it was there then, and files of a day later do not have it.
+    """
+
+    job: SlurmJob
+    seen: float
+    lost: bool
+
+    @property
+    def gone(self) -> float:
+        """When a lost job was there last."""
+        return max(self.seen, self.job.started or self.job.submitted)
+
+
+def _jobs_in(files: Sequence[_File], window: Window) -> list[_SeenJob]:
+    """Return the jobs that were there in a window, by their number, and those that were lost.
+
+    sacct lists all jobs that are there: one that later files lack went while none was written, and
+    would else hold its GPUs for ever. Whatever the window, its end has to be told.
+    """
     # What was written last knows best, as of a job that ran when an older file was written.
     jobs = {job.id: (job, one.written) for one in files for job in one.jobs}
-    known = [_known(job, written, files[-1].written) for _, (job, written) in sorted(jobs.items())]
+    stale = files[-1].written - _STALE_SECONDS
+    known = [_SeenJob(job, at, job.ended is None and at < stale) for job, at in jobs.values()]
     return [
-        job
-        for job in known
-        if job.submitted < window.end_seconds
-        and (job.ended is None or job.ended > window.start_seconds)
+        one
+        for one in sorted(known, key=lambda one: one.job.id)
+        if one.job.submitted < window.end_seconds
+        and (one.job.ended is None or one.job.ended > window.start_seconds)
     ]
-
-
-def _known(job: SlurmJob, written: float, until: float) -> SlurmJob:
-    """Return a job as it is known from the last file that names it, `written` then.
-
-    sacct lists all jobs that are there: one that files of a day later no longer have went while no
-    file was written, and would else hold its GPUs for ever.
-    """
-    if job.ended is not None or until - written <= _STALE_SECONDS:
-        return job
-    seen = max(written, job.started or job.submitted)
-    return replace(job, ended=seen, state=_LOST)
 
 
 def _labels(group: Mapping[str, Any]) -> dict[str, str]:
@@ -344,15 +351,18 @@ def _labels(group: Mapping[str, Any]) -> dict[str, str]:
     return {PRODUCT_LABEL: str(group["model"]), **given}
 
 
-def _pods(job: SlurmJob, until: float) -> Iterator[PodRecord]:
+def _pods(one: _SeenJob, until: float) -> Iterator[PodRecord]:
     """Yield a pod for each node of a job; one that is pending is one pod."""
+    job = one.job
     ended = job.ended if job.ended is not None and job.ended <= until else None
+    deleted = one.gone if one.lost else None
+    over = ended if deleted is None else deleted
     count = max(1, len(job.nodes))
     for number, node in enumerate(job.nodes or ("",)):
         # The first keeps the name that it had while it was pending.
         suffix = f"-{number}" if number else ""
         held = job.started is not None and job.started <= until
-        runs = ((job.started, ended),) if held and job.started is not None else ()
+        runs = ((job.started, over),) if held and job.started is not None else ()
         yield PodRecord(
             uid=f"slurm-{job.id}{suffix}",
             namespace=job.account,
@@ -364,13 +374,15 @@ def _pods(job: SlurmJob, until: float) -> Iterator[PodRecord]:
             bound=job.started if held else None,
             started=job.started if held else None,
             finished=ended,
+            deleted=deleted,
             runs=runs,
+            # Whether the work of a lost one failed is not known.
             end_reason=_ENDS.get(job.state, job.state) if ended is not None else "",
             priority_class=job.qos,
             source=PodSource.METRICS,
             queue=job.partition,
             gang=job.id if count > 1 else "",
-            last_seen=LastSeen(until if ended is None else ended, gone=ended is not None),
+            last_seen=LastSeen(one.seen if over is None else over, gone=over is not None),
         )
 
 
@@ -379,8 +391,8 @@ def _warnings(files: Sequence[_File]) -> Iterator[str]:
         yield from _line_warnings(one.path, one.strange)
 
 
-def _lost_warnings(jobs: Sequence[SlurmJob]) -> Iterator[str]:
-    lost = [job.id for job in jobs if job.state == _LOST]
+def _lost_warnings(jobs: Sequence[_SeenJob]) -> Iterator[str]:
+    lost = [one.job.id for one in jobs if one.lost]
     if lost:
         shown = ", ".join(lost[:_MOST_STRANGE])
         yield (
