@@ -71,8 +71,7 @@ def test_an_hour_that_the_log_does_not_reach_is_tried_again(tmp_path: Path) -> N
 def test_a_job_that_later_logs_lack_holds_nothing_in_later_hours(tmp_path: Path) -> None:
     running, later = row(End="Unknown", State="RUNNING"), timedelta(days=5)
     collected(tmp_path, running, written=T0 + 3600)
-    job = Pod.objects.get()
-    assert job.ended_at is None
+    assert Pod.objects.get().ended_at is None
     # The file of then stays beside the new one, which begins after the job went.
     (tmp_path / "jobs.psv").rename(tmp_path / "old.psv")
     path, written = tmp_path / "new.psv", T0 + later.total_seconds() + 7200
@@ -85,7 +84,7 @@ def test_a_job_that_later_logs_lack_holds_nothing_in_later_hours(tmp_path: Path)
     assert outcome.error == ""
     tier = TierHour.objects.get(hour=HOUR.start + later)
     assert (tier.capacity, tier.allocated) == (16 * NANO, 0)
-    job.refresh_from_db()
+    job = Pod.objects.get()
     assert (job.ended_at, job.end_reason) == (HOUR.end, "")
 
 
