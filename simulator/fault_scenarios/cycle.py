@@ -1,6 +1,7 @@
 """One cycle of the fault scenarios as it was played: every object with its versions."""
 
 from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
 
 from simulator.fault_scenarios import script, site
 from simulator.fleet import Node
@@ -33,6 +34,7 @@ class FaultCycle:
         self.namespaces = frozenset(site.NAMESPACES)
         self._others = others
         self._played: dict[int, list[ObjectLife]] = {}
+        self._playing = Lock()
         self._paused: dict[int, ControlPlane] = {}
 
     def number(self, at: int) -> int:
@@ -71,15 +73,16 @@ class FaultCycle:
 
     def lives(self, number: int) -> list[ObjectLife]:
         """Return what was there in a cycle; played once, then kept for a while."""
-        found = self._played.get(number)
-        if found is None:
-            plane = self.plane(number)
-            plane.advance(self.base(number + 1) - 1)
-            found = plane.store.lives
-            while len(self._played) >= _MOST_CACHED:
-                # Another thread may have dropped the same one.
-                self._played.pop(next(iter(self._played)), None)
-            self._played[number] = found
+        # A watch that begins lists twenty kinds at once: one of them plays, the others wait for it.
+        with self._playing:
+            found = self._played.get(number)
+            if found is None:
+                plane = self.plane(number)
+                plane.advance(self.base(number + 1) - 1)
+                found = plane.store.lives
+                while len(self._played) >= _MOST_CACHED:
+                    self._played.pop(next(iter(self._played)))
+                self._played[number] = found
         return found
 
     def seen(self, plural: str, start: int, end: int) -> Iterator[tuple[int, ObjectLife]]:

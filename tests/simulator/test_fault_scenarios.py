@@ -2,19 +2,24 @@
 
 import json
 from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from threading import Barrier
 from typing import Any
 
 import pytest
 
 from simulator.clock import PinnedClock
 from simulator.fault_scenarios import site
+from simulator.fault_scenarios.cycle import FaultCycle
 from simulator.fault_scenarios.scenario import FaultScenario
 from simulator.fleet import FOREVER
 from simulator.kubernetes.api import KubernetesApi
 from simulator.prometheus.signals import Signals
 from simulator.responses import Response
 from simulator.scenarios.base import Scenario
+from simulator.scheduler.plane import ControlPlane
+from simulator.scheduler.store import ObjectLife
 from tests.simulator.conftest import NOW
 from tests.simulator.only_faults import ORIGIN, OnlyFaults, at_minute, faults_once
 from tests.simulator.scenario_truth import holdings
@@ -354,3 +359,26 @@ def test_a_plane_that_goes_on_from_a_kept_one_is_as_if_played_from_the_start() -
     whole = faults.plane(1)
     whole.advance(at_minute(40))
     assert faults.plane_at(at_minute(40)).store.lives == whole.store.lives
+
+
+def test_what_many_ask_for_at_once_is_played_once() -> None:
+    class Counted(FaultCycle):
+        plays = 0
+
+        def plane(self, number: int) -> ControlPlane:
+            self.plays += 1
+            return super().plane(number)
+
+    nodes = faults_once().nodes
+    faults = Counted(seed="at-once", begins=ORIGIN, ground=nodes, others=lambda at: [])
+    ready = Barrier(4)
+
+    def ask() -> list[ObjectLife]:
+        ready.wait()
+        return faults.lives(0)
+
+    with ThreadPoolExecutor(4) as watches:
+        first, *others = [one.result() for one in [watches.submit(ask) for _ in range(4)]]
+    assert faults.plays == 1
+    assert first
+    assert all(found is first for found in others)

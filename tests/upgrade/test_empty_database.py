@@ -53,10 +53,17 @@ def of_models(url: str) -> set[tuple[object, ...]]:
     return {row for row in schema(url) if row[:3] not in ids and row[:2] not in ids}
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the URL of a database that was empty before it was migrated."""
+    with empty(tmp_path_factory.mktemp("once"), "once") as url:
+        assert ALL_AT_ONCE in migrate(url)
+        yield url
+
+
 @pytest.mark.long
-def test_an_empty_database_gets_what_all_migrations_make(tmp_path: Path) -> None:
-    with empty(tmp_path, "once") as once, empty(tmp_path, "stepwise") as stepwise:
-        assert ALL_AT_ONCE in migrate(once)
+def test_an_empty_database_gets_what_all_migrations_make(once: str, tmp_path: Path) -> None:
+    with empty(tmp_path, "stepwise") as stepwise:
         migrate(stepwise, "contenttypes")
         assert ALL_AT_ONCE not in migrate(stepwise)
         assert of_models(once) ^ of_models(stepwise) == set()
@@ -66,10 +73,9 @@ def test_an_empty_database_gets_what_all_migrations_make(tmp_path: Path) -> None
 
 @pytest.mark.long
 @pytest.mark.skipif("connection.vendor != 'postgresql'", reason="dumps are of PostgreSQL")
-def test_a_release_before_is_brought_to_the_tables_of_an_empty_database(tmp_path: Path) -> None:
+def test_a_release_before_is_brought_to_the_tables_of_an_empty_database(once: str) -> None:
     *_, newest = kept().values()
-    with empty(tmp_path, "once") as once, restored(newest) as upgraded:
-        migrate(once)
+    with restored(newest) as upgraded:
         assert ALL_AT_ONCE not in migrate(upgraded)
         assert without_casts(of_models(once)) ^ without_casts(of_models(upgraded)) == set()
 
