@@ -30,8 +30,10 @@ class ShowsCredentials(Protocol):
 class ReviewsAccess(Protocol):
     """A Kubernetes API server that can be asked what the portal's own account may do."""
 
-    def may(self, verb: str, group: str, resource: str) -> bool:
-        """Say whether a verb is allowed on a resource in all namespaces.
+    def may(
+        self, verb: str, group: str, resource: str, namespace: str = "", name: str = ""
+    ) -> bool:
+        """Say whether a verb is allowed on a resource, without a namespace in all of them.
 
         By a SelfSubjectAccessReview, which every account may create and which changes nothing.
         Raises SourceUnavailable and SourceRejected.

@@ -11,13 +11,16 @@ from simulator.fleet import FOREVER, NODE_POOL_LABEL, Claim, Controller, Pod
 from simulator.kubernetes import claims, queue_entities
 from simulator.kubernetes.entity import Entity
 from simulator.kubernetes.objects import (
+    AUTOSCALING,
     KARPENTER,
     Object,
+    autoscaler_status,
     controller_object,
     event_times,
     namespace_object,
     node_object,
     node_pool_object,
+    provisioning_object,
     quota_object,
     scheduling_event,
 )
@@ -27,7 +30,8 @@ from simulator.scheduler.gangs import API_VERSION as VOLCANO
 from simulator.scheduler.kueue import API_VERSION as KUEUE
 from simulator.scheduler.store import ObjectLife
 
-EVENT_SECONDS = 3600
+_HOUR = 3600
+EVENT_SECONDS = _HOUR
 """How long an event is kept (the API server's default)."""
 
 
@@ -88,6 +92,29 @@ def _node_pools(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
         own = [node for node in scenario.nodes if node.labels.get(NODE_POOL_LABEL) == name]
         found = node_pool_object(name, limit, own, scenario.begins)
         yield Entity.lasting(found, scenario.begins)
+
+
+def _autoscaler_status(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    """Yield the status of cluster-autoscaler, written each hour; none without node groups."""
+    if not scenario.node_groups:
+        return
+    names = [node.name for node in scenario.nodes]
+    groups = {
+        group: sum(name.startswith(group.nodes) for name in names) for group in scenario.node_groups
+    }
+    made = scenario.begins
+
+    def render(at: int) -> Object:
+        return autoscaler_status(groups, made, max(made, at // _HOUR * _HOUR))
+
+    name = autoscaler_status(groups, made, made)["metadata"]["name"]
+    changes = (made, *(at for at in range(-(-start // _HOUR) * _HOUR, end + 1, _HOUR) if at > made))
+    yield Entity("kube-system", name, made, FOREVER, changes, render)
+
+
+def _provisioning(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    for one in scenario.provisioning:
+        yield Entity.lasting(provisioning_object(one), one.created)
 
 
 def _namespaces(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
@@ -267,6 +294,7 @@ COLLECTIONS: Sequence[Collection] = (
     Collection("v1", "pods", "Pod", namespaced=True, source=_pods),
     Collection("v1", "resourcequotas", "ResourceQuota", namespaced=True, source=_quotas),
     Collection("v1", "events", "Event", namespaced=True, source=_events),
+    Collection("v1", "configmaps", "ConfigMap", namespaced=True, source=_autoscaler_status),
     *(
         Collection(version, f"{kind.lower()}s", kind, namespaced=True, source=_controllers(kind))
         for version, kind in (
@@ -314,6 +342,13 @@ QUEUE_COLLECTIONS: Sequence[Collection] = tuple(
 """Those of Kueue, which the pods of a scenario may go through as those of the faults do."""
 
 
+_PROVISIONING = Collection(
+    AUTOSCALING,
+    "provisioningrequests",
+    "ProvisioningRequest",
+    namespaced=True,
+    source=_provisioning,
+)
 _NODE_POOLS = Collection(KARPENTER, "nodepools", "NodePool", namespaced=False, source=_node_pools)
 
 
@@ -322,6 +357,8 @@ def collections(scenario: Scenario) -> Sequence[Collection]:
     served = (*COLLECTIONS, *CLAIM_COLLECTIONS) if scenario.claims_served else COLLECTIONS
     if scenario.node_pools:
         served = (*served, _NODE_POOLS)
+    if scenario.provisioning:
+        served = (*served, _PROVISIONING)
     if faults_of(scenario) is None:
         return (*served, *QUEUE_COLLECTIONS) if scenario.queues else served
     return [_with_faults(one) for one in (*served, *FAULT_COLLECTIONS, *QUEUE_COLLECTIONS)]

@@ -7,11 +7,12 @@ from typing import Any
 from simulator import identity
 from simulator.fleet import FOREVER, GPU, Controller, Node, NodeState, Pod, Refusal, Suspension
 from simulator.kubernetes.fields.specs import CONTAINER, IMAGE, node_resources
-from simulator.scenarios.base import Namespace, Quota
+from simulator.scenarios.base import Namespace, NodeGroup, Provisioning, Quota
 
 Object = dict[str, Any]
 
 KARPENTER = "karpenter.sh/v1"
+AUTOSCALING = "autoscaling.x-k8s.io/v1"
 _API_VERSIONS = {
     **dict.fromkeys(("Job", "CronJob"), "batch/v1"),
     "PyTorchJob": "kubeflow.org/v1",
@@ -104,6 +105,75 @@ def node_pool_object(name: str, limit: int, nodes: Sequence[Node], created: int)
         },
         "status": {
             "resources": {"nodes": str(len(nodes)), GPU: str(sum(len(n.devices) for n in nodes))}
+        },
+    }
+
+
+def autoscaler_status(groups: Mapping[NodeGroup, int], created: int, at: int) -> Object:
+    """Return the ConfigMap of cluster-autoscaler as of `at`; `groups` have so many nodes."""
+    time = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S.000000000 +0000 UTC")
+    lines = [f"time: {time}", "autoscalerStatus: Running", "nodeGroups:"]
+    for group, nodes in groups.items():
+        lines += [
+            f"- name: {group.name}",
+            "  health:",
+            "    status: Healthy",
+            "    nodeCounts:",
+            "      registered:",
+            f"        total: {nodes}",
+            f"        ready: {nodes}",
+            "        notStarted: 0",
+            f"    cloudProviderTarget: {nodes}",
+            f"    minSize: {group.least}",
+            f"    maxSize: {group.most}",
+        ]
+    name, namespace = "cluster-autoscaler-status", "kube-system"
+    return {
+        "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": identity.uid("configmap", name, str(created)),
+            "resourceVersion": version(at),
+            "creationTimestamp": rfc3339(created),
+            "annotations": {"cluster-autoscaler.kubernetes.io/last-updated": time},
+        },
+        "data": {"status": "\n".join((*lines, ""))},
+    }
+
+
+def provisioning_object(one: Provisioning) -> Object:
+    """Return a ProvisioningRequest that cluster-autoscaler has accepted."""
+
+    def condition(kind: str, status: str, reason: str, message: str) -> Object:
+        return {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": rfc3339(one.created),
+        }
+
+    return {
+        "kind": "ProvisioningRequest",
+        "apiVersion": AUTOSCALING,
+        "metadata": {
+            "name": one.name,
+            "namespace": one.namespace,
+            "uid": identity.uid("provisioning", one.namespace, one.name),
+            "resourceVersion": version(one.created),
+            "creationTimestamp": rfc3339(one.created),
+        },
+        "spec": {
+            "provisioningClassName": "best-effort-atomic-scale-up.autoscaling.x-k8s.io",
+            "podSets": [{"podTemplateRef": {"name": one.name}, "count": one.pods}],
+        },
+        "status": {
+            "conditions": [
+                condition("Accepted", "True", "ProvisioningRequestAccepted", "Accepted."),
+                condition(one.condition, one.status, one.reason, one.message),
+            ]
         },
     }
 

@@ -44,7 +44,7 @@ from simulator.scheduler.store import copied
 _JSON_PATCH = "application/json-patch+json"
 _MERGES = ("application/merge-patch+json", "application/strategic-merge-patch+json")
 _BUILT_IN = ("v1", "apps/v1", "batch/v1", "resource.k8s.io/v1", "scheduling.k8s.io/v1")
-_READ_ONLY = frozenset({"events", "namespaces"})
+_READ_ONLY = frozenset({"configmaps", "events", "namespaces"})
 _QUANTITY = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
 _STANDARD = frozenset(
     {"cpu", "memory", "pods", "services", "secrets", "configmaps", "persistentvolumeclaims",

@@ -167,6 +167,28 @@ class Namespace:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+class NodeGroup(NamedTuple):
+    """A node group of cluster-autoscaler, in nodes; the name of each of its nodes begins so."""
+
+    name: str
+    nodes: str
+    least: int
+    most: int
+
+
+class Provisioning(NamedTuple):
+    """A ProvisioningRequest of so many pods, with what cluster-autoscaler said of it last."""
+
+    namespace: str
+    name: str
+    pods: int
+    created: int
+    condition: str
+    status: str
+    reason: str
+    message: str
+
+
 class SiteEnergy(NamedTuple):
     """What the site of a scenario's clusters adds to measured energy, and the carbon of a kWh."""
 
@@ -182,7 +204,8 @@ class Scenario(ABC):
     other ways to pay; of scenarios without tiers the catalog has the one tier of the worked
     example. `queues` are those that its pods go through, `flavors` the node labels of what these
     give out by name; `queue_resources` whether Kueue shows their resources and LocalQueues, which
-    is to be switched on. `node_pools` are those of Karpenter with the GPUs that each may have.
+    is to be switched on. `node_pools` are those of Karpenter with the GPUs that each may have,
+    `node_groups` those of cluster-autoscaler, `provisioning` what is requested of it.
     `services` export what they serve. The `checkpoint_metric` is that of pods that do not annotate
     their checkpoints. `others` are clusters of which the same server has metrics, each by the name
     of its `cluster`, and no API answers.
@@ -207,6 +230,8 @@ class Scenario(ABC):
     flavors: Mapping[str, Mapping[str, str]] = {}
     queue_resources: bool = True
     node_pools: Mapping[str, int] = {}
+    node_groups: Sequence[NodeGroup] = ()
+    provisioning: Sequence[Provisioning] = ()
     services: Sequence[Service] = ()
     checkpoint_metric: str = ""
     others: Sequence["Scenario"] = ()

@@ -451,6 +451,27 @@ def test_what_the_account_may_do_is_asked_by_a_review(name: str, *, allowed: boo
     }
 
 
+def test_a_right_to_one_object_is_asked_by_its_name() -> None:
+    answer = Answer(recorded("variants/sa-selfsubjectaccessreview-allowed.json"), status=201)
+    with serving(_always(answer)) as server:
+        assert _api(server.url).may("list", "", "configmaps", "kube-system", "status")
+    asked = msgspec.json.decode(server.requests[0].body)["spec"]["resourceAttributes"]
+    assert (asked["namespace"], asked["name"]) == ("kube-system", "status")
+
+
+def test_a_collection_of_one_object_is_asked_for_by_its_name() -> None:
+    path = f"{PODS}?fieldSelector=metadata.name=one"
+    with serving(_always(Answer(recorded("lists/pods.json")))) as server:
+        assert _api(server.url).list(path).items
+    with serving(_always(Answer(recorded("watch/pods-watch-bookmarks.jsonl")))) as watched:
+        list(_api(watched.url).watch(path, resource_version="1"))
+    asked = [*server.requests, *watched.requests]
+    assert [(one.path, one.query["fieldSelector"]) for one in asked] == [
+        (PODS, "metadata.name=one")
+    ] * 2
+    assert ("limit" in asked[0].query, asked[1].query["watch"]) == (True, "1")
+
+
 def test_a_server_that_refuses_reviews_says_so() -> None:
     refused = Answer(recorded("errors/403-sa-nodes.json"), status=403)
     with serving(_always(refused)) as server, pytest.raises(SourceRejected):

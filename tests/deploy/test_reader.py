@@ -10,8 +10,16 @@ import yaml
 
 from apps.clusters.domain.pods.ledger import PLURALS
 from apps.clusters.ports import Listing, SourceHealth
-from apps.clusters.services.watch.collections import _GROUPS, COLLECTIONS, EVERYWHERE, TEMPLATES
+from apps.clusters.services.watch.collections import (
+    _GROUPS,
+    AUTOSCALER_STATUS,
+    COLLECTIONS,
+    EVERYWHERE,
+    TEMPLATES,
+    plural_of,
+)
 from apps.clusters.services.watch.owner_lookup import LIST_FROM, OwnerLookup
+from apps.operations.domain.observations import explaining
 from tests.servers import ROOT
 
 READER = ROOT / "deploy" / "rbac-reader.yaml"
@@ -29,7 +37,20 @@ def test_the_reader_may_only_read() -> None:
     for rule in reader_rules():
         assert set(rule["verbs"]) <= {"get", "list", "watch"}
         assert "*" not in rule["resources"] + rule["apiGroups"]
-        assert not set(rule["resources"]) & {"secrets", "configmaps"}
+        assert "secrets" not in rule["resources"]
+        # A ConfigMap may hold anything: one is read, by its name.
+        if "configmaps" in rule["resources"]:
+            assert rule["resources"] == ["configmaps"]
+            assert rule["resourceNames"] == ["cluster-autoscaler-status"]
+
+
+def test_the_reader_may_follow_the_status_of_cluster_autoscaler() -> None:
+    right, *others = {right._replace(verb="") for right in explaining([AUTOSCALER_STATUS])}
+    assert others == []
+    (rule,) = (rule for rule in reader_rules() if right.resource in rule["resources"])
+    assert (rule["apiGroups"], rule["resourceNames"]) == ([right.group], [right.name])
+    assert right.namespace == "kube-system"
+    assert {one.verb for one in explaining([AUTOSCALER_STATUS])} <= set(rule["verbs"])
 
 
 def reader_may() -> dict[str, set[str]]:
@@ -123,7 +144,7 @@ def test_the_reader_may_read_owners_as_the_portal_does(
 def rights() -> frozenset[tuple[str, str]]:
     """Return (API group, plural) of all that is listed and watched to explain waiting."""
     everywhere = {
-        (path.split("/")[2] if path.startswith("/apis/") else "", path.rpartition("/")[2])
+        (path.split("/")[2] if path.startswith("/apis/") else "", plural_of(path))
         for path in EVERYWHERE
     }
     optional = {(group.name, plural) for group in _GROUPS for plural in group.kinds}

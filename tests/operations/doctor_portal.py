@@ -56,7 +56,9 @@ class AskedCluster(FakeCluster):
         super().__init__()
         self.denied, self.given = denied, given
 
-    def may(self, verb: str, group: str, resource: str) -> bool:
+    def may(
+        self, verb: str, group: str, resource: str, namespace: str = "", name: str = ""
+    ) -> bool:
         self._call("may", f"{verb} {resource}.{group}")
         asked = (verb, group, resource)
         reads = verb in {"get", "list", "watch"} and resource != "secrets"

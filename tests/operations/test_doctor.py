@@ -331,7 +331,9 @@ def test_rights_are_tried_where_the_server_cannot_be_asked(world: World) -> None
 
 def test_rights_are_tried_where_the_server_refuses_to_review_them(world: World) -> None:
     class Unreviewing(AskedCluster):
-        def may(self, verb: str, group: str, resource: str) -> bool:
+        def may(
+            self, verb: str, group: str, resource: str, namespace: str = "", name: str = ""
+        ) -> bool:
             raise SourceRejected("HTTP 404: the server could not find the requested resource")
 
     api = Unreviewing()

@@ -120,7 +120,9 @@ def test_an_account_without_credentials_is_not_told_to_get_rights(world: World) 
     """With an empty token file each request is anonymous: no role is missing a verb."""
 
     class Anonymous(AskedCluster):
-        def may(self, verb: str, group: str, resource: str) -> bool:
+        def may(
+            self, verb: str, group: str, resource: str, namespace: str = "", name: str = ""
+        ) -> bool:
             raise SourceRejected('HTTP 403: User "system:anonymous" cannot create resource')
 
     found = run_doctor(

@@ -166,7 +166,7 @@ def test_plans_are_read_with_few_queries(
     days_of_gold: World, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     plan_capacity(now=NOW)
-    with django_assert_max_num_queries(5):
+    with django_assert_max_num_queries(6):
         capacity_plans(NOW, booked={}, visibility=EVERYTHING)
 
 

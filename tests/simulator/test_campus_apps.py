@@ -5,6 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from apps.clusters.domain.observed.autoscaling import (
+    autoscaler_snapshot,
+    is_of_group,
+    provisioning_snapshot,
+)
 from apps.clusters.domain.observed.extract import node_pool_snapshot
 from simulator.fleet import DAY, GPU, NODE_POOL_LABEL, Pod
 from simulator.kubernetes.entities import collections
@@ -137,3 +142,28 @@ def test_spot_nodes_of_whole_gpus_are_of_a_node_pool_with_a_limit(campus: Scenar
     assert {one.labels["karpenter.sh/capacity-type"] for one in nodes} == {"spot"}
     assert found.used == {GPU: float(sum(len(one.devices) for one in nodes))} == {GPU: 16.0}
     assert (found.limits, found.consolidation, found.after) == ({GPU: 24.0}, "WhenEmpty", "10m")
+
+
+def test_cluster_autoscaler_writes_the_groups_of_nodes_each_hour(campus: Scenario) -> None:
+    served = next(one for one in collections(campus) if one.plural == "configmaps")
+    (status,) = served.source(campus, NOW - 2 * HOUR, NOW)
+    assert [at for at in status.changes if at > NOW - 2 * HOUR] != []
+    found = autoscaler_snapshot(status.render(NOW))
+    assert found.hour == NOW // HOUR * HOUR
+    assert found.groups is not None
+    nodes = {
+        group.name: sum(is_of_group(group.name, one.name, one.labels) for one in campus.nodes)
+        for group in found.groups
+    }
+    assert {one.name: (one.ready, one.target) for one in found.groups} == {
+        name: (count, count) for name, count in nodes.items()
+    }
+    assert sorted(nodes.values()) == [0, 4, 6]
+
+
+def test_provisioning_requests_have_every_outcome(campus: Scenario) -> None:
+    served = next(one for one in collections(campus) if one.plural == "provisioningrequests")
+    found = [provisioning_snapshot(one.render(NOW)) for one in served.source(campus, NOW, NOW)]
+    assert [one.state for one in found] == ["pending", "provisioned", "failed"]
+    spaces = {one.name for one in campus.namespaces}
+    assert {one.namespace for one in served.source(campus, NOW, NOW)} <= spaces

@@ -101,15 +101,22 @@ class MetricsObservations:
 
 
 class Right(NamedTuple):
-    """A right of an account: a verb on a resource of an API group (empty: core)."""
+    """A right of an account: a verb on a resource of an API group (empty: core).
+
+    In all namespaces, or to one object by its `name` in a `namespace`.
+    """
 
     verb: str
     group: str
     resource: str
+    namespace: str = ""
+    name: str = ""
 
     @property
     def words(self) -> str:
-        return f"{self.verb} {self.resource}{'.' + self.group if self.group else ''}"
+        of = f".{self.group}" if self.group else ""
+        one = f" {self.namespace}/{self.name}" if self.name else ""
+        return f"{self.verb} {self.resource}{of}{one}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,9 +346,13 @@ def explaining(collections: Iterable[str]) -> Iterator[Right]:
     """Yield the rights to follow collections, given by their paths, that explain pending work."""
     for path in collections:
         # /apis/GROUP/VERSION/PLURAL; the core group is under /api and has no name.
-        group = path.split("/")[2] if path.startswith("/apis/") else ""
+        plain, _, narrowed = path.partition("?")
+        parts = plain.split("/")
+        group = parts[2] if plain.startswith("/apis/") else ""
+        # One object: …/namespaces/NAMESPACE/PLURAL?fieldSelector=metadata.name=NAME
+        one = (parts[-2], narrowed.rpartition("=")[2]) if narrowed else ()
         for verb in _FOLLOWED:
-            yield Right(verb, group, path.rpartition("/")[2])
+            yield Right(verb, group, parts[-1], *one)
 
 
 def needed(rules: Iterable[TierRule]) -> Iterator[Right]:

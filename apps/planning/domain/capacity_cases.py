@@ -163,6 +163,37 @@ class PoolLimit:
     consolidation: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class NodeGroupLimit:
+    """How many nodes a node group of cluster-autoscaler may have, and GPUs of a tier with them.
+
+    `gpus_per_node` is what a node of it has now; None, with an empty `tier`: no node tells. Nodes
+    are None where the status does not tell them. `room_nodes` is how many it may still add.
+    """
+
+    cluster: str
+    name: str
+    tier: str
+    least_nodes: int | None
+    most_nodes: int | None
+    ready_nodes: int | None
+    room_nodes: int | None
+    gpus_per_node: float | None
+
+    @property
+    def room_gpus(self) -> float | None:
+        if self.room_nodes is None or self.gpus_per_node is None:
+            return None
+        return self.room_nodes * self.gpus_per_node
+
+
+def room_of_groups(groups: Sequence[NodeGroupLimit]) -> float | None:
+    """Return how many GPUs node groups may still add; None where one does not tell, or none is."""
+    rooms = [group.room_gpus for group in groups]
+    known = [room for room in rooms if room is not None]
+    return sum(known) if known and len(known) == len(rooms) else None
+
+
 def room_of(pools: Sequence[PoolLimit]) -> float | None:
     """Return how many GPUs pools may still add; None where one may add any, or there is none."""
     if not pools or any(pool.most_gpus is None for pool in pools):

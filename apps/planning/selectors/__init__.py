@@ -3,12 +3,23 @@
 What is replayed is GPUs of teams, which everybody may see; money and namespaces never appear.
 """
 
-from apps.planning.selectors.backtests import BacktestReport, backtest_reports
+from apps.planning.selectors.backtests import (
+    BacktestReport,
+    backtest_reports,
+    queue_forecasts,
+)
 from apps.planning.selectors.capacity_plans import (
     MONTH_HOURS,
     CapacityPlanRow,
     TierCapacityPlan,
     capacity_plans,
+)
+from apps.planning.selectors.ceilings import (
+    CeilingGap,
+    Ceilings,
+    ProvisioningRow,
+    SourceGap,
+    ceilings,
 )
 from apps.planning.selectors.demand import (
     NothingRecorded,
@@ -17,7 +28,6 @@ from apps.planning.selectors.demand import (
     recorded_window,
 )
 from apps.planning.selectors.families import family_history
-from apps.planning.selectors.forecasts import queue_forecasts
 from apps.planning.selectors.gang_rows import GangRow, gang_rows
 from apps.planning.selectors.layouts import (
     BlockingPod,

@@ -1,8 +1,8 @@
-"""The newest backtest of each cluster, as a page shows it."""
+"""What was computed of each cluster: its newest backtest, and its expected queue times."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -10,7 +10,8 @@ from apps.accounts.permissions import Visibility
 from apps.planning.domain.cluster_replay.backtest import BacktestRow
 from apps.planning.domain.cluster_replay.inputs import Packing, ReplayAssumption
 from apps.planning.domain.cluster_replay.wording import assumption_text
-from apps.planning.models import Backtest
+from apps.planning.domain.queue_time_ranges import ForecastRow
+from apps.planning.models import Backtest, QueueForecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +62,17 @@ def usual_packing(cluster_id: int) -> Packing:
     known = Backtest.objects.filter(cluster_id=cluster_id).values_list("packing", flat=True)
     # Empty until a first backtest; then the default of kube-scheduler.
     return Packing(next(iter(known), "") or Packing.SPREAD.value)
+
+
+_FRESH = timedelta(hours=1)
+"""What runs and is pending is another an hour later."""
+
+
+def queue_forecasts(cluster_id: int, *, now: datetime) -> Sequence[ForecastRow]:
+    """Return the rows of a cluster; none where they are older than an hour. One query.
+
+    They are by tier, queue and size: the caller sees the queue that is asked for.
+    """
+    known = QueueForecast.objects.filter(cluster_id=cluster_id, at__gt=now - _FRESH)
+    rows: list[object] = next(iter(known.values_list("rows", flat=True)), [])
+    return msgspec.convert(rows, list[ForecastRow])

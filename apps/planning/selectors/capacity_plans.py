@@ -1,6 +1,5 @@
 """Reads of the capacity plan: the outlook of each tier, and what it speaks for."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
@@ -8,34 +7,26 @@ from decimal import Decimal
 from typing import Annotated
 
 import msgspec
-from django.db.models import Q
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
-from apps.clusters.domain.observed.objects import (
-    ObservedKind,
-)
-from apps.clusters.domain.observed.places import (
-    NodePoolSnapshot,
-)
-from apps.clusters.domain.pods.kube_objects import NODE_POOL_LABEL
-from apps.clusters.domain.tiers import TierRule, tier_of, unit_weight
 from apps.clusters.domain.window import day_start
-from apps.clusters.models import NodeInterval
-from apps.clusters.selectors import active_clusters, report
-from apps.clusters.services import TierHistory, observed_in
+from apps.clusters.selectors import report
 from apps.costs.selectors import CapacityValue, capacity_values
 from apps.planning.domain.capacity_cases import (
     BookedGpus,
     CapacityCase,
     CaseAction,
+    NodeGroupLimit,
     PoolLimit,
     TierOutlook,
     booked_by_day,
     capacity_cases,
     room_of,
+    room_of_groups,
 )
 from apps.planning.models import CapacityPlan
+from apps.planning.selectors.ceilings import CeilingGap, Ceilings, ceilings
 
 MONTH_HOURS = 730
 """Hours of a month, as prices per month are commonly quoted."""
@@ -153,6 +144,16 @@ class CapacityPlanRow:
             off_page=True,
         ),
     ]
+    node_group_room_gpus: Annotated[
+        float | None,
+        Column(
+            "Node group room",
+            "GPUs",
+            "GPUs that cluster-autoscaler may still add up to the maxima of its node groups.",
+            api_note="Null without node groups, and where one does not tell.",
+            off_page=True,
+        ),
+    ]
     unmet_gpu_hours: Annotated[
         float | None,
         Column("Pending, replayed", "GPU-h", "Pending in the replay with today's capacity."),
@@ -199,13 +200,16 @@ class TierPrice:
 class TierCapacityPlan:
     """The outlook of a tier with its cases; `price` None where none is known, or may be seen.
 
-    `pools` are the NodePools that have had nodes of it, or would make some.
+    `pools` are the NodePools that have had nodes of it, or would make some, `groups` the node
+    groups of cluster-autoscaler with a node of it; `gaps` say where autoscalers are not known.
     """
 
     outlook: TierOutlook
     cases: Sequence[CapacityCase]
     price: TierPrice | None
     pools: Sequence[PoolLimit]
+    groups: Sequence[NodeGroupLimit]
+    gaps: Sequence[CeilingGap]
     through: date
     computed_at: datetime
 
@@ -268,6 +272,7 @@ class TierCapacityPlan:
             spot_nodes_vanished=seen.nodes if seen else None,
             spot_interruptions_per_month=seen.per_month if seen else None,
             node_pool_room_gpus=room_of(self.pools),
+            node_group_room_gpus=room_of_groups(self.groups),
             unmet_gpu_hours=before.unmet_gpu_hours if before else None,
             unmet_after_gpu_hours=after.unmet_gpu_hours if after else None,
             wait_p95_seconds=before.p95_seconds if before else None,
@@ -279,13 +284,17 @@ class TierCapacityPlan:
 
 
 def capacity_plans(
-    now: datetime, *, booked: Mapping[str, Iterable[BookedGpus]], visibility: Visibility
+    now: datetime,
+    *,
+    booked: Mapping[str, Iterable[BookedGpus]],
+    visibility: Visibility,
+    limits: Ceilings | None = None,
 ) -> list[TierCapacityPlan]:
     """Return the plan of each tier that has one, in catalog order.
 
-    `booked` are the bookings to come by tier. GPUs of tiers, which everybody may see; prices of
-    the last days are for who sees everything. Five queries, one more with bookings and two more
-    with node pools.
+    `booked` are the bookings to come by tier, `limits` the ceilings where they are read already.
+    GPUs of tiers, which everybody may see; prices of the last days are for who sees everything.
+    Six queries, one more with bookings, and what `ceilings` reads beside three.
     """
     rows = list(
         CapacityPlan.objects.filter(tier__active=True)
@@ -299,13 +308,15 @@ def capacity_plans(
     # All tiers at once: what one can spare may serve another.
     cases = capacity_cases(outlooks)
     prices = _prices(capacity_values(now, visibility=visibility))
-    pools = _pool_limits(now)
+    found = ceilings(now, visibility=visibility) if limits is None else limits
     return [
         TierCapacityPlan(
             outlook,
             [case for case in cases if case.tier == outlook.tier],
             prices.get(outlook.tier),
-            pools.get(outlook.tier, ()),
+            found.pools.get(outlook.tier, ()),
+            found.groups.get(outlook.tier, ()),
+            found.gaps,
             through,
             computed_at,
         )
@@ -326,63 +337,6 @@ def _with_bookings(
     # One edge more than days: the end of the last.
     days = [day_start(first + timedelta(days=n), zone) for n in range(count + 1)]
     return replace(outlook, booked=booked_by_day(own, days))
-
-
-def _pool_limits(now: datetime) -> dict[str, list[PoolLimit]]:
-    """Return the limits of node pools by tier, as they are now. Two queries, four with pools.
-
-    A pool with nodes of several tiers is at each of them whole: it may spend its limit on any.
-    """
-    clusters = {one.pk: one.name for one in active_clusters()}
-    seen = observed_in(list(clusters), [ObservedKind.NODE_POOL])
-    pools = {
-        (pk, one.name): one.body
-        for pk, objects in seen.items()
-        for one in objects
-        if isinstance(one.body, NodePoolSnapshot)
-    }
-    if not pools:
-        return {}
-    rules = TierHistory.load().at(now.timestamp())
-    # By the labels of the nodes that it made: a pool does not know what GPU Feature Discovery
-    # will say of them. One that has none now may make the same ones again.
-    weights: dict[tuple[int, str], dict[tuple[str, str], float]] = defaultdict(dict)
-    for cluster, labels in _labels_of_pool_nodes(list(clusters), now):
-        key = (cluster, labels[NODE_POOL_LABEL])
-        if key in pools:
-            weights[key] |= _weights(pools[key], labels, rules)
-    found: dict[str, list[PoolLimit]] = defaultdict(list)
-    for key, pool in pools.items():
-        for (tier, resource), weight in (
-            weights[key] or _weights(pool, pool.labels, rules)
-        ).items():
-            most = pool.limits.get(resource)
-            words = " after ".join(one for one in (pool.consolidation, pool.after) if one)
-            limit = None if most is None else most * weight
-            used = pool.used.get(resource, 0.0) * weight
-            found[tier].append(PoolLimit(clusters[key[0]], key[1], limit, used, words))
-    return found
-
-
-def _labels_of_pool_nodes(
-    clusters: Sequence[int], now: datetime
-) -> list[tuple[int, Mapping[str, str]]]:
-    since = now - timedelta(days=_DAYS)
-    intervals = NodeInterval.objects.filter(
-        Q(end__isnull=True) | Q(end__gt=since),
-        node__cluster_id__in=clusters,
-        labels__has_key=NODE_POOL_LABEL,
-    )
-    # The newest last: what it says of a pool stays.
-    return list(intervals.order_by("start", "pk").values_list("node__cluster_id", "labels"))
-
-
-def _weights(
-    pool: NodePoolSnapshot, labels: Mapping[str, str], rules: Sequence[TierRule]
-) -> dict[tuple[str, str], float]:
-    """Return (tier, resource) → GPUs of a unit, of what a pool makes with these labels."""
-    named = dict.fromkeys((*pool.limits, *pool.used))
-    return {(tier_of(one, labels, rules), one): unit_weight(one, labels) for one in named}
 
 
 def _prices(values: Mapping[tuple[str, str], CapacityValue]) -> dict[str, TierPrice]:

@@ -12,7 +12,7 @@ from django.http import HttpResponseBase
 from apps.clusters.domain.window import Window, day_start
 from apps.planning import selectors as planning
 from apps.planning.domain.capacity_cases import CaseAction, SizePoint
-from apps.planning.selectors import CapacityPlanRow, TierCapacityPlan
+from apps.planning.selectors import CapacityPlanRow, Ceilings, TierCapacityPlan
 from apps.quota_requests.selectors import bookings_ahead
 from apps.web.components.drawings import GridHead, GridRow, HeatCell, heat_map
 from apps.web.components.drawings.heat_map import HeatMap
@@ -37,6 +37,7 @@ from apps.web.components.tables import (
 )
 from apps.web.fairness.overview import known_tiers
 from apps.web.pages import page, respond
+from apps.web.planning.capacity_ceilings import gap_texts, group_table, request_table
 from apps.web.planning.capacity_wording import (
     FEW_DAYS,
     NOT_COMPUTED,
@@ -63,7 +64,8 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 def plan_list(request: PageRequest) -> HttpResponseBase:
     """Show what the outlook of each tier speaks for."""
     reading = query_session(request)
-    plans = plans_of(reading)
+    limits = planning.ceilings(reading.now, visibility=reading.visibility)
+    plans = plans_of(reading, limits)
     rows = [row for plan in plans for row in plan.rows()]
     return respond(
         request,
@@ -71,23 +73,31 @@ def plan_list(request: PageRequest) -> HttpResponseBase:
         "plan",
         tabs=plan_tabs("plan", reading),
         figures=_overview(rows, reading),
-        tables=[_plan_table(rows, reading)],
+        tables=[
+            _plan_table(rows, reading),
+            group_table((one for own in limits.groups.values() for one in own), reading),
+            request_table(limits, reading),
+        ],
+        gaps=gap_texts(limits.gaps),
         newest=max((plan.computed_at for plan in plans), default=None),
         replayed=_replayed(plans),
     )
 
 
-def plans_of(reading: QuerySession) -> list[TierCapacityPlan]:
-    """Return the plans of all tiers, with bookings to come."""
+def plans_of(reading: QuerySession, limits: Ceilings) -> list[TierCapacityPlan]:
+    """Return the plans of all tiers, with bookings to come and the ceilings of autoscalers."""
     booked = bookings_ahead(now=reading.now)
-    return planning.capacity_plans(reading.now, booked=booked, visibility=reading.visibility)
+    return planning.capacity_plans(
+        reading.now, booked=booked, visibility=reading.visibility, limits=limits
+    )
 
 
 def plan_of(
     name: str, reading: QuerySession
 ) -> tuple[TierCapacityPlan | None, list[TierCapacityPlan]]:
     """Return the plan of a tier beside those of all; an unknown tier is answered by 404."""
-    plans = plans_of(reading)
+    limits = planning.ceilings(reading.now, visibility=reading.visibility)
+    plans = plans_of(reading, limits)
     own = next((plan for plan in plans if plan.outlook.tier == name), None)
     # A tier without a plan has a page; an unknown name has none.
     if own is None:
@@ -214,6 +224,7 @@ def _shown(
             plot.table,
             size_table(own, reading),
             *([_pool_table(own, reading)] if own.pools else ()),
+            *([group_table(own.groups, reading)] if own.groups else ()),
         ],
         "ceilings": ceilings_text(own, reading.now),
         "drawings": [_week(own)],

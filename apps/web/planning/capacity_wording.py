@@ -19,6 +19,7 @@ from apps.web.components.formats import (
     money,
     percent,
 )
+from apps.web.planning.capacity_ceilings import gap_texts, groups_text
 
 NOT_COMPUTED = "Not computed yet. A plan needs one whole day of data."
 FEW_DAYS = "A forecast needs 21 days of data."
@@ -107,8 +108,9 @@ def moves_here(own: TierCapacityPlan, plans: Iterable[TierCapacityPlan]) -> list
 
 
 def ceilings_text(plan: TierCapacityPlan, now: datetime) -> list[str]:
-    """Return what node pools and Kueue's quotas allow, and what a purchase would run into."""
-    wanted = sum(case.gpus for case in plan.cases if case.action is CaseAction.BUY)
+    """Return what autoscalers and Kueue's quotas allow, and what a purchase would run into."""
+    bought = [case for case in plan.cases if case.action is CaseAction.BUY]
+    wanted = sum(case.gpus for case in bought)
     texts = []
     room = room_of(plan.pools)
     if room is not None:
@@ -119,6 +121,9 @@ def ceilings_text(plan: TierCapacityPlan, now: datetime) -> list[str]:
         texts.append(text)
     elif plan.pools:
         texts.append("A node pool of Karpenter has no limit of GPUs.")
+    if of_groups := groups_text(plan.groups, bought):
+        texts.append(of_groups)
+    texts += gap_texts(plan.gaps)
     quota = tier_quotas(now, plan.outlook.tier).get(QuotaSource.CLUSTER_QUEUE)
     if quota is not None:
         text = f"ClusterQueues that reach this tier have a nominal quota of {gpus_words(quota)}."

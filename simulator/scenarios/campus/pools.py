@@ -24,7 +24,14 @@ from simulator.fleet import (
     Sharing,
 )
 from simulator.machines import A30, A100, H100, L4, L40S, T4, gpu_node
-from simulator.scenarios.base import GpuRate, Owned, PriceConfirmation, Tier
+from simulator.scenarios.base import (
+    GpuRate,
+    NodeGroup,
+    Owned,
+    PriceConfirmation,
+    Provisioning,
+    Tier,
+)
 from simulator.scenarios.campus.apps import DEDICATED
 
 PRODUCT = "nvidia.com/gpu.product"
@@ -256,6 +263,35 @@ _OWNED = frozenset(
 SPOT_POOL = "a100-spot"
 NODE_POOLS: Mapping[str, int] = {SPOT_POOL: 24}
 """Node pools of Karpenter with the GPUs that each may have. The other nodes were not made by it."""
+_INSTANCE_GROUPS = (
+    "https://www.googleapis.com/compute/v1/projects/campus/zones/hall-1/instanceGroups"
+)
+NODE_GROUPS: Sequence[NodeGroup] = (
+    NodeGroup(f"{_INSTANCE_GROUPS}/h100-grp", "h100-", 2, 8),
+    NodeGroup(f"{_INSTANCE_GROUPS}/t4-grp", "t4-", 0, 6),
+    # It has had no node yet, so nothing tells which GPUs its nodes will have.
+    NodeGroup(f"{_INSTANCE_GROUPS}/b200-grp", "b200-", 0, 2),
+)
+
+
+def provisioning(at: int) -> Sequence[Provisioning]:
+    """Return what was requested of cluster-autoscaler at a time: one of each outcome."""
+    none, found = "CapacityIsNotFound", "CapacityIsFound"
+    return (
+        Provisioning(
+            "speech", "asr-pretrain", 4, at, "Provisioned", "False", none,
+            "Capacity is not found, CA will try to find it later.",
+        ),
+        Provisioning(
+            "vision", "detector-sweep", 2, at, "Provisioned", "True", found,
+            "Capacity is found in the cluster.",
+        ),
+        Provisioning(
+            "language", "tokenizer-eval", 16, at, "Failed", "True", "OutOfCapacity",
+            "The maximum of node group h100-grp is 8 nodes.",
+        ),
+    )  # fmt: skip
+
 
 # What is out of order, and since which day: a GPU that fell off the bus, one whose counters are
 # stuck, one that somebody uses behind the scheduler's back, a node that is being cut anew.

@@ -35,6 +35,7 @@ from simulator.scenarios.campus.demand import Draws, demand
 from simulator.scenarios.campus.pods import PodMaker, User
 from simulator.scenarios.campus.pools import (
     CONFIRMATION,
+    NODE_GROUPS,
     NODE_POOLS,
     PARKED_CLAIM,
     PRICES,
@@ -46,6 +47,7 @@ from simulator.scenarios.campus.pools import (
     Pool,
     make_nodes,
     make_pools,
+    provisioning,
 )
 from simulator.scenarios.campus.queues import admissions, flavors_of, queue_of
 from simulator.scenarios.campus.refused import refused
@@ -129,6 +131,8 @@ class Campus(EpochScenario, FaultScenario):
         self.queues = list(self._queue_of.values())
         self.flavors = flavors_of(self._pools)
         self.node_pools = NODE_POOLS
+        self.node_groups = NODE_GROUPS
+        self.provisioning = provisioning(origin + (DAYS - 1) * DAY)
         self._apps = DayWork(self.seed, own, begins, WORK)
         spaces = sorted({user.namespace for users in self._users.values() for user in users})
         self.namespaces = self.made_namespaces(spaces)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
+from urllib.parse import parse_qsl
 
 import msgspec
 import urllib3
@@ -101,6 +102,7 @@ def _advice(status: int, verb: str, path: str) -> str:
 
 def _resource(path: str) -> str:
     """Return `jobs.batch (cluster-wide)` for /apis/batch/v1/jobs, as RBAC names it."""
+    path = path.partition("?")[0]
     parts = path.strip("/").split("/")
     group = parts[1] if parts[0] == "apis" and len(parts) > 2 else ""
     rest = parts[3 if group else 2 :]
@@ -206,12 +208,15 @@ class KubernetesApi:
         version = self.get("/version") or {}
         return SourceHealth(str(version.get("gitVersion", "")))
 
-    def may(self, verb: str, group: str, resource: str) -> bool:
-        """Say whether the account may do `verb` on a resource in all namespaces.
+    def may(
+        self, verb: str, group: str, resource: str, namespace: str = "", name: str = ""
+    ) -> bool:
+        """Say whether the account may do `verb` on a resource, without a namespace in all of them.
 
         Asked by a SelfSubjectAccessReview, which every account may create and changes nothing.
         """
         wanted = {"verb": verb, "group": group, "resource": resource}
+        wanted |= {"namespace": namespace, "name": name} if namespace else {}
         review = {
             "apiVersion": _REVIEWS_VERSION,
             "kind": "SelfSubjectAccessReview",
@@ -330,10 +335,12 @@ class KubernetesApi:
         body: Mapping[str, Any] | None,
     ) -> urllib3.BaseHTTPResponse:
         """Return the answer's head; its body is still to be read."""
+        # A collection may be narrowed to one object, as `?fieldSelector=metadata.name=NAME`.
+        path, _, narrowed = path.partition("?")
         method, url, headers, sent, _ = client.param_serialize(
             "GET" if body is None else "POST",
             path,
-            query_params=list(query.items()),
+            query_params=[*parse_qsl(narrowed), *query.items()],
             header_params={
                 "Accept": "application/json",
                 "Content-Type": "application/json",
@@ -380,7 +387,7 @@ class KubernetesApi:
 
 
 def _plural(path: str) -> str:
-    return path.rpartition("/")[2]
+    return path.partition("?")[0].rpartition("/")[2]
 
 
 def _change(line: bytes, decoder: msgspec.json.Decoder[Any], path: str) -> ObjectChange:

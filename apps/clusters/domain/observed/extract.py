@@ -28,6 +28,7 @@ from apps.clusters.domain.kube_json import (
     tolerations,
     words,
 )
+from apps.clusters.domain.observed.autoscaling import autoscaler_snapshot, provisioning_snapshot
 from apps.clusters.domain.observed.objects import (
     NAMESPACE_NAME,
     Body,
@@ -445,6 +446,8 @@ _READERS: Mapping[ObservedKind, _Reader] = {
     ObservedKind.TOPOLOGY: lambda item, _: topology_snapshot(item),
     ObservedKind.NODE_RESOURCE_TOPOLOGY: lambda item, _: node_resource_topology_snapshot(item),
     ObservedKind.NODE_POOL: lambda item, _: node_pool_snapshot(item),
+    ObservedKind.AUTOSCALER_STATUS: lambda item, _: autoscaler_snapshot(item),
+    ObservedKind.PROVISIONING_REQUEST: lambda item, _: provisioning_snapshot(item),
     ObservedKind.VOLCANO_POD_GROUP: pod_group_snapshot,
     ObservedKind.COSCHEDULING_POD_GROUP: pod_group_snapshot,
     ObservedKind.GANG_POD_GROUP: pod_group_snapshot,

@@ -13,8 +13,10 @@ from typing import Any, Generic, TypeVar
 
 from apps.clusters.domain.observed.places import (
     Amounts,
+    AutoscalerSnapshot,
     NodePoolSnapshot,
     NodeResourceTopologySnapshot,
+    ProvisioningSnapshot,
     TopologySnapshot,
 )
 
@@ -44,6 +46,8 @@ class ObservedKind(StrEnum):
     TOPOLOGY = "Topology.kueue.x-k8s.io"
     NODE_RESOURCE_TOPOLOGY = "NodeResourceTopology.topology.node.k8s.io"
     NODE_POOL = "NodePool.karpenter.sh"
+    AUTOSCALER_STATUS = "ConfigMap"
+    PROVISIONING_REQUEST = "ProvisioningRequest.autoscaling.x-k8s.io"
     VOLCANO_POD_GROUP = "PodGroup.scheduling.volcano.sh"
     VOLCANO_QUEUE = "Queue.scheduling.volcano.sh"
     KAI_QUEUE = "Queue.scheduling.run.ai"
@@ -63,7 +67,13 @@ POD_GROUPS = (
     ObservedKind.GANG_POD_GROUP,
 )
 OF_PLACES = frozenset(
-    {ObservedKind.TOPOLOGY, ObservedKind.NODE_RESOURCE_TOPOLOGY, ObservedKind.NODE_POOL}
+    {
+        ObservedKind.TOPOLOGY,
+        ObservedKind.NODE_RESOURCE_TOPOLOGY,
+        ObservedKind.NODE_POOL,
+        ObservedKind.AUTOSCALER_STATUS,
+        ObservedKind.PROVISIONING_REQUEST,
+    }
 )
 """Kinds that tell where nodes and devices are, or may be; they explain nothing that is pending."""
 WITH_HISTORY = frozenset(
@@ -440,6 +450,8 @@ Body = (
     | TopologySnapshot
     | NodeResourceTopologySnapshot
     | NodePoolSnapshot
+    | AutoscalerSnapshot
+    | ProvisioningSnapshot
     | PodGroupSnapshot
     | VolcanoQueueSnapshot
     | KaiQueueSnapshot
@@ -462,6 +474,8 @@ BODIES: Mapping[ObservedKind, type[Body]] = {
     ObservedKind.TOPOLOGY: TopologySnapshot,
     ObservedKind.NODE_RESOURCE_TOPOLOGY: NodeResourceTopologySnapshot,
     ObservedKind.NODE_POOL: NodePoolSnapshot,
+    ObservedKind.AUTOSCALER_STATUS: AutoscalerSnapshot,
+    ObservedKind.PROVISIONING_REQUEST: ProvisioningSnapshot,
     ObservedKind.VOLCANO_POD_GROUP: PodGroupSnapshot,
     ObservedKind.VOLCANO_QUEUE: VolcanoQueueSnapshot,
     ObservedKind.KAI_QUEUE: KaiQueueSnapshot,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 Amounts = Mapping[str, float]
 
@@ -48,3 +49,62 @@ class NodePoolSnapshot:
     labels: Mapping[str, str] = field(default_factory=dict)
     consolidation: str = ""
     after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """A node group of cluster-autoscaler, in nodes; None: the status does not tell.
+
+    `target` is how many nodes it asked the cloud for, `ready` how many registered ones are ready.
+    """
+
+    name: str
+    least: int | None = None
+    most: int | None = None
+    ready: int | None = None
+    target: int | None = None
+
+    @property
+    def room(self) -> int | None:
+        """How many nodes it may still add; None where its maximum or its size is not known."""
+        now = self.ready if self.target is None else self.target
+        return None if self.most is None or now is None else max(0, self.most - now)
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalerSnapshot:
+    """The status of cluster-autoscaler. `groups` None: what it wrote cannot be read.
+
+    `hour` begins the hour in which it last wrote, in Unix seconds: it writes every few seconds.
+    """
+
+    groups: tuple[NodeGroup, ...] | None = None
+    hour: float | None = None
+
+
+class ProvisioningState(StrEnum):
+    """How far a ProvisioningRequest is, by its conditions."""
+
+    PENDING = "pending"
+    PROVISIONED = "provisioned"
+    FAILED = "failed"
+    EXPIRED = "booking expired"
+    REVOKED = "capacity revoked"
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningSnapshot:
+    """A ProvisioningRequest; `reason` and `message` are of the condition that gives its state.
+
+    `owner` is the uid of the Kueue Workload that it was made for. Its own pods are templates, so
+    what each of them requests is not in it.
+    """
+
+    created: float
+    class_name: str = ""
+    pods: int = 0
+    state: ProvisioningState = ProvisioningState.PENDING
+    reason: str = ""
+    message: str = ""
+    since: float | None = None
+    owner: str = ""

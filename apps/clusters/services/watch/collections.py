@@ -15,12 +15,18 @@ COLLECTIONS = (NODES, NAMESPACES, PODS)
 CHANGE_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED"})
 EVENTS = "/api/v1/events"
 TEMPLATES = "resourceclaimtemplates"
+AUTOSCALER_STATUS = (
+    "/api/v1/namespaces/kube-system/configmaps"
+    "?fieldSelector=metadata.name=cluster-autoscaler-status"
+)
+"""The one ConfigMap that is read: the right to it is given by its name."""
 EVERYWHERE: Mapping[str, ObservedKind] = {
     EVENTS: ObservedKind.EVENT,
     "/api/v1/resourcequotas": ObservedKind.RESOURCE_QUOTA,
     "/apis/apps/v1/replicasets": ObservedKind.REPLICA_SET,
     "/apis/apps/v1/statefulsets": ObservedKind.STATEFUL_SET,
     "/apis/batch/v1/jobs": ObservedKind.JOB,
+    AUTOSCALER_STATUS: ObservedKind.AUTOSCALER_STATUS,
 }
 """What every server has."""
 
@@ -33,6 +39,8 @@ _MISSING: Mapping[ObservedKind, str] = {
     ObservedKind.KAI_QUEUE: "quotas and limits of these queues are not known",
     ObservedKind.TOPOLOGY: "levels of the topology with labels of your own are not known",
     ObservedKind.NODE_POOL: "how many GPUs Karpenter may add is not known",
+    ObservedKind.AUTOSCALER_STATUS: "how many nodes cluster-autoscaler may add is not known",
+    ObservedKind.PROVISIONING_REQUEST: "which capacity is requested of autoscalers is not known",
     ObservedKind.NODE_RESOURCE_TOPOLOGY: "NUMA nodes and the Topology Manager are not checked",
 }
 _QUEUES = "pending work of these queues, and its causes, are not known"
@@ -84,6 +92,11 @@ _GROUPS = (
         {"noderesourcetopologies": ObservedKind.NODE_RESOURCE_TOPOLOGY},
     ),
     _ApiGroup("karpenter.sh", ("v1", "v1beta1"), {"nodepools": ObservedKind.NODE_POOL}),
+    _ApiGroup(
+        "autoscaling.x-k8s.io",
+        ("v1", "v1beta1"),
+        {"provisioningrequests": ObservedKind.PROVISIONING_REQUEST},
+    ),
     # Before there was a PodGroup, a Workload had them inside.
     _ApiGroup("scheduling.k8s.io", ("v1alpha1",), {"workloads": ObservedKind.GANG_POD_GROUP}),
 )
@@ -153,15 +166,20 @@ def _served(
     return found
 
 
+def plural_of(path: str) -> str:
+    """Return the plural of a collection's objects, also of one that names an object."""
+    return path.partition("?")[0].rpartition("/")[2]
+
+
 def refusal_text(path: str, kind: ObservedKind | None, why: str) -> str:
     """Return in words that a collection may not be read, and what is not known for it."""
-    plural = path.rpartition("/")[2]
+    plural = plural_of(path)
     return f"{why} Until the right to list and watch {plural} is given, {_missing(kind)}."
 
 
 def silence_text(path: str, kind: ObservedKind | None, why: str) -> str:
     """Return in words that nothing is heard of a collection, and what is not known for it."""
-    plural = path.rpartition("/")[2]
+    plural = plural_of(path)
     return f"{why} Until the API server answers for {plural} again, {_missing(kind)}."
 
 

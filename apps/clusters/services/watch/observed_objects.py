@@ -26,7 +26,13 @@ from apps.clusters.domain.observed.objects import (
 from apps.clusters.domain.observed.pods import ExtractionContext, event_snapshot, is_settled
 from apps.clusters.domain.pods.ledger import ClaimedDevice, OfferedDevice, Owner, controller_of
 from apps.clusters.services.pods.node_store import NodeUse
-from apps.clusters.services.watch.collections import Sources, refusal_text, silence_text, uid_of
+from apps.clusters.services.watch.collections import (
+    Sources,
+    plural_of,
+    refusal_text,
+    silence_text,
+    uid_of,
+)
 
 _INSTANT = 1e-3
 
@@ -419,7 +425,7 @@ class ObjectWatch:
     def notes(self) -> dict[str, str]:
         """Return what keeps this from being whole, by what it is about."""
         issues = {**self._silent, **self._refusals}
-        return {f"waiting:{path.rpartition('/')[2]}": why for path, why in issues.items()}
+        return {f"waiting:{plural_of(path)}": why for path, why in issues.items()}
 
 
 def _with_owner(body: Body | None, owner: Owner | None) -> Body | None:

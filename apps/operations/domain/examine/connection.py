@@ -176,7 +176,8 @@ def _rights(observed: ClusterObservations, api: ApiObservations) -> Iterator[Fin
             "waiting-unreadable",
             "",
             f"The portal's account may not {_words(list(api.unexplained))}. Causes of pending "
-            "work are found from the rest, and work blocked at admission is not seen.",
+            "work are found from the rest, and work blocked at admission is not seen. Ceilings of "
+            "autoscalers are shown as far as they can be read.",
             _grant(list(api.unexplained)),
         )
     if dra and any(rule.device_classes for rule in observed.rules):
@@ -264,12 +265,13 @@ def _words(rights: list[Right]) -> str:
 
 def _grant(rights: list[Right], manifest: str = "deploy/rbac-reader.yaml") -> str:
     """Return the manifest that gives these rights, and the rules as they stand in a ClusterRole."""
-    wanted: dict[tuple[str, str], set[str]] = {}
+    wanted: dict[tuple[str, str, str], set[str]] = {}
     for right in rights:
-        wanted.setdefault((right.group, right.resource), set()).add(right.verb)
+        wanted.setdefault((right.group, right.resource, right.name), set()).add(right.verb)
     lines = [
-        f'  - {{apiGroups: ["{group}"], resources: [{resource}], verbs: [{", ".join(sorted(v))}]}}'
-        for (group, resource), v in sorted(wanted.items())
+        f'  - {{apiGroups: ["{group}"], resources: [{resource}]'
+        f"{f', resourceNames: [{name}]' if name else ''}, verbs: [{', '.join(sorted(v))}]}}"
+        for (group, resource, name), v in sorted(wanted.items())
     ]
     return "\n".join(
         (

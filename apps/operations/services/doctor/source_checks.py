@@ -401,9 +401,10 @@ def _may(source: ClusterSource, right: Right) -> bool:
             if _is_unknown(error):
                 raise
     group = f"/apis/{right.group}/v1" if right.group else "/api/v1"
-    place = "" if right.resource in _CLUSTER_WIDE else "/namespaces/default"
+    named = f"/namespaces/{right.namespace or 'default'}"
+    place = "" if right.resource in _CLUSTER_WIDE else named
     try:
-        source.get(f"{group}{place}/{right.resource}/{_ABSENT}")
+        source.get(f"{group}{place}/{right.resource}/{right.name or _ABSENT}")
     except SourceRejected as error:
         # An account that is not known at all has no right to miss: that is another fault.
         if _is_unknown(error):
