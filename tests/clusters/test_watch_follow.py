@@ -14,7 +14,13 @@ from apps.clusters.adapters.kubernetes.api import KubernetesApi
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster, Namespace, NodeInterval, Pod, WatchCoverage
 from apps.clusters.ports import Listing, SourceRejected, SourceUnavailable
-from apps.clusters.services.watch.collections import NAMESPACES, NODES, PODS
+from apps.clusters.services.watch.collections import (
+    COLLECTIONS,
+    EVERYWHERE,
+    NAMESPACES,
+    NODES,
+    PODS,
+)
 from apps.clusters.services.watch.follow import WatchRun, follow
 from apps.clusters.services.watch.streams import REFUSED_DELAY_SECONDS
 from tests.clusters.fakes.fake_cluster import FakeCluster
@@ -217,7 +223,8 @@ def test_a_refusal_is_waited_out_for_ever(
 def test_an_api_that_is_down_at_the_start_is_waited_for(cluster: Cluster) -> None:
     source = _fake()
     source.put(PODS, pod(bound=1))
-    for _ in range(9):
+    # One more than there are collections: one of them fails twice, and waits longer then.
+    for _ in range(len(COLLECTIONS) + len(EVERYWHERE) + 1):
         source.fail("list", SourceUnavailable("connection refused"))
     driver = Driver(source)
     driver.follow(cluster, lambda driver: driver.delivered(PODS))
