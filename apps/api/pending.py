@@ -272,7 +272,7 @@ class PreflightResultSerializer(serializers.Serializer[Any]):
     detail = serializers.CharField()
     explanation = serializers.CharField()
     expected_wait_seconds = QueueTimeSerializer(
-        allow_null=True, help_text="Of the last 30 days; null where too few started, and of never."
+        allow_null=True, help_text="Null where too few started in 30 days, and of never."
     )
     position = QueuePositionSerializer(
         allow_null=True, help_text="Null where nothing queues, and where the queue is not known."

@@ -104,6 +104,43 @@ def test_an_object_makes_the_pods_that_its_controller_makes(kind: str) -> None:
     assert read_manifest(json.dumps(written(kind, spec), indent="\t")) == as_yaml
 
 
+@pytest.mark.parametrize(
+    ("group", "pods"),
+    [
+        pytest.param({"replicas": 0, "minReplicas": 2, "maxReplicas": 4}, 2, id="no fewer"),
+        pytest.param({"replicas": 9, "minReplicas": 0, "maxReplicas": 4}, 4, id="no more"),
+        pytest.param({"replicas": 3, "maxReplicas": 2**31 - 1}, 3, id="any number"),
+        pytest.param({"replicas": 3, "numOfHosts": 2, "suspend": True}, 0, id="suspended"),
+    ],
+)
+def test_a_group_of_ray_begins_within_its_limits(group: dict[str, Any], pods: int) -> None:
+    groups = [{"groupName": "w", "template": TEMPLATE, **group}]
+    spec = {"headGroupSpec": {"template": TEMPLATE}, "workerGroupSpecs": groups}
+    (one,) = read_manifest(yaml.safe_dump(written("RayCluster", spec))).submissions
+    assert [part.count for part in one.templates] == [1, pods]
+
+
+def test_an_elastic_job_starts_with_fewer_workers_than_it_would_have() -> None:
+    spec = {"elasticPolicy": {"minReplicas": 2}, "pytorchReplicaSpecs": REPLICAS}
+    found = read_manifest(yaml.safe_dump(written("PyTorchJob", spec)))
+    assert pods(found) == [("master", 1, 1), ("worker", 3, 2)]
+
+
+@pytest.mark.parametrize(
+    ("least", "gang"), [pytest.param({}, 2, id="all"), pytest.param({"minAvailable": 1}, 1, id="1")]
+)
+def test_a_job_of_volcano_has_tasks_a_queue_and_a_scheduler(
+    least: dict[str, int], gang: int
+) -> None:
+    tasks = [{"name": "work", "replicas": 2, "template": TEMPLATE}]
+    job = {"kind": "Job", "spec": {"queue": "gpus", "tasks": tasks, **least}}
+    text = yaml.safe_dump({"apiVersion": "batch.volcano.sh/v1alpha1", **job})
+    (one,) = read_manifest(text).submissions
+    (part,) = one.templates
+    assert (part.role, part.count, part.gang) == ("work", 2, gang)
+    assert (one.queue, part.spec["schedulerName"]) == ("gpus", "volcano")
+
+
 def test_a_queue_and_a_priority_are_those_of_the_object_or_of_its_pods() -> None:
     labels = {"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/priority-class": "high"}
     own = read_manifest(yaml.safe_dump(written("Job", {"template": TEMPLATE}, labels=labels)))
@@ -217,6 +254,12 @@ POD = "kind: Pod\nspec:\n  containers:\n  - resources:\n      limits: "
             3,
             "spec.nodeSelector.gpu",
             id="a label that is no text",
+        ),
+        pytest.param(
+            "kind: Pod\nmetadata:\n  annotations: {gpu-fraction: 0.5}\nspec:\n  containers: [{}]",
+            3,
+            "metadata.annotations.gpu-fraction",
+            id="an annotation that is no text",
         ),
     ],
 )

@@ -2,16 +2,20 @@
 
 from typing import Any
 
+import pytest
+import yaml
+
 from apps.clusters.domain.accelerators import MEMORY_LABEL
 from apps.clusters.domain.observed.objects import (
     ClaimUse,
+    LocalQueueSnapshot,
     NodeSnapshot,
     ObservedKind,
     PodSnapshot,
     QuotaSnapshot,
 )
-from apps.clusters.domain.resources import GPU_MEMORY
-from apps.pending.domain.diagnosis import Cause
+from apps.clusters.domain.resources import GPU_FRACTION, GPU_MEMORY
+from apps.pending.domain.diagnosis import Cause, ClusterState
 from apps.pending.domain.submission import (
     DEVICES,
     PlannedPods,
@@ -72,3 +76,64 @@ def test_cores_that_a_manifest_requests_are_of_the_gpus_that_it_selects() -> Non
         return work.pods[0].pod.requests[GPU_MEMORY]
 
     assert [requested(wanted) for wanted in ("{m: t4}", "{m: h200}", "{}")] == [8e3, 7e4, 8e3]
+
+
+def planned(*objects: dict[str, Any], state: ClusterState | None = None) -> list[PlannedWork]:
+    manifest = read_manifest(yaml.safe_dump_all(objects))
+    found = SubmissionReader(manifest, state or world(), "team", ()).pods()
+    return [work for _, work in found.works]
+
+
+def test_a_claim_requests_the_first_of_its_alternatives_and_only_gpus() -> None:
+    alternatives = [
+        {"name": "whole", "deviceClassName": "gpu.nvidia.com", "count": 2},
+        {"name": "part", "deviceClassName": "mig.nvidia.com", "count": 4},
+    ]
+    requests = [
+        {"name": "either", "firstAvailable": alternatives},
+        {"name": "all", "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "All"}},
+        {"name": "look", "exactly": {"deviceClassName": "gpu.nvidia.com", "adminAccess": True}},
+        {"name": "net", "exactly": {"deviceClassName": "rdma.example.com"}},
+    ]
+    spec = {"devices": {"requests": requests}}
+    claim = {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec}
+    (work,) = planned(claim)
+    assert dict(work.pods[0].pod.requests) == {"gpu.nvidia.com": 3.0}
+
+
+def test_a_fraction_is_of_the_pods_whose_annotation_it_is() -> None:
+    def template(**annotations: str) -> dict[str, Any]:
+        spec = {"schedulerName": "kai-scheduler", "containers": [{}]}
+        return {"template": {"metadata": {"annotations": annotations}, "spec": spec}}
+
+    groups = [
+        {"groupName": "half", "replicas": 1, **template(**{"gpu-fraction": "0.5"})},
+        {"groupName": "quarter", "replicas": 1, **template(**{"gpu-fraction": "0.25"})},
+    ]
+    (work,) = planned(
+        {"kind": "RayCluster", "spec": {"headGroupSpec": template(), "workerGroupSpecs": groups}}
+    )
+    held = [part.pod.requests.get(GPU_FRACTION) for part in work.pods]
+    assert held == [None, 0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheduler", "queue"),
+    [
+        pytest.param("Job", "", "default", id="a job"),
+        pytest.param("Job", "volcano", "", id="for Volcano"),
+        pytest.param("Deployment", "", "", id="no job"),
+    ],
+)
+def test_a_job_that_names_no_queue_is_in_the_default_one(
+    kind: str, scheduler: str, queue: str
+) -> None:
+    body = LocalQueueSnapshot("cq")
+    state = world(seen(ObservedKind.LOCAL_QUEUE, "default", body))
+    pod = {"containers": [{}], **({"schedulerName": scheduler} if scheduler else {})}
+    (work,) = planned({"kind": kind, "spec": {"template": {"spec": pod}}}, state=state)
+    assert work.queue == queue
+    # That of another namespace is none of its.
+    state = world(seen(ObservedKind.LOCAL_QUEUE, "default", body, namespace="other"))
+    (work,) = planned({"kind": kind, "spec": {"template": {"spec": pod}}}, state=state)
+    assert work.queue == ""

@@ -177,6 +177,30 @@ def test_a_queue_takes_work_of_the_namespaces_that_it_selects(
     assert found["detail"] == ("queue-misconfigured" if verdict == "never" else "")
 
 
+def test_pods_that_are_not_to_be_made_need_no_quota(watched: Portal) -> None:
+    west, at = watched.clusters[0], timezone.now()
+    queue = ClusterQueueSnapshot(
+        quotas=(FlavorQuota("any", GPU, 2.0),),
+        namespaces=(Expression(NAMESPACE_NAME, "In", ("vision",)),),
+        strategy="BestEffortFIFO",
+    )
+    see(west, ObservedKind.CLUSTER_QUEUE, "cq", queue, at=at, namespace="", name="cq")
+    see(west, ObservedKind.LOCAL_QUEUE, "lq", LocalQueueSnapshot("cq"), at=at, name="default")
+    template = yaml.safe_load(job(2))["spec"]["template"]
+    head = {"template": {"spec": {"containers": [{"name": "head"}]}}}
+    groups = [
+        {"groupName": name, "replicas": replicas, "template": template}
+        for name, replicas in (("now", 1), ("later", 0))
+    ]
+    spec = {"headGroupSpec": head, "workerGroupSpecs": groups}
+    manifest = yaml.safe_dump({"kind": "RayCluster", "metadata": {"name": "ray"}, "spec": spec})
+    now, later = asked(client_of(watched.ada), manifest)["results"]
+    assert (now["verdict"], now["cause"]) == ("starts", "")
+    assert (now["gpu_equivalents"], later["gpu_equivalents"]) == (2.0, 0.0)
+    needs = {quota["source"]: quota["needs"] for quota in now["quotas"]}
+    assert needs == {"ResourceQuota": 2.0, "ClusterQueue": 2.0}
+
+
 def test_pods_without_a_free_node_are_told_their_position(watched: Portal) -> None:
     west, now = watched.clusters[0], timezone.now()
     other = PodSnapshot(created=0.0, requests={GPU: 4.0}, priority=7, phase="Pending")

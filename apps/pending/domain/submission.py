@@ -48,6 +48,11 @@ class PlannedPods:
     gang: int = 1
     templated: Mapping[str, float] | None = None
 
+    @property
+    def least(self) -> int:
+        """How many there are at least: of one on each node, one."""
+        return 1 if self.count is None else self.count
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedWork:
@@ -106,7 +111,7 @@ class SubmissionDiagnoser:
                 if why.cause is Cause.QUOTA and why is not queued:
                     why, could = self._within_quota(index, work, part, why)
                 place = position if why is queued else None
-                found.append(PlannedStart(why, part.count or 1, could, flavor, place))
+                found.append(PlannedStart(why, part.least, could, flavor, place))
                 continue
             count, could, why, filled = self._placed(index, work, part)
             # Only pods that wait for others to end have a place in a line.
@@ -139,7 +144,7 @@ class SubmissionDiagnoser:
         self, work: PlannedWork
     ) -> tuple[Diagnosis | None, str, PlannedWork, QueuePosition | None]:
         sets = tuple(
-            PodSet(f"{at}", part.count or 1, part.pod.requests) for at, part in enumerate(work.pods)
+            PodSet(f"{at}", part.least, part.pod.requests) for at, part in enumerate(work.pods)
         )
         body = WorkloadSnapshot(
             created=self.index.state.at,
@@ -180,8 +185,8 @@ class SubmissionDiagnoser:
         requests: dict[str, float] = {}
         for part in work.pods:
             for resource, units in part.pod.requests.items():
-                requests[resource] = requests.get(resource, 0.0) + units * (part.count or 1)
-        members = sum(part.count or 1 for part in work.pods)
+                requests[resource] = requests.get(resource, 0.0) + units * part.least
+        members = sum(part.least for part in work.pods)
         body = PodGroupSnapshot(self.index.state.at, work.queue, members, requests, phase="Pending")
         seen = self._seen(ObservedKind.VOLCANO_POD_GROUP, work, body)
         gangs = Gangs(self.index, self.placer)
@@ -196,7 +201,7 @@ class SubmissionDiagnoser:
     ) -> Diagnosis | None:
         if not work.suspended or work.queue:
             return None
-        body = _controller(work, part, part.count or 1)
+        body = _controller(work, part, part.least)
         seen = self._seen(ObservedKind.JOB, work, body)
         return BlockedControllers(index).suspended(seen, body)
 
@@ -207,7 +212,7 @@ class SubmissionDiagnoser:
         # Not None, which is one pod on each node: a part without pods needs no quota.
         if part.count == 0:
             return None
-        body = _controller(work, part, part.count or 1)
+        body = _controller(work, part, part.least)
         seen = self._seen(ObservedKind.JOB, work, body)
         why = BlockedControllers(index).refused(seen, body)
         return why or self._claims_blocked(index, work, part)
@@ -233,7 +238,7 @@ class SubmissionDiagnoser:
         self, index: ClusterIndex, work: PlannedWork, part: PlannedPods
     ) -> Diagnosis | None:
         for device_class, units in (part.templated or {}).items():
-            key, wanted = f"{device_class}{DEVICES}", units * (part.count or 1)
+            key, wanted = f"{device_class}{DEVICES}", units * part.least
             for seen in index.state.of(ObservedKind.RESOURCE_QUOTA):
                 quota = seen.body
                 if seen.namespace != work.namespace or not isinstance(quota, QuotaSnapshot):
@@ -400,7 +405,7 @@ def charge_of(key: str, part: PlannedPods) -> float:
 
 def _allowed(index: ClusterIndex, namespace: str, part: PlannedPods) -> int:
     """Return how many of the pods the quotas of their namespace have room for."""
-    count = part.count or 1
+    count = part.least
     for seen in index.state.of(ObservedKind.RESOURCE_QUOTA):
         quota = seen.body
         if seen.namespace != namespace or not isinstance(quota, QuotaSnapshot):

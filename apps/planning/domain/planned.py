@@ -13,8 +13,13 @@ from apps.clusters.domain.kube_json import (
     request,
     required_labels,
     text,
+    words,
 )
-from apps.clusters.domain.observed.extract import observed_object, template_classes
+from apps.clusters.domain.observed.extract import (
+    observed_object,
+    requested_classes,
+    template_classes,
+)
 from apps.clusters.domain.observed.objects import (
     ClaimSnapshot,
     NodeSnapshot,
@@ -25,9 +30,11 @@ from apps.clusters.domain.observed.objects import (
 from apps.clusters.domain.observed.pods import ExtractionContext, pod_snapshot
 from apps.pending.domain.diagnosis import ClusterState
 from apps.pending.domain.submission import PlannedPods, PlannedWork
+from apps.planning.domain.manifests.kinds import QUEUED_BY_DEFAULT
 from apps.planning.domain.manifests.submissions import Manifest, PodTemplate, Submission
 
 _UID = "not-submitted"
+_DEFAULT_QUEUE = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,7 @@ class SubmissionReader:
         }
         self.state = self._with_claims(state)
         self._requested = _claims_requested(self.state)
+        self._default_queue = _has_default_queue(state, namespace)
         nodes = (one.body for one in state.of(ObservedKind.NODE))
         self._gpu_memory = [
             (labelled_memory(n.labels), n.labels) for n in nodes if isinstance(n, NodeSnapshot)
@@ -105,17 +113,25 @@ class SubmissionReader:
             namespace=self._namespace,
             name=one.name,
             pods=tuple(self._planned(one, template) for template in one.templates),
-            queue=one.queue,
+            queue=one.queue or self._queue_by_default(one),
             suspended=one.suspended,
             parallel=one.parallel,
         )
+
+    def _queue_by_default(self, one: Submission) -> str:
+        """Return the queue that Kueue's webhooks write into a job that names none."""
+        of_kueue = self._default_queue and one.kind in QUEUED_BY_DEFAULT
+        # Work for Volcano may be in one of its queues, which it need not name.
+        by_volcano = any(text(t.spec.get("schedulerName")) == "volcano" for t in one.templates)
+        return _DEFAULT_QUEUE if of_kueue and not by_volcano else ""
 
     def _planned(self, one: Submission, template: PodTemplate) -> PlannedPods:
         metadata = {
             "name": one.name,
             "namespace": self._namespace,
             "uid": _UID,
-            **{key: mapping(one.metadata, key) for key in ("labels", "annotations")},
+            "labels": mapping(one.metadata, "labels"),
+            "annotations": _annotations(one, template),
         }
         item = {"metadata": metadata, "spec": dict(template.spec), "status": {"phase": "Pending"}}
         # A pod that names its node passes by the scheduler: asked is whether it would be placed.
@@ -157,17 +173,29 @@ class SubmissionReader:
         return sorted(name for name in named if (self._namespace, name) not in self._templates)
 
 
+def _has_default_queue(state: ClusterState, namespace: str) -> bool:
+    named = (namespace, _DEFAULT_QUEUE)
+    return any((q.namespace, q.name) == named for q in state.of(ObservedKind.LOCAL_QUEUE))
+
+
+def _annotations(one: Submission, template: PodTemplate) -> dict[str, str]:
+    """Return the annotations of the pods of a template: those of its other pods are not theirs."""
+    own = words(template.metadata.get("annotations"))
+    others = {key for other in one.templates for key in mapping(other.metadata, "annotations")}
+    whole = words(one.metadata.get("annotations"))
+    return {key: value for key, value in whole.items() if key not in others} | own
+
+
 def _claims_requested(state: ClusterState) -> dict[tuple[str, str], ClaimUnits]:
     """Return by namespace and name what claims request that have nothing yet."""
     found = {}
     for seen in state.of(ObservedKind.RESOURCE_CLAIM):
         if isinstance(seen.body, ClaimSnapshot):
-            units: dict[str, float] = {}
             # Devices that a claim has already are held, and not requested again.
-            for one in () if seen.body.allocated is not None else seen.body.requests:
-                # `All` devices of a class: one is the least that it can be.
-                count = 1 if one.count is None else one.count
-                units[one.device_class] = units.get(one.device_class, 0.0) + count
+            held = seen.body.allocated is not None
+            units = {} if held else requested_classes(seen.body.requests)
+            # Nodes are known to have devices of GPU classes alone.
+            units = {name: each for name, each in units.items() if state.is_gpu(name)}
             found[seen.namespace, seen.name] = ClaimUnits(seen.uid, units)
     return found
 

@@ -75,7 +75,7 @@ def _resource_quotas(state: ClusterState, work: PlannedWork) -> Iterator[QuotaTo
 
 
 def _counted(key: str, part: PlannedPods) -> float:
-    return charge_of(key, part) * (part.count or 1)
+    return charge_of(key, part) * part.least
 
 
 def _queues(state: ClusterState, work: PlannedWork) -> Iterator[QuotaTouched]:
@@ -84,7 +84,7 @@ def _queues(state: ClusterState, work: PlannedWork) -> Iterator[QuotaTouched]:
     needs: dict[str, float] = {}
     for part in work.pods:
         for resource, units in part.pod.requests.items():
-            needs[resource] = needs.get(resource, 0.0) + units * (part.count or 1)
+            needs[resource] = needs.get(resource, 0.0) + units * part.least
     queues = queues_of(state)
     local = (
         one.body
@@ -149,7 +149,7 @@ def _beyond_limit(part: PlannedPods, work: PlannedWork, quotas: list[QuotaTouche
     for one in quotas:
         if one.source == "ResourceQuota":
             whole = sum(_counted(one.key, each) for each in work.pods)
-            single = _counted(one.key, part) / max(1, part.count or 1)
+            single = charge_of(one.key, part)
             if (whole if part.gang > 1 else single) > one.most + EPSILON:
                 return True
     return False

@@ -114,13 +114,13 @@ class AlternativeRequests:
         part = work.pods[at]
         size = self._sizes.size(part)
         price, currency = self._sizes.price(size, part)
-        total = size.each * (part.count or 1)
+        total = size.each * part.least
         return AlternativeRow(
             tier=size.tier,
             resource=size.resource,
             units=size.units,
             gpu_equivalents=total,
-            expected_wait=self._sizes.wait(work, size, part.count or 1, verdict),
+            expected_wait=self._sizes.wait(work, size, part.least, verdict),
             cost_per_hour=cost_of(price, total),
             currency=currency,
             verdict=verdict.value,

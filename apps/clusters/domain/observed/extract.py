@@ -4,7 +4,7 @@ Pure, and lenient as `dra` is: what is not as the API has it counts as absent, s
 object hides no other and raises nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from apps.clusters.domain.accelerators import hami_memory
@@ -413,8 +413,17 @@ def template_classes(template: JsonObject) -> dict[str, float]:
     """
     inner = {"metadata": template.get("metadata"), "spec": mapping(template, "spec", "spec")}
     state = claim_state(inner)
+    return {} if state is None else requested_classes(state.requests)
+
+
+def requested_classes(requests: Iterable[ClaimRequest]) -> dict[str, float]:
+    """Return device class → count of a claim's requests.
+
+    Of alternatives the first counts; a request for all devices counts one, one for
+    administration none.
+    """
     first: dict[str, ClaimRequest] = {}
-    for one in () if state is None else state.requests:
+    for one in requests:
         if not one.admin:
             # The scheduler tries alternatives in this order.
             first.setdefault(one.of, one)

@@ -1,6 +1,7 @@
 """Which pods an object of each kind makes."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from apps.clusters.domain.kube_json import JsonObject, mapping
 from apps.planning.domain.manifests.pod_specs import (
@@ -20,6 +21,13 @@ ONE_AFTER_THE_OTHER = frozenset(
     }
 )
 """Kinds whose templates are steps: not all of them run at the same time."""
+QUEUED_BY_DEFAULT = frozenset(
+    {
+        *("Job", "CronJob", "JobSet", "RayCluster", "RayJob", "TrainJob"),
+        *("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob"),
+    }
+)
+"""Kinds for which Kueue takes the LocalQueue `default` of their namespace where none is named."""
 
 
 def pods_of(kind: str, item: Reader) -> list[PodTemplate] | None:
@@ -46,7 +54,32 @@ def _daemon_set(item: Reader) -> Templates:
 
 
 def _job(item: Reader) -> Templates:
-    yield _job_pods(item.required("spec"), "", 1)
+    spec = item.required("spec")
+    if is_of_volcano(item):
+        yield from _volcano_job(spec)
+    else:
+        yield _job_pods(spec, "", 1)
+
+
+def is_of_volcano(item: Reader) -> bool:
+    """Say whether an object is of Volcano, whose jobs are called as those of Kubernetes."""
+    return item.text("apiVersion").startswith("batch.volcano.sh/")
+
+
+def _volcano_job(spec: Reader) -> Templates:
+    tasks = [
+        (task, task.count("replicas"), task.text("name") or f"task {at}")
+        for at, task in enumerate(spec.objects("tasks"), 1)
+    ]
+    total = sum(count for _, count, _ in tasks)
+    whole = spec.count("minAvailable", default=total) >= total
+    of_job = {"schedulerName": spec.text("schedulerName") or "volcano"}
+    if priority := spec.text("priorityClassName"):
+        of_job["priorityClassName"] = priority
+    for task, count, role in tasks:
+        one = pod_template(task.required("template"), count=count, role=role)
+        # Fewer than all: which of them start first is not told.
+        yield replace(one, spec={**of_job, **one.spec}, gang=max(1, count) if whole else 1)
 
 
 def _cron_job(item: Reader) -> Templates:
@@ -81,10 +114,15 @@ def _all_together(one: PodTemplate) -> PodTemplate:
 
 def _kubeflow(key: str) -> Callable[[Reader], Templates]:
     def read(item: Reader) -> Templates:
+        elastic = item.maybe("spec", "elasticPolicy")
         for role, one in item.items("spec", key):
             count = one.count("replicas")
+            gang = count
+            # An elastic job trains on with fewer workers than it would have.
+            if elastic is not None and role == "Worker":
+                gang = min(count, elastic.count("minReplicas", default=count))
             yield pod_template(
-                one.required("template"), count=count, role=role.lower(), gang=max(1, count)
+                one.required("template"), count=count, role=role.lower(), gang=max(1, gang)
             )
 
     return read
@@ -136,18 +174,29 @@ def _ray_service(item: Reader) -> Templates:
 
 
 def _ray(spec: Reader) -> Templates:
-    # With an autoscaler a group begins with its least number of replicas.
     yield pod_template(spec.required("headGroupSpec", "template"), role="head")
     for group in spec.objects("workerGroupSpecs"):
-        replicas = group.count("replicas", default=group.count("minReplicas", default=0))
         hosts = group.count("numOfHosts")
         yield pod_template(
             group.required("template"),
-            count=replicas * hosts,
+            count=_ray_replicas(group) * hosts,
             role=group.text("groupName") or "worker",
             # A replica of several hosts is one slice: its hosts start together.
             gang=max(1, hosts),
         )
+
+
+def _ray_replicas(group: Reader) -> int:
+    """Return with how many replicas a group begins, as KubeRay does; an autoscaler comes later."""
+    if group.body.get("suspend") is True:
+        return 0
+    least = group.count("minReplicas", default=0)
+    wanted = group.count("replicas", default=least)
+    if wanted < least:
+        return least
+    most = group.body.get("maxReplicas")
+    # Its default is the largest number of 32 bits, which is no number of pods.
+    return min(wanted, most) if isinstance(most, int) and most >= 0 else wanted
 
 
 def _leader_worker_set(item: Reader) -> Templates:

@@ -18,6 +18,8 @@ def pod_template(
     spec = template.required("spec")
     check_spec(spec)
     metadata = template.maybe("metadata")
+    if metadata is not None:
+        check_texts(metadata)
     return PodTemplate(
         spec.body, {} if metadata is None else metadata.body, count=count, role=role, gang=gang
     )
@@ -40,13 +42,26 @@ def check_spec(spec: Reader) -> None:
         _check_amounts(overhead)
 
 
+def check_texts(metadata: Reader) -> None:
+    """Raise ManifestError for labels and annotations that are no texts."""
+    for key in ("labels", "annotations"):
+        found = metadata.maybe(key)
+        if found is not None:
+            _check_texts(found)
+
+
+def _check_texts(found: Reader) -> None:
+    for key, value in found.body.items():
+        # Kubernetes takes null for an empty text.
+        if value is not None and not isinstance(value, str):
+            raise found.error("text is expected; put quotes around it", key)
+
+
 def check_placement(spec: Reader) -> None:
     """Raise ManifestError for a node selector or affinity that is none."""
     selector = spec.maybe("nodeSelector")
     if selector is not None:
-        for key, value in selector.body.items():
-            if not isinstance(value, str):
-                raise selector.error("text is expected; put quotes around it", key)
+        _check_texts(selector)
     required = spec.maybe(*_NODE_TERMS)
     if required is not None:
         for term in required.objects("nodeSelectorTerms"):

@@ -6,7 +6,8 @@ from dataclasses import replace
 from apps.clusters.domain.kube_json import JsonObject, mapping, text
 from apps.clusters.domain.pods.kube_objects import queue_name
 from apps.planning.domain.manifests.documents import Document, read_documents
-from apps.planning.domain.manifests.kinds import ONE_AFTER_THE_OTHER, pods_of
+from apps.planning.domain.manifests.kinds import ONE_AFTER_THE_OTHER, is_of_volcano, pods_of
+from apps.planning.domain.manifests.pod_specs import check_texts
 from apps.planning.domain.manifests.submissions import (
     MOST_PODS,
     Manifest,
@@ -71,11 +72,14 @@ def _submission(kind: str, item: Reader, pods: list[PodTemplate]) -> Submission:
     if metadata is not None:
         for key in ("name", "generateName", "namespace"):
             metadata.text(key)
+        check_texts(metadata)
     # A CronJob names its queue on the Jobs that it makes.
     of_job = mapping(item.body, "spec", "jobTemplate", "metadata")
     labels = of_labels(own, of_job, *(one.metadata for one in pods))
     # Jobs of Kubeflow name a queue of Volcano here, and suspend here too.
     policy = mapping(item.body, "spec", "runPolicy", "schedulingPolicy")
+    if is_of_volcano(item):
+        policy = mapping(item.body, "spec")
     return Submission(
         kind=kind,
         name=text(own.get("name")) or text(own.get("generateName")) or "unnamed",
