@@ -35,7 +35,7 @@ _DOUBT = 1e-6
 _PRIORITY = attrgetter("priority")
 _NOTHING_HELD: Mapping[int, float] = {}
 _FlavorRoom = tuple[float, float, Mapping[int, float]]
-"""Of a flavor what a queue may take, what is left of its own, and what its work gives by priority."""
+"""Room of a flavor by quota, what is left of the queue's own, and what it holds by priority."""
 
 
 class AdmittedWork(NamedTuple):
