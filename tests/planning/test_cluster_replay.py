@@ -238,6 +238,8 @@ def test_assumptions_are_those_of_the_case() -> None:
     works = [work(0, 1, None, pods=2, delay_seconds=1), work(-1, running=True)]
     policy = ReplayPolicy(strict=True, idle_limit=9.0, recorded_nodes=True)
     every = run(works, cluster, policy).assumptions
+    shared = run(works, cluster, ReplayPolicy(fair_sharing=True)).assumptions
+    assert ReplayAssumption.KUEUE_ORDER not in shared
     # What is assumed of recorded days and queues is that of the reading: see test_nodes_from_series
     # and test_recorded_works. Circles are in test_kueue_quota.
     elsewhere = {
@@ -253,7 +255,7 @@ def test_assumptions_are_those_of_the_case() -> None:
         ReplayAssumption.LIMITS_UNKNOWN,
         ReplayAssumption.LIMITS_AS_WATCHED,
     }
-    assert {*plain, *every} == set(ReplayAssumption) - elsewhere
+    assert {*plain, *every, *shared} == set(ReplayAssumption) - elsewhere
     assert all(assumption_text(one).endswith(".") for one in ReplayAssumption)
 
 

@@ -142,7 +142,10 @@ def _assumed(
         ReplayAssumption.WHOLE_GANGS: any(work.pods > 1 for work in works),
         ReplayAssumption.STRICT_ORDER: policy.strict,
         ReplayAssumption.SMALL_PASSES: not policy.strict,
-        ReplayAssumption.KUEUE_ORDER: bool(cluster.queues),
+        ReplayAssumption.KUEUE_ORDER: bool(cluster.queues) and not policy.fair_sharing,
+        ReplayAssumption.FAIR_SHARING: bool(cluster.queues) and policy.fair_sharing,
+        ReplayAssumption.VICTIMS_BY_PRIORITY: policy.fair_sharing
+        and any(queue.reclaim != queue.reclaim.NEVER for queue in cluster.queues),
         ReplayAssumption.NO_PREEMPTION: not preempts,
         ReplayAssumption.RESTARTS: preempts and not policy.resumes,
         ReplayAssumption.PREEMPTION_CIRCLES: in_circles,

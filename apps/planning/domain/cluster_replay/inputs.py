@@ -57,6 +57,8 @@ class ReplayAssumption(StrEnum):
     SMALL_PASSES = "small-passes"
     STRICT_ORDER = "strict-order"
     KUEUE_ORDER = "kueue-order"
+    FAIR_SHARING = "fair-sharing"
+    VICTIMS_BY_PRIORITY = "victims-by-priority"
     RESTARTS = "restarts"
     PREEMPTION_CIRCLES = "preemption-circles"
     NO_PREEMPTION = "no-preemption"
@@ -188,8 +190,9 @@ class ReplayPolicy:
     `entitlements` and `weights` are of (team, tier), in GPU-equivalents; a weight is by default the
     entitlement. With `half_life` what a team held counts as well as what it holds, half after so
     long. `strict`: work that does not fit blocks all later work. `fair_sharing`: of queues that
-    borrow the one with the least share comes first; who is preempted stays the same. `resumes`:
-    preempted work goes on where it was, else it begins again. `idle_limit`: work that does nothing
+    borrow the one with the least share after that comes first, before priority and age. Shares do
+    not choose who is preempted, and let nobody preempt more than otherwise. `resumes`: preempted
+    work goes on where it was, else it begins again. `idle_limit`: work that does nothing
     until its end is ended when that has lasted so long. `recorded_nodes`: work takes the nodes that
     it ran on where these have room, and the best one only elsewhere.
     """

@@ -21,6 +21,16 @@ _TEXTS: Mapping[Assumption, str] = {
         "Queues admit as Kueue does: work within nominal quota before work that borrows, then by "
         "priority, then the oldest. Flavors are tried in their order."
     ),
+    Assumption.FAIR_SHARING: (
+        "Queues admit as Kueue does with fair sharing: work within nominal quota first, by "
+        "priority, then the oldest. Of work that borrows, that of the queue with the least share "
+        "comes first, whatever its priority. Flavors are tried in their order. Weights of cohorts "
+        "are not followed."
+    ),
+    Assumption.VICTIMS_BY_PRIORITY: (
+        "Fair sharing does not choose who is preempted: of queues that borrow, work of the lowest "
+        "priority goes first, then the newest. Kueue would preempt by share."
+    ),
     Assumption.RESTARTS: "Preempted work starts again from its beginning.",
     Assumption.PREEMPTION_CIRCLES: (
         "Some queues preempt one another's work in a circle. Work that is preempted three times at "
