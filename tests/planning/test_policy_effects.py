@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from apps.planning.domain.cluster_replay.backtest import WorkTimes
 from apps.planning.domain.cluster_replay.inputs import (
+    Packing,
+    Reclaim,
     RecordedWork,
+    ReplayAssumption,
     ReplayCluster,
     ReplayPolicy,
 )
@@ -30,7 +33,12 @@ from apps.planning.domain.policy_effects import (
     TeamEffect,
     policy_effects,
 )
-from apps.planning.domain.policy_wording import change_texts
+from apps.planning.domain.policy_wording import (
+    assumed_keys,
+    assumed_text,
+    change_texts,
+    unrequestable_texts,
+)
 from apps.quotas.domain.keys import QuotaSource
 from tests.planning.clusters import END, FLAVOR, TIER, pool, queue, run, starts, work
 
@@ -214,6 +222,76 @@ def test_without_borrowing_a_queue_keeps_to_its_own() -> None:
     assert effect(found, "a").after.unmet_gpu_hours == pytest.approx(200 / HOUR)
 
 
+def test_strict_order_lets_no_small_work_pass() -> None:
+    works = [work(0, 6), work(1, 4, team="large"), work(2, 2, team="small")]
+    found = policy_effects(weeks(works, pool(8)), PolicyChange(strict_order=True))
+    assert effect(found, "small").pending_change == pytest.approx(2 * 98 / HOUR)
+    assert ReplayAssumption.SMALL_PASSES in found.assumed_before
+    assert ReplayAssumption.STRICT_ORDER in found.assumed_after
+
+
+def test_packed_nodes_leave_room_for_large_work_though_work_ran_elsewhere() -> None:
+    works = [work(0, 1, nodes=("n0",)), work(0, 1, nodes=("n1",)), work(1, 8, team="large")]
+    recorded = replace(weeks(works, pool(8, 8)), policy=ReplayPolicy(recorded_nodes=True))
+    found = policy_effects(recorded, PolicyChange(placement=Packing.PACK))
+    assert effect(found, "large").pending_change == pytest.approx(-8 * 99 / HOUR)
+    # The replay without the change must not keep recorded nodes either: it would differ by both.
+    assert ReplayAssumption.RECORDED_NODES not in {*found.assumed_before, *found.assumed_after}
+
+
+def test_priority_preempts_on_nodes() -> None:
+    works = [work(0, 8, team="low"), work(10, 8, team="high", priority=1)]
+    found = policy_effects(weeks(works, pool(8)), PolicyChange(node_preemption=True))
+    assert effect(found, "high").pending_change == pytest.approx(-8 * 90 / HOUR)
+
+
+def test_queues_reclaim_and_preempt_as_the_change_says() -> None:
+    works = [
+        work(0, 4, queue="a", team="a"),
+        work(0, 4, queue="a", team="a"),
+        work(10, 4, queue="b", team="b"),
+        work(20, 4, queue="a", team="first", priority=1),
+    ]
+    reclaiming = pool(8, queues=(queue("a", 4, reclaim=Reclaim.ANY), queue("b", 4)))
+    reclaims = policy_effects(weeks(works, reclaiming), PolicyChange(reclaim=Reclaim.ANY))
+    assert effect(reclaims, "b").pending_change == pytest.approx(-4 * 90 / HOUR)
+    preempts = policy_effects(weeks(works, reclaiming), PolicyChange(queue_preemption=True))
+    assert effect(preempts, "first").pending_change == pytest.approx(-4 * 80 / HOUR)
+    never = pool(8, queues=(queue("a", 4), queue("b", 4, reclaim=Reclaim.ANY)))
+    kept = policy_effects(weeks(works, never), PolicyChange(reclaim=Reclaim.NEVER))
+    assert effect(kept, "b").pending_change == pytest.approx(4 * 90 / HOUR)
+
+
+def test_fair_sharing_lets_the_queue_with_the_least_share_borrow_first() -> None:
+    queues = (queue("a", 0), queue("b", 0), queue("c", 12))
+    works = [
+        work(0, 4, 500, queue="c", team="c"),
+        work(0, 4, queue="c", team="c"),
+        work(0, 4, 300, queue="a", team="a"),
+        work(1, 4, queue="a", team="a"),
+        work(2, 4, queue="b", team="b"),
+    ]
+    found = policy_effects(weeks(works, pool(12, queues=queues)), PolicyChange(fair_sharing=True))
+    assert effect(found, "b").queue_time is QueueTimeChange.SHORTER
+    assert effect(found, "a").queue_time is QueueTimeChange.LONGER
+    keys = assumed_keys(found.assumed_before, found.assumed_after)
+    assert {"without:kueue-order", "with:fair-sharing"} <= set(keys)
+    texts = [assumed_text(key) for key in keys]
+    assert any(one.startswith("Only without the change: Queues admit as Kueue") for one in texts)
+    assert any(one.startswith("Only with the change: Queues admit as Kueue") for one in texts)
+    assert assumed_text("same-demand") in texts
+
+
+def test_policies_of_queues_need_a_queue() -> None:
+    for change in (
+        PolicyChange(fair_sharing=True),
+        PolicyChange(queue_preemption=False),
+        PolicyChange(reclaim=Reclaim.ANY),
+    ):
+        with pytest.raises(PolicyRefused, match="No ClusterQueue is recorded"):
+            policy_effects(weeks([work()], pool(8)), change)
+
+
 REFUSED = [
     pytest.param(PolicyChange(), "Nothing is changed", id="nothing"),
     pytest.param(PolicyChange(half_life_days=3), "fair order", id="half-life-alone"),
@@ -246,14 +324,28 @@ def test_a_change_in_words() -> None:
         no_borrowing=True,
         idle_minutes=30,
         idle_of=("a", TIER),
+        strict_order=True,
+        placement=Packing.PACK,
+        node_preemption=True,
+        fair_sharing=True,
+        queue_preemption=True,
+        reclaim=Reclaim.LOWER_PRIORITY,
     )
     check_change(change)
     assert list(change_texts(change)) == [
         "a100/a100 of ClusterQueue a: 1 → 2",
         "requests.gpu of ResourceQuota ns/q: 4 → 8",
         "Fair order of pending work",
+        "Strict order of pending work",
         "a in a100: entitlement 2, weight 3",
         "Half-life 1 day",
         "No borrowing",
+        "Fair sharing of queues",
+        "Queues reclaim quota from work of lower priority",
+        "Queues preempt lower priority of their own",
+        "Lower priority is preempted on nodes",
+        "Placement: work goes to the fullest node with room",
         "Idle limit 30 minutes for a in a100",
     ]
+    kept = [*change_texts(change)]
+    assert list(unrequestable_texts(change)) == [*kept[2:4], *kept[5:]]

@@ -179,7 +179,9 @@ def test_the_pages_lead_from_the_form_to_the_requests(cluster: Cluster, client: 
     refused = client.post("/capacity/policies/simulate", typed)
     assert refused.status_code == 400
     assert "“many” is not a number" in refused.content.decode()
-    sent = client.post("/capacity/policies/simulate", typed | {"limit": "6", "idle": "30"})
+    chosen = {"limit": "6", "idle": "30", "order": "strict", "sharing": "fair", "reclaim": "any"}
+    chosen |= {"preemption": "never", "nodes": "lower-priority", "placement": "pack"}
+    sent = client.post("/capacity/policies/simulate", typed | chosen)
     pk = PolicySimulation.objects.get().pk
     assert sent["Location"] == f"/capacity/policies/{pk}/"
     assert "Queued" in client.get(sent["Location"]).content.decode()
@@ -187,6 +189,15 @@ def test_the_pages_lead_from_the_form_to_the_requests(cluster: Cluster, client: 
     shown = client.get(sent["Location"]).content.decode()
     assert "4 → 6" in shown
     assert "Create requests" in shown
+    assert (
+        "No quota request can hold: Strict order of pending work, Fair sharing of queues, "
+        "Queues reclaim quota from any work, Queues preempt nothing of their own, "
+        "Lower priority is preempted on nodes, Placement: work goes to the fullest node with room, "
+        "Idle limit 30 minutes." in shown
+    )
+    assert "Only with the change: Queues admit as Kueue does with fair sharing" in shown
+    again = client.post("/capacity/policies/simulate", typed | chosen | {"limit": "many"})
+    assert '<option value="pack" selected>' in again.content.decode()
     client.post(f"/capacity/policies/{pk}/request", {"reason": "More room."})
     number = ChangeRequest.objects.get().pk
     assert f"Request {number}" in client.get(sent["Location"]).content.decode()

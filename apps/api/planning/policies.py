@@ -27,6 +27,7 @@ from apps.api.quota_requests import (
 from apps.api.row_serializers import RowSerializer, record, records, serializer_of
 from apps.planning import selectors as planning
 from apps.planning import services as planning_services
+from apps.planning.domain.cluster_replay.inputs import Packing, Reclaim
 from apps.planning.domain.policy_change import PolicyChange, PolicyRefused, ShareChange
 from apps.planning.selectors import SimulatedTeamRow, SimulationReport
 from apps.planning.services import LimitInput
@@ -76,6 +77,26 @@ class SimulationBody(Body):
     borrowing = Flag(required=False, help_text="False: no queue borrows.")
     idle_minutes = serializers.FloatField(
         required=False, min_value=0, max_value=_MOST, help_text="Idle work is ended after so long."
+    )
+    strict_order = Flag(
+        required=False, help_text="Work that does not fit blocks later work of its tier."
+    )
+    placement = serializers.ChoiceField(
+        [one.value for one in Packing], required=False, help_text="How nodes are chosen."
+    )
+    node_preemption = Flag(
+        required=False, help_text="Pending work preempts lower priority where no node has room."
+    )
+    fair_sharing = Flag(
+        required=False, help_text="The ClusterQueue with the least share borrows first."
+    )
+    queue_preemption = Flag(
+        required=False, help_text="Work of a ClusterQueue preempts its own of lower priority."
+    )
+    reclaim = serializers.ChoiceField(
+        [one.value for one in Reclaim],
+        required=False,
+        help_text="Which work gives back borrowed quota (Kueue: reclaimWithinCohort).",
     )
 
 
@@ -160,6 +181,13 @@ def _change(body: Mapping[str, Any]) -> PolicyChange:
         # Left out means unchanged, which is that queues borrow.
         no_borrowing=not body.get("borrowing", True),
         idle_minutes=body.get("idle_minutes"),
+        strict_order=body.get("strict_order", False),
+        placement=None if "placement" not in body else Packing(body["placement"]),
+        node_preemption=body.get("node_preemption", False),
+        fair_sharing=body.get("fair_sharing", False),
+        # Left out means that each queue keeps its setting.
+        queue_preemption=body.get("queue_preemption"),
+        reclaim=None if "reclaim" not in body else Reclaim(body["reclaim"]),
     )
 
 

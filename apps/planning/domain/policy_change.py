@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 
 from apps.planning.domain.cluster_replay.inputs import (
     FlavorQuota,
+    Packing,
     PendingOrder,
+    Reclaim,
     RecordedWork,
     ReplayCluster,
     ReplayPolicy,
@@ -65,7 +67,11 @@ class PolicyChange:
     `fair_order`: pending work of teams below their entitlement comes first, then of the team that
     holds least for its weight. `half_life_days`: what a team held before counts too, by half after
     that time. `idle_minutes`: work is ended after that time without activity; `idle_of` narrows it
-    to a team in a tier.
+    to a team in a tier. `strict_order`: work that does not fit blocks later work of its tier.
+    `placement`: how nodes are chosen. `node_preemption`: pending work preempts running work of
+    lower priority where no node has room. Of each ClusterQueue: `fair_sharing` lets the queue with
+    the least share borrow first; `queue_preemption` lets its work preempt its own of lower
+    priority; `reclaim` says whose work gives back borrowed quota.
     """
 
     limits: tuple[LimitChange, ...] = ()
@@ -75,10 +81,21 @@ class PolicyChange:
     no_borrowing: bool = False
     idle_minutes: float | None = None
     idle_of: TeamTier | None = None
+    strict_order: bool = False
+    placement: Packing | None = None
+    node_preemption: bool = False
+    fair_sharing: bool = False
+    queue_preemption: bool | None = None
+    reclaim: Reclaim | None = None
 
     @property
     def is_empty(self) -> bool:
         return self == PolicyChange()
+
+    @property
+    def of_queues(self) -> bool:
+        """Whether it sets what only ClusterQueues follow."""
+        return self.fair_sharing or self.queue_preemption is not None or self.reclaim is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +134,10 @@ def cluster_with(cluster: ReplayCluster, change: PolicyChange, *, after: bool) -
     """Return the cluster with the limits that a change concerns, as they are now or `after` it.
 
     Raises PolicyRefused for a queue that was not recorded, and for one that is to lend but is in no
-    cohort.
+    cohort. So are policies of queues where there are none.
     """
+    if change.of_queues and not cluster.queues:
+        raise PolicyRefused("No ClusterQueue is recorded in these days: no policy of queues holds.")
     queues = {queue.name: queue for queue in cluster.queues}
     spaces = {name: dict(limits) for name, limits in cluster.namespace_quotas.items()}
     lending = dict(cluster.namespace_lending)
@@ -138,7 +157,7 @@ def cluster_with(cluster: ReplayCluster, change: PolicyChange, *, after: bool) -
             raise PolicyRefused(f"ClusterQueue {one.name} is not recorded in these days.")
     return replace(
         cluster,
-        queues=tuple(queues.values()),
+        queues=tuple(_with_policies(one, change) if after else one for one in queues.values()),
         namespace_quotas=spaces,
         namespace_lending=lending,
     )
@@ -152,6 +171,15 @@ def _with_nominal(queue: ReplayQueue, limit: LimitChange, amount: float) -> Repl
     )
 
 
+def _with_policies(queue: ReplayQueue, change: PolicyChange) -> ReplayQueue:
+    own, reclaim = change.queue_preemption, change.reclaim
+    return replace(
+        queue,
+        preempts_own=queue.preempts_own if own is None else own,
+        reclaim=queue.reclaim if reclaim is None else reclaim,
+    )
+
+
 def _lending(queue: ReplayQueue, limit: LimitChange, lends: float) -> ReplayQueue:
     if not queue.cohort:
         raise PolicyRefused(
@@ -160,6 +188,11 @@ def _lending(queue: ReplayQueue, limit: LimitChange, lends: float) -> ReplayQueu
     flavor, _, resource = limit.key.partition("/")
     quota = replace(queue.quotas[flavor, resource], lending_limit=lends)
     return replace(queue, quotas={**queue.quotas, (flavor, resource): quota})
+
+
+def policy_without(base: ReplayPolicy, change: PolicyChange) -> ReplayPolicy:
+    """Return the policy before a change: recorded nodes would hide another placement."""
+    return base if change.placement is None else replace(base, recorded_nodes=False)
 
 
 def policy_with(base: ReplayPolicy, change: PolicyChange, shares: Shares) -> ReplayPolicy:
@@ -184,7 +217,11 @@ def policy_with(base: ReplayPolicy, change: PolicyChange, shares: Shares) -> Rep
         )
     idle = change.idle_minutes
     return replace(
-        base,
+        policy_without(base, change),
+        packing=base.packing if change.placement is None else change.placement,
+        strict=base.strict or change.strict_order,
+        preemption=base.preemption or change.node_preemption,
+        fair_sharing=base.fair_sharing or change.fair_sharing,
         borrowing=base.borrowing and not change.no_borrowing,
         idle_limit=base.idle_limit if idle is None else idle * _MINUTE,
     )

@@ -26,6 +26,7 @@ from apps.planning.domain.policy_change import (
     Shares,
     cluster_with,
     policy_with,
+    policy_without,
     with_idle_ends,
 )
 
@@ -71,10 +72,13 @@ class TeamEffect:
 
 @dataclass(frozen=True, slots=True)
 class PolicyEffects:
-    """The effects by tier and team, sums first; and what both replays take for granted."""
+    """The effects by tier and team, sums first; and what the replay without the change takes for
+    granted, and that with it.
+    """
 
     rows: tuple[TeamEffect, ...]
-    assumptions: tuple[ReplayAssumption, ...]
+    assumed_before: tuple[ReplayAssumption, ...]
+    assumed_after: tuple[ReplayAssumption, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +103,10 @@ def policy_effects(weeks: RecordedWeeks, change: PolicyChange) -> PolicyEffects:
     """Replay recorded weeks without and with a change. Raises PolicyRefused."""
     # The same works for both replays, so that only the change tells them apart.
     works = with_idle_ends(weeks.works, weeks.idle_seconds, change, end=weeks.end)
+    now, then = (cluster_with(weeks.cluster, change, after=after) for after in (False, True))
     policy = policy_with(weeks.policy, change, weeks.shares)
-    before = _replay(weeks, works, cluster_with(weeks.cluster, change, after=False), weeks.policy)
-    after = _replay(weeks, works, cluster_with(weeks.cluster, change, after=True), policy)
+    before = _replay(weeks, works, now, policy_without(weeks.policy, change))
+    after = _replay(weeks, works, then, policy)
     freed = _freed(weeks, after, policy)
     sums_before, sums_after = _sums(weeks, before), _sums(weeks, after)
     rows = (
@@ -114,8 +119,7 @@ def policy_effects(weeks: RecordedWeeks, change: PolicyChange) -> PolicyEffects:
         )
         for tier, team in sorted((tier, team) for team, tier in sums_before)
     )
-    assumed = dict.fromkeys((*before.assumptions, *after.assumptions))
-    return PolicyEffects(tuple(rows), tuple(assumed))
+    return PolicyEffects(tuple(rows), before.assumptions, after.assumptions)
 
 
 def _replay(

@@ -12,11 +12,14 @@ from django.db.models import Q, QuerySet
 from apps.accounts.models import User
 from apps.accounts.permissions import visibility_of
 from apps.clusters.domain.columns import Column, Counts
-from apps.planning.domain.cluster_replay.inputs import ReplayAssumption
-from apps.planning.domain.cluster_replay.wording import assumption_text
 from apps.planning.domain.policy_change import PolicyChange
 from apps.planning.domain.policy_effects import QueueTimeChange, TeamEffect
-from apps.planning.domain.policy_wording import POLICY_ASSUMPTIONS, change_texts
+from apps.planning.domain.policy_wording import (
+    POLICY_ASSUMPTIONS,
+    assumed_text,
+    change_texts,
+    unrequestable_texts,
+)
 from apps.planning.models import PolicySimulation
 
 MOST_LISTED = 50
@@ -102,6 +105,9 @@ class SimulationReport:
     assumptions: Annotated[tuple[str, ...], Column(help="What the replays take for granted.")]
     error: Annotated[str, Column(help="Why it failed.", empty_is_null=True)]
     requests: Annotated[tuple[int, ...], Column(help="Quota requests that were made of it.")]
+    unrequestable: Annotated[
+        tuple[str, ...], Column(help="Changes that cannot become quota requests, in words.")
+    ]
 
     def team_rows(self) -> list[SimulatedTeamRow]:
         """Return the effects on teams and tiers, sums first."""
@@ -136,7 +142,7 @@ def _report(row: PolicySimulation, effects: Sequence[object]) -> SimulationRepor
     state = SimulationState.FAILED if row.error else SimulationState.QUEUED
     if row.computed_at is not None and not row.error:
         state = SimulationState.DONE
-    known = (assumption_text(ReplayAssumption(one)) for one in row.assumptions)
+    known = map(assumed_text, row.assumptions)
     return SimulationReport(
         pk=row.pk,
         cluster=row.cluster.name,
@@ -154,4 +160,5 @@ def _report(row: PolicySimulation, effects: Sequence[object]) -> SimulationRepor
         assumptions=(*POLICY_ASSUMPTIONS, *known) if row.assumptions else (),
         error=row.error,
         requests=tuple(row.requests),
+        unrequestable=tuple(unrequestable_texts(change)),
     )

@@ -14,7 +14,7 @@ from apps.accounts.permissions import EVERYTHING, visibility_of
 from apps.accounts.services import leases
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
-from apps.planning.domain.cluster_replay.inputs import ReplayPolicy
+from apps.planning.domain.cluster_replay.inputs import ReplayAssumption, ReplayPolicy
 from apps.planning.domain.policy_change import (
     LimitChange,
     PolicyChange,
@@ -22,6 +22,7 @@ from apps.planning.domain.policy_change import (
     check_change,
 )
 from apps.planning.domain.policy_effects import PolicyEffects, RecordedWeeks, policy_effects
+from apps.planning.domain.policy_wording import assumed_keys
 from apps.planning.models import PolicySimulation
 from apps.planning.selectors import (
     NothingRecorded,
@@ -133,7 +134,7 @@ def simulate_policies(*, now: datetime) -> int:
         change = msgspec.convert(held.change, PolicyChange)
         try:
             weeks, demand = recorded_weeks(held.cluster, change, now=now)
-            values |= _computed(policy_effects(weeks, change), demand)
+            values |= _computed(policy_effects(weeks, change), demand, change)
         except (NothingRecorded, PolicyRefused) as error:
             # Computed all the same: an answer that says why there is none is not tried again.
             values["error"] = str(error)
@@ -167,14 +168,18 @@ def recorded_weeks(
     return weeks, demand
 
 
-def _computed(found: PolicyEffects, demand: RecordedDemand) -> dict[str, Any]:
+def _computed(found: PolicyEffects, demand: RecordedDemand, change: PolicyChange) -> dict[str, Any]:
+    unsaid = {ReplayAssumption.NO_FAIR_SHARING} if change.fair_sharing else set()
     return {
         "start": demand.window.start,
         "end": demand.window.end,
         "works": len(demand.works),
         "rows": [asdict(row) for row in found.rows],
         "left_out": dict(demand.left_out),
-        "assumptions": [one.value for one in (*demand.assumptions, *found.assumptions)],
+        "assumptions": assumed_keys(
+            (*demand.assumptions, *found.assumed_before),
+            (*(one for one in demand.assumptions if one not in unsaid), *found.assumed_after),
+        ),
     }
 
 

@@ -11,6 +11,7 @@ from django.http import Http404, HttpResponseBase, HttpResponseRedirect, QueryDi
 from apps.clusters import selectors as clusters
 from apps.planning import selectors as planning
 from apps.planning import services as planning_services
+from apps.planning.domain.cluster_replay.inputs import Packing, Reclaim
 from apps.planning.domain.policy_change import PolicyChange, PolicyRefused, ShareChange, Shares
 from apps.planning.selectors import SimulationReport
 from apps.planning.services import LimitInput
@@ -28,6 +29,14 @@ from apps.web.quota_requests.request_input import may_ask, said
 from apps.web.quotas.keys import ref_in, ref_text
 
 CLUSTER_KEY, TIER_KEY = "on", "of"
+_FIELDS = (
+    *("order", "half_life", "lending", "idle"),
+    *("sharing", "reclaim", "preemption", "nodes", "placement"),
+)
+# What a form sends for these; anything else leaves them as they are.
+_RECLAIM = {one.value: one for one in Reclaim}
+_PLACEMENT = {one.value: one for one in Packing}
+_QUEUE_PREEMPTION = {"lower-priority": True, "never": False}
 _MOST = 1e9
 _MOST_KEYS = 400
 _NOT_THERE = "There is no such simulation that you may see."
@@ -68,7 +77,7 @@ class PolicyForm:
 
     @property
     def fields(self) -> dict[str, str]:
-        return {key: self.typed.get(key, "") for key in ("order", "half_life", "lending", "idle")}
+        return {key: self.typed.get(key, "") for key in _FIELDS}
 
     @property
     def has_limits(self) -> bool:
@@ -190,10 +199,16 @@ def _change(typed: QueryDict, tier: str) -> PolicyChange:
             shares.append(ShareChange(team[:200], tier[:200], *amounts))
     return PolicyChange(
         shares=tuple(shares),
-        fair_order=typed.get("order") == "fair",
+        fair_order=typed.get("order") in {"fair", "fair-strict"},
+        strict_order=typed.get("order") in {"strict", "fair-strict"},
         half_life_days=_number(typed.get("half_life", ""), "half-life"),
         no_borrowing=typed.get("lending") == "none",
         idle_minutes=_number(typed.get("idle", ""), "idle limit"),
+        fair_sharing=typed.get("sharing") == "fair",
+        reclaim=_RECLAIM.get(typed.get("reclaim", "")),
+        queue_preemption=_QUEUE_PREEMPTION.get(typed.get("preemption", "")),
+        node_preemption=typed.get("nodes") == "lower-priority",
+        placement=_PLACEMENT.get(typed.get("placement", "")),
     )
 
 
