@@ -191,7 +191,7 @@ class ReplayPolicy:
     entitlement. With `half_life` what a team held counts as well as what it holds, half after so
     long. `strict`: work that does not fit blocks all later work. `fair_sharing`: of queues that
     borrow the one with the least share after that comes first, before priority and age. Shares do
-    not choose who is preempted, and let nobody preempt more than otherwise. `resumes`: preempted
+    not choose who is preempted, and let no work preempt more than otherwise. `resumes`: preempted
     work goes on where it was, else it begins again. `idle_limit`: work that does nothing
     until its end is ended when that has lasted so long. `recorded_nodes`: work takes the nodes that
     it ran on where these have room, and the best one only elsewhere.
