@@ -72,14 +72,19 @@ CHAINS := tests/costs/test_campus_slice.py tests/fairness/test_helios_chain.py \
 	tests/pending/test_on_the_lab.py tests/planning/test_drain_on_campus.py \
 	tests/planning/test_layouts_on_campus.py tests/planning/test_nodes_from_series.py \
 	tests/quotas/test_campus.py tests/usage/test_matrix_trace.py
-# Nor has this one a statement of its own: it kills workers between those of the others.
-CHAINS += tests/quota_requests/test_crashes.py
+# Nor have these a statement of their own: they kill workers between those of the others, and apply
+# on the simulator what the others apply.
+CHAINS += tests/quota_requests/test_crashes.py tests/quota_requests/test_crashes_elsewhere.py \
+	tests/quota_requests/test_apply_on_the_lab.py
+# Tests of other files that are such chains.
+CHAIN_TESTS := tests/quotas/test_any_order.py::test_the_order_of_collection_and_kills_do_not_matter \
+	tests/usage/test_outages.py::test_without_labels_replicas_are_not_taken_for_gpus
 
 # No browser delays these: two processes fill two cores.
 test-sqlite: JOBS := 2
 test-sqlite: programs ## Run the tests of what asks the database on SQLite
 	$(SQLITE) $(PYTEST) --database-only -m "not exhaustive and not redis and not prometheus" $(ON_SQLITE) \
-		$(addprefix --ignore=,$(CHAINS)) $(ARGS)
+		$(addprefix --ignore=,$(CHAINS)) $(addprefix --deselect=,$(CHAIN_TESTS)) $(ARGS)
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -19,6 +19,7 @@ from pytest_django import DjangoDbBlocker
 
 from apps.accounts.adapters.audit_triggers import backwards
 from tests.programs import ProgramMissing, find
+from tests.saved_rows import vacuum
 from tests.servers import TEMPLATE, temporary_redis
 from tests.shared_rows import close_others, least_first
 
@@ -151,6 +152,15 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
     """
     with django_db_blocker.unblock():
         backwards(None, connection.SchemaEditorClass(connection))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _vacuumed(django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Free what the module's tests rolled back, when its shared world is closed too."""
+    yield
+    with django_db_blocker.unblock():
+        if not connection.in_atomic_block:
+            vacuum()
 
 
 @pytest.fixture(autouse=True)

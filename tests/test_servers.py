@@ -10,8 +10,10 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 import redis
+from django.db import connection, transaction
 
 from tests import programs, servers
+from tests.saved_rows import vacuum
 from tests.servers import accepts, kept, main, temporary_postgres, temporary_redis
 
 RUNNER = (sys.executable, "-m", "tests.servers")
@@ -50,6 +52,25 @@ def test_postgresql_is_gone_afterwards() -> None:
             row = session.execute("SHOW server_encoding").fetchone()
         assert row == ("UTF8",)
     assert not accepts(port_of(url))
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="SQLite takes the space again")
+def test_tables_are_freed_of_dead_rows_between_modules_and_never_meanwhile() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW autovacuum")
+        assert cursor.fetchone() == ("off",)
+        cursor.execute("CREATE TABLE of_a_test (number integer)")
+        try:
+            with transaction.atomic():
+                cursor.execute("INSERT INTO of_a_test SELECT generate_series(1, 6000)")
+                transaction.set_rollback(True)
+            cursor.execute("SELECT pg_stat_force_next_flush()")
+            vacuum()
+            cursor.execute("SELECT pg_relation_size('of_a_test')")
+            assert cursor.fetchone() == (0,)
+        finally:
+            cursor.execute("DROP TABLE of_a_test")
 
 
 def test_a_migrated_database_is_kept_until_a_migration_changes(

@@ -194,7 +194,9 @@ def installed(folder: Path, *variables: str) -> Iterator[Installation]:
             yield portal
         finally:
             for pod in portal.pods.values():
-                pod.close()
+                pod.terminate()
+            for pod in portal.pods.values():
+                pod.wait()
 
 
 def static_files(folder: Path) -> Path:

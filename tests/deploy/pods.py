@@ -93,7 +93,7 @@ def _made(folder: Path) -> Path:
 
 @dataclass
 class Pod:
-    """A pod of a workload's template. `start` runs its containers; `close` ends them."""
+    """A pod of a workload's template. `start` runs its containers, `terminate` ends them."""
 
     name: str
     address: str
@@ -164,10 +164,14 @@ class Pod:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
-    def close(self) -> None:
+    def terminate(self) -> None:
+        """Ask all containers to end."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.terminate()
+
+    def wait(self) -> None:
+        """Wait until all containers have ended."""
         for process in self.processes.values():
             try:
                 process.wait(_STOP_SECONDS)
