@@ -33,6 +33,7 @@ from apps.planning.domain.layouts.options import (
     NodeGroup,
     gpu_count,
     layout_choices,
+    recut_node,
 )
 from apps.planning.domain.layouts.program import TierDemand, choose_layouts
 from apps.planning.domain.layouts.wording import left_text
@@ -101,6 +102,24 @@ def test_a_node_of_the_strategy_single_has_one_profile() -> None:
     assert group.gpus == 4
     assert [option.text for option in group.options] == ["4 × 1g.6gb", "2 × 2g.12gb"]
     assert all(option.whole_node and option.strategy == "single" for option in group.options)
+
+
+def test_a_node_is_cut_anew_where_it_is_as_it_was() -> None:
+    sevenths = {"1g.10gb": 7}
+    cut = recut_node(node("m", HALVES, MIG), {"3g.40gb": 2}, sevenths, RULES)
+    assert cut is not None
+    assert [(one.tier, one.gpu) for one in cut.devices] == [
+        ("seventh", gpu) for gpu in (0, 1) for _ in range(7)
+    ]
+    # A device of no tier is offered to no team.
+    untold = recut_node(node("m", HALVES, MIG), {"3g.40gb": 2}, {"4g.40gb": 1}, RULES)
+    assert untold is not None
+    assert untold.devices == ()
+    assert recut_node(node("m", HALVES, MIG), {"3g.40gb": 1}, sevenths, RULES) is None
+    single = {**MIG, "nvidia.com/mig.strategy": "single"}
+    assert recut_node(node("m", HALVES, single), {"3g.40gb": 2}, sevenths, RULES) is None
+    lacking = node("m", HALVES, MIG, missing=(MissingUnits("half", 1.0, 0.0, HOUR),))
+    assert recut_node(lacking, {"3g.40gb": 2}, sevenths, RULES) is None
 
 
 @pytest.mark.parametrize(

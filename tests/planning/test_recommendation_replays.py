@@ -8,20 +8,31 @@ from django.test import Client
 
 from apps.accounts.domain.identity import Role
 from apps.accounts.models import Team
-from apps.clusters.models import Cluster, GpuModel, NodeInterval, Pod, Tier, WatchCoverage
+from apps.clusters.models import (
+    Cluster,
+    GpuModel,
+    Node,
+    NodeInterval,
+    Pod,
+    Tier,
+    TierRule,
+    WatchCoverage,
+)
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     RecommendationKind,
     RecommendationState,
 )
 from apps.costs.models import Recommendation
+from apps.pending.models import CauseInterval, Episode
 from apps.planning.services import replay_recommendations
 from apps.usage.models import PodHour
-from tests.factories import make_user
-from tests.planning.test_recorded_demand import GPU, HOUR, START, cluster, observe
+from tests.factories import BEGINNING, make_pod, make_user, make_workload
+from tests.planning.test_recorded_demand import GPU, HOUR, LABELS, START, cluster, observe
 
 __all__ = ["cluster"]
 NOW = START + 25 * HOUR
+HALF, SEVENTH = "nvidia.com/mig-3g.40gb", "nvidia.com/mig-1g.10gb"
 pytestmark = pytest.mark.django_db
 
 
@@ -124,6 +135,73 @@ def test_amounts_of_thousands_are_read_and_one_that_is_not_ends_no_others(
     assert replay_recommendations(now=NOW) == replayed
     timeout.refresh_from_db()
     assert timeout.replay is not None
+
+
+def make_layout(cluster: Cluster, *, change: str = "", node: str = "m1") -> Recommendation:
+    """Recommend to cut a GPU that is a half and nothing else; sevenths are pending."""
+    for name, resource in (("half", HALF), ("seventh", SEVENTH)):
+        tier = Tier.objects.create(name=name, position=1)
+        TierRule.objects.create(
+            tier=tier, position=1, sharing="mig", resources=[resource], valid_from=BEGINNING
+        )
+    # A tier that no node offers is in no replay, so another node has one seventh.
+    for name, resource in (("m1", HALF), ("m2", SEVENTH)):
+        NodeInterval.objects.create(
+            node=Node.objects.create(cluster=cluster, name=name), start=START, ready=True,
+            schedulable=True, labels=LABELS, capacity={resource: 1.0}, allocatable={resource: 1.0},
+        )  # fmt: skip
+    sevenths = make_workload(cluster, "vision", "sevenths")
+    for number in range(6):
+        pod = make_pod(
+            sevenths, f"seventh-{number}", created_at=START + HOUR, resource=SEVENTH,
+            gpu_equivalents=0.0,
+        )  # fmt: skip
+        episode = Episode.objects.create(
+            cluster=cluster, kind="Pod", uid=pod.uid, name=pod.name, workload=sevenths, tier=tier,
+            resource=SEVENTH, units=1.0, gpu_equivalents=1 / 7, counts="pending",
+            since=START + HOUR, cause="capacity",
+        )  # fmt: skip
+        CauseInterval.objects.create(
+            episode=episode, cause="capacity", start=START + HOUR, counts="pending", counted=1 / 7
+        )
+    words = "Cut 1 × A100 80GB as 4 × 1g.10gb + 1 × 3g.40gb instead of 1 × 3g.40gb: 0 instead of 4"
+    return Recommendation.objects.create(
+        kind=RecommendationKind.MIG_LAYOUT.value, cluster=cluster, node=node,
+        change=change or f"{words} of 7 slices are stranded.", confidence=Confidence.MEDIUM.value,
+        reason="so it was", first_seen=NOW, last_seen=NOW,
+    )  # fmt: skip
+
+
+def test_a_layout_says_what_it_strands_less_and_what_is_pending_then(cluster: Cluster) -> None:
+    row = make_layout(cluster)
+    assert replay_recommendations(now=NOW) == 1
+    row.refresh_from_db()
+    assert row.replay is not None
+    days = row.replay["replayed_days"]
+    # Four of seven slices are in no device now, all day long.
+    assert row.replay["replayed_freed_gpu_hours"] == pytest.approx(4 / 7 * 24 * days)
+    before, after = (row.replay[f"replayed_unmet_{at}_gpu_hours"] for at in ("before", "after"))
+    # Of six sevenths one starts on the other node, and four more on this one: as the replay
+    # begins, at 01:00, when they are asked for.
+    assert before - after == pytest.approx(4 / 7 * 24 * days)
+
+
+@pytest.mark.parametrize(
+    ("change", "node"),
+    [
+        ("Cut 1 × A100 80GB as 7 × 1g.10gb instead of 2 × 3g.40gb: 0 of 7", "m1"),
+        ("Cut 1 × A100 80GB as nothing", "m1"),
+        ("Cut 1 × A100 80GB as 4 × 1g.10gb + 1 × 3g.40gb instead of 1 × 3g.40gb: 0", "gone"),
+    ],
+    ids=["cut meanwhile", "other words", "no such node"],
+)
+def test_a_layout_of_another_node_than_there_is_is_not_replayed(
+    cluster: Cluster, change: str, node: str
+) -> None:
+    row = make_layout(cluster, change=change, node=node)
+    assert replay_recommendations(now=NOW) == 0
+    row.refresh_from_db()
+    assert row.replay is None
 
 
 def test_one_that_is_decided_keeps_what_was_replayed(cluster: Cluster) -> None:

@@ -13,8 +13,10 @@ from django.db import transaction
 from django.db.models import F, Q
 
 from apps.costs.domain.recommendations.capacity import (
+    CutLayout,
     LentQuota,
     LoweredLimit,
+    cut_layout,
     lent_quota,
     lowered_limit,
 )
@@ -33,7 +35,7 @@ MOST_REPLAYED = 20
 
 class ReplayableChange(NamedTuple):
     """A recommended change of a team on a tier: an idle timeout in minutes, a lower limit, or one
-    that is lent.
+    that is lent. Or, of no team, another MIG layout of all GPUs of a `node`.
 
     The limit is one of the ResourceQuota `quota` in the namespace.
     """
@@ -46,6 +48,8 @@ class ReplayableChange(NamedTuple):
     quota: str = ""
     limit: LoweredLimit | None = None
     lent: LentQuota | None = None
+    node: str = ""
+    cut: CutLayout | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,8 @@ class ReplayedEffects:
     """What the change does to the recorded demand of so many days, in GPU-hours.
 
     `freed` is what ended work would have held; unmet is what all teams have pending on the tier,
-    without and with the change.
+    without and with the change. Of a MIG layout `freed` are compute slices that are in a MIG device
+    only with it, in GPUs, and unmet is that of all tiers of the cluster.
     """
 
     replayed_days: float
@@ -69,8 +74,9 @@ def take_replayable(cluster_id: int, *, since: datetime, now: datetime) -> list[
         cluster_id=cluster_id,
         kind__in=[kind.value for kind in REPLAYED_KINDS],
         state=RecommendationState.OPEN.value,
-        team__isnull=False,
-        tier__isnull=False,
+    ).filter(
+        # A layout is that of a node: it is of no team and no tier.
+        Q(team__isnull=False, tier__isnull=False) | Q(kind=RecommendationKind.MIG_LAYOUT.value)
     )
     with transaction.atomic():
         rows = list(
@@ -85,6 +91,9 @@ def take_replayable(cluster_id: int, *, since: datetime, now: datetime) -> list[
 
 def _replayable(row: Recommendation) -> ReplayableChange | None:
     """Return what a replay has to know; None for what it cannot express."""
+    if row.kind == RecommendationKind.MIG_LAYOUT.value:
+        cut = cut_layout(row.change)
+        return cut and ReplayableChange(row.pk, "", "", node=row.node, cut=cut)
     if row.team is None or row.tier is None:
         return None
     of = (row.pk, row.team.name, row.tier.name)

@@ -202,6 +202,33 @@ def mig_layout(one: LayoutEvidence) -> Finding | None:
     )
 
 
+class CutLayout(NamedTuple):
+    """GPUs of a node, the MIG layout of each now, and the one to cut it in."""
+
+    gpus: int
+    now: Mapping[str, int]
+    then: Mapping[str, int]
+
+
+_CUT = re.compile(r"Cut (?P<gpus>\d+) × .+? as (?P<then>.+?) instead of (?P<now>[^:]+):")
+
+
+def cut_layout(change: str) -> CutLayout | None:
+    """Return what the words of `mig_layout` cut; None for other words."""
+    found = _CUT.match(change)
+    if found is None:
+        return None
+    return CutLayout(int(found["gpus"]), _read_layout(found["now"]), _read_layout(found["then"]))
+
+
+def _read_layout(words: str) -> dict[str, int]:
+    """Return a layout from the words of `_layout_text`."""
+    if words == "nothing":
+        return {}
+    parts = (one.partition(" × ") for one in words.split(" + "))
+    return {profile: int(count) for count, _, profile in parts}
+
+
 def empty_nodes(one: PoolEvidence) -> Finding | None:
     """At some hours of every week nodes of a pool were wholly empty: have them scaled down then.
 

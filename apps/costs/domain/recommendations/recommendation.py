@@ -111,6 +111,7 @@ REPLAYED_KINDS = (
     RecommendationKind.IDLE_TIMEOUT,
     RecommendationKind.UNUSED_QUOTA,
     RecommendationKind.LEND_QUOTA,
+    RecommendationKind.MIG_LAYOUT,
 )
 """Their effects are replayed on recorded demand. All others rest on recorded hours alone."""
 

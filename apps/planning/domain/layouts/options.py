@@ -262,22 +262,47 @@ def _mig_options(node: ReplayNode, base: str, rules: Sequence[TierRule]) -> list
         # All devices of such a node are offered under one name, so they must be alike.
         if single and len(layout) > 1:
             continue
-        units: dict[str, float] = defaultdict(float)
-        for profile, count in layout.items():
-            units[tiers[profile]] += count
-        product = f"{base}{_MIG_MARK}{next(iter(layout))}" if single else base
-        found.append(
-            GpuLayout(
-                tuple(sorted(units.items())),
-                mig=tuple(sorted(layout.items())),
-                strategy="single" if single else "mixed",
-                labels=((PRODUCT_LABEL, product),),
-                whole_node=single,
-                tiers=tuple((profile, tiers[profile]) for profile in layout),
-            )
-        )
+        found.append(_mig_layout(layout, tiers, base, single=single))
     whole = _whole(node, base, rules)
     return [*found, replace(whole, whole_node=single)] if whole else found
+
+
+def _mig_layout(
+    layout: Mapping[str, int], tiers: Mapping[str, str], base: str, *, single: bool
+) -> GpuLayout:
+    units: dict[str, float] = defaultdict(float)
+    for profile, count in layout.items():
+        units[tiers[profile]] += count
+    product = f"{base}{_MIG_MARK}{next(iter(layout))}" if single else base
+    return GpuLayout(
+        tuple(sorted(units.items())),
+        mig=tuple(sorted(layout.items())),
+        strategy="single" if single else "mixed",
+        labels=((PRODUCT_LABEL, product),),
+        whole_node=single,
+        tiers=tuple((profile, tiers[profile]) for profile in layout),
+    )
+
+
+def recut_node(
+    node: ReplayNode, now: Mapping[str, int], then: Mapping[str, int], rules: Sequence[TierRule]
+) -> ReplayNode | None:
+    """Return a node whose GPUs all are cut as `then`, by MIG profile; devices of no tier are none.
+
+    None where it does not offer `now` on each of its GPUs all through, or cannot have both at once
+    under the strategy `single`.
+    """
+    gpus, product = gpu_count(node), node.labels.get(PRODUCT_LABEL, "")
+    own = Counter(device.profile for device in node.devices)
+    # What was cut meanwhile, or lacks devices, is not what the change was meant for.
+    if node.missing or own != {name: count * gpus for name, count in now.items() if count}:
+        return None
+    if _is_single(node) or node.labels.get(_STRATEGY) == "single":
+        return None
+    named = {one: tier_of(f"{_MIG}{one}", node.labels, rules) for one in then}
+    layout = {one: count for one, count in then.items() if named[one] != UNMATCHED}
+    each = _mig_layout(layout, named, product, single=False)
+    return changed_node(node, gpu_model(node.labels), [each] * gpus)
 
 
 def _whole(node: ReplayNode, base: str, rules: Sequence[TierRule]) -> GpuLayout | None:
