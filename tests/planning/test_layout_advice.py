@@ -31,6 +31,7 @@ from apps.planning.domain.layouts.options import (
     LayoutChoices,
     LeftAsIs,
     NodeGroup,
+    changed_node,
     gpu_count,
     layout_choices,
     recut_node,
@@ -118,7 +119,7 @@ def test_a_node_is_cut_anew_where_it_is_as_it_was() -> None:
     assert recut_node(node("m", HALVES, MIG), {"3g.40gb": 1}, sevenths, RULES) is None
     single = {**MIG, "nvidia.com/mig.strategy": "single"}
     assert recut_node(node("m", HALVES, single), {"3g.40gb": 2}, sevenths, RULES) is None
-    lacking = node("m", HALVES, MIG, missing=(MissingUnits("half", 1.0, 0.0, HOUR),))
+    lacking = node("m", HALVES, MIG, missing=(MissingUnits(0, HOUR, "half", 1),))
     assert recut_node(lacking, {"3g.40gb": 2}, sevenths, RULES) is None
 
 
@@ -442,3 +443,28 @@ def test_files_and_labels_of_replicas_and_whole_gpus() -> None:
         "version": "v1",
         "flags": {"migStrategy": "none"},
     }
+
+
+@given(st.integers(0, 3), st.integers(0, 6), st.integers(1, 23))
+def test_every_proposed_layout_shares_out_its_gpus(option: int, works: int, hours: int) -> None:
+    """Capacity and what is stranded are all GPUs, of MIG layouts and of replicas alike."""
+    cluster = [node("m", HALVES, MIG), node("l", TURNS, L4)]
+    groups = {group.nodes[0]: group for group in choices(*cluster, activity={"turn": 0.2}).groups}
+    changed = []
+    for one in cluster:
+        layouts = groups[one.name].options
+        chosen = layouts[option % len(layouts)]
+        changed.append(changed_node(one, groups[one.name].model, [chosen] * 2))
+    asked = [
+        RecordedWork(team="a", tier=tier, units=1.0, asked_at=HOUR, runs_seconds=hours * HOUR)
+        for tier in ("half", "seventh", "turn", "whole")
+        for _ in range(works)
+    ]
+    happened = [WorkTimes(work.tier, 0.1, HOUR, None, None) for work in asked]
+    window = DemandWindow(asked, happened, ReplayCluster(tuple(changed)), 0.0, DAY)
+    figures, _ = layout_figures(window, window.cluster, Packing.FIRST)
+    capacity = sum(one.capacity_gpu_hours for one in figures.tiers.values())
+    allocated = sum(one.allocated_gpu_hours for one in figures.tiers.values())
+    assert capacity + figures.stranded_gpu_hours == pytest.approx(4 * 24)
+    assert allocated + figures.unallocated_gpu_hours == pytest.approx(capacity)
+    assert 0 <= figures.unmet_gpu_hours <= 0.1 * 23 * len(asked) + 1e-9
