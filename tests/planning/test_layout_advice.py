@@ -438,6 +438,15 @@ def test_files_and_labels_of_replicas_and_whole_gpus() -> None:
         layout=(replace(step.layout[0], layout=replace(step.layout[0].layout, strategy="mps")),),
     )
     assert "mps:" in plugin_file([mps])
+    # Renamed replicas are another resource: nodes of both kinds must not share a configuration.
+    renamed = replace(step.layout[0].layout, renamed=True)
+    other = replace(step, node="r", layout=(replace(step.layout[0], layout=renamed),))
+    data = yaml.safe_load(plugin_file([step, other]))["data"]
+    for one, name in ((step, False), (other, True)):
+        own = yaml.safe_load(
+            data[node_labels([step, other], one)["nvidia.com/device-plugin.config"]]
+        )
+        assert own["sharing"]["timeSlicing"]["renameByDefault"] is name
     whole = replace(step, layout=(replace(step.layout[0], layout=GpuLayout((("whole", 1.0),))),))
     assert yaml.safe_load(yaml.safe_load(plugin_file([whole]))["data"]["whole"]) == {
         "version": "v1",

@@ -192,6 +192,17 @@ def test_several_documents_and_lists_are_read_and_other_kinds_named() -> None:
     assert found.other_kinds == ("Service",)
 
 
+def test_an_object_whose_pods_another_one_tells_is_named() -> None:
+    runs = [
+        written("TaskRun", {"taskRef": {"name": "fit"}}),
+        written("Workflow", {"workflowTemplateRef": {"name": "train"}}),
+    ]
+    found = read_manifest(yaml.safe_dump_all([*runs, written("Pod", SPEC)]))
+    assert (len(found.submissions), found.other_kinds) == (1, ("TaskRun", "Workflow"))
+    with pytest.raises(ManifestError, match="TaskRun, Workflow"):
+        read_manifest(yaml.safe_dump_all(runs))
+
+
 def test_claims_alone_are_asked_for_by_a_pod_that_has_nothing_else() -> None:
     devices = {"devices": {"requests": [{"exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
     text = yaml.safe_dump_all(

@@ -147,6 +147,16 @@ def test_what_is_not_read_of_a_cluster_is_named(watched: Portal) -> None:
     ]
 
 
+def test_a_train_job_whose_runtime_tells_its_requests_is_said(watched: Portal) -> None:
+    trainer: dict[str, Any] = {"numNodes": 2}
+    job = {"kind": "TrainJob", "spec": {"runtimeRef": {"name": "torch"}, "trainer": trainer}}
+    assert result(watched, yaml.safe_dump(job))["unchecked"] == [
+        "The runtime of a TrainJob is not in the manifest; its requests are not counted."
+    ]
+    trainer["resourcesPerNode"] = {"limits": {GPU: 1}}
+    assert result(watched, yaml.safe_dump(job))["unchecked"] == []
+
+
 @pytest.mark.parametrize(
     ("selected", "verdict", "unchecked"),
     [

@@ -198,6 +198,8 @@ def _unchecked(one: Submission, at: int, part: PlannedPods, asked: ManifestPods)
         yield "Affinity between pods is not checked."
     if spec.get("topologySpreadConstraints"):
         yield "Topology spread is not checked."
+    if one.kind == "TrainJob" and not spec["containers"][0].get("resources"):
+        yield "The runtime of a TrainJob is not in the manifest; its requests are not counted."
     if part.pod.placement.volumes:
         yield "Volumes are not checked."
     if asked.unknown_templates.get(one.name):

@@ -83,7 +83,8 @@ def _plugin_name(layout: Sequence[LayoutSpan]) -> str:
     # A node has one strategy: that of its MIG devices, where any GPU has some.
     first = next((span.layout for span in layout if span.layout.mig), layout[0].layout)
     if first.replicas > 1:
-        return f"{first.strategy}-{first.replicas}"
+        # Renamed replicas are another resource, so their nodes need another configuration.
+        return f"{first.strategy}-{first.replicas}{'-renamed' * first.renamed}"
     return f"mig-{first.strategy}" if first.mig else "whole"
 
 

@@ -42,10 +42,11 @@ def read_manifest(manifest: str) -> Manifest:
             (claims if kind == _CLAIM else templates).append(item.body)
             continue
         pods = pods_of(kind, item)
-        if pods is None:
-            others.append(kind)
-        elif pods:
+        # One that names a template of another object makes pods, but which is not in the manifest.
+        if pods:
             submissions.append(_submission(kind, item, pods))
+        else:
+            others.append(kind)
     if not submissions:
         # Claims alone are asked for by a pod that has nothing else.
         submissions = [_of_claim(one, _CLAIM) for one in claims]
