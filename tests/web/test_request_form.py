@@ -1,7 +1,9 @@
 """Asking for quota: choosing a key, looking ahead while one writes, asking again, and the list."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.core.cache import cache
@@ -13,6 +15,8 @@ from apps.accounts.models import Membership, User
 from apps.clusters.domain.observed.objects import ObservedKind, QuotaSnapshot
 from apps.clusters.models import ObservedObject
 from apps.quota_requests.models import ChangeRequest
+from apps.web.quota_requests.request_detail import detail_for
+from apps.web.quota_requests.request_input import RequestForm, edited_from
 from tests.quota_requests.portal import KEY, Portal, make_sighting
 from tests.web.pages import records_of, text_of
 from tests.web.test_requests_page import NEW, PLACE, do, of, posted
@@ -187,6 +191,27 @@ def test_an_edit_is_looked_ahead_of_and_keeps_nothing(asked: Portal, signed_in: 
     assert "Quota ÷ capacity" in page
     assert 'name="after" value="9"' in page
     assert ChangeRequest.objects.get(pk=pk).version == 1
+
+
+def test_an_edit_moves_no_time_that_the_form_cannot_tell(quota: Portal) -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    # Both are 2:30 there, an hour apart; and the form drops seconds.
+    start = datetime(2030, 10, 27, 0, 30, 15, tzinfo=UTC)
+    end = datetime(2030, 10, 27, 1, 30, tzinfo=UTC)
+    pk = quota.draft(starts_at=start, until=end)
+    detail = detail_for(pk, quota.actor("ada"))
+    shown = RequestForm.of_request(detail, berlin)
+    typed = {name: shown[name].value() for name in shown.fields}
+    assert f"{typed['until']:%H:%M}" == f"{typed['starts_at']:%H:%M}" == "02:30"
+    form = RequestForm(typed | {"until": "2030-10-27T02:30", "starts_at": "2030-10-27T02:30"})
+    assert form.is_valid()
+    edited = edited_from(form, detail.row, berlin)
+    assert (edited.starts_at, edited.until) == (start, end)
+    form = RequestForm(typed | {"until": "2030-10-28T18:00", "starts_at": ""})
+    assert form.is_valid()
+    edited = edited_from(form, detail.row, berlin)
+    assert edited.starts_at is None
+    assert edited.until == datetime(2030, 10, 28, 17, tzinfo=UTC)
 
 
 # ---------------------------------------------------------------- ended ones

@@ -16,7 +16,7 @@ from apps.quota_requests import services
 from apps.quota_requests.domain.quantities import quantity
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.domain.targets import TargetRefused, target_of
-from apps.quota_requests.selectors import RequestDetail, RequestFilters, RequestList
+from apps.quota_requests.selectors import RequestDetail, RequestFilters, RequestList, RequestRow
 from apps.quota_requests.services import QuotaToAsk
 from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.selectors import QuotaFilters, QuotaOrder, QuotaRow, quota_rows
@@ -170,8 +170,8 @@ class RequestForm(forms.Form):
             initial={
                 **own,
                 "needed_by": row.needed_by and row.needed_by.astimezone(zone).date(),
-                "until": row.until and row.until.astimezone(zone).replace(tzinfo=None),
-                "starts_at": row.starts_at and row.starts_at.astimezone(zone).replace(tzinfo=None),
+                "until": row.until and _shown(row.until, zone),
+                "starts_at": row.starts_at and _shown(row.starts_at, zone),
             }
         )
 
@@ -180,6 +180,24 @@ def _check_in_reach(value: date | None) -> None:
     # Near the ends of the calendar converting between time zones fails.
     if value is not None and not 2000 <= value.year < 9000:
         raise forms.ValidationError("This year is out of reach.")
+
+
+def _shown(moment: datetime, zone: ZoneInfo) -> datetime:
+    """Return a moment as the form shows it: local, to the minute."""
+    return moment.astimezone(zone).replace(tzinfo=None, second=0, microsecond=0)
+
+
+def _left_as_shown(
+    written: datetime | None, before: datetime | None, zone: ZoneInfo
+) -> datetime | None:
+    """Return the moment `before` where the form shows it as `written`.
+
+    Else a request would move with each edit: an hour is there twice when clocks go back, and the
+    form drops seconds.
+    """
+    if written is None or before is None or _shown(written, zone) != _shown(before, zone):
+        return written
+    return before
 
 
 def _times(cleaned: Mapping[str, Any], zone: ZoneInfo) -> tuple[datetime | None, datetime | None]:
@@ -209,10 +227,11 @@ def input_from(form: RequestForm, ref: QuotaRef, zone: ZoneInfo) -> services.Req
     )
 
 
-def edited_from(form: RequestForm, zone: ZoneInfo) -> services.Edited:
+def edited_from(form: RequestForm, row: RequestRow, zone: ZoneInfo) -> services.Edited:
     """Return what a valid form makes of a request; what was emptied is emptied."""
     needed_by, until = _times(form.cleaned_data, zone)
-    starts_at = _start_of(form, zone)
+    until = _left_as_shown(until, row.until, zone)
+    starts_at = _left_as_shown(_start_of(form, zone), row.starts_at, zone)
     dates = {"needed_by": needed_by, "until": until, "starts_at": starts_at}
     return services.Edited(
         before=form.cleaned_data["before"],

@@ -249,7 +249,7 @@ def _saved(
     try:
         services.edit(
             pk,
-            asking.edited_from(form, reading.choice.zone),
+            asking.edited_from(form, detail.row, reading.choice.zone),
             by=actor,
             version=given_of(request.POST).version,
             now=reading.now,
