@@ -44,6 +44,7 @@ from apps.web.components.drawings import (
     timeline,
 )
 from apps.web.components.drawings.base import percent_text, top_of
+from apps.web.components.drawings.fleet import DENSE
 from apps.web.components.drawings.flow import HEIGHT
 from apps.web.components.drawings.panels import HEIGHT as PANEL_HEIGHT
 from apps.web.components.drawings.panels import WIDTH
@@ -361,9 +362,36 @@ def test_a_thousand_nodes_are_small_cells_joined_by_colour() -> None:
     groups = [FleetGroup("tier", [FleetNode(f"n{n}", gpus, "/x/") for n in range(1000)])]
     drawn = fleet("f", "Fleet", groups)
     assert drawn.is_dense
-    assert [css for css, _ in drawn.groups[0].strips[0].shapes()] == ["of-active", "of-idle"]
+    items = drawn.groups[0].dense_markup.splitlines()
+    assert len([one for one in items if one.strip()]) == 1000
+    assert items[0] == (
+        '<li><a href="/x/" title="n0: 4 idle, 4 active">'
+        '<svg width="36" height="18" aria-hidden="true">'
+        '<path class="filled of-active" '
+        'd="M0 0h8v8h-8zM18 0h8v8h-8zM0 9h8v8h-8zM18 9h8v8h-8z"/>'
+        '<path class="filled of-idle" '
+        'd="M9 0h8v8h-8zM27 0h8v8h-8zM9 9h8v8h-8zM27 9h8v8h-8z"/></svg></a></li>'
+    )
     assert drawn.table is not None
     assert len(list(drawn.table.records())) == 1001
+    assert len(drawn.table.rows) == 25
+
+
+def test_small_strips_share_cells_of_the_same_gpus_alone_and_escape_their_words() -> None:
+    sound, broken = FleetGpu("active"), FleetGpu("unavailable", css='"')
+    nodes = [FleetNode(f"n{n}", [sound], "/x/?a=1&b=2", "<b>") for n in range(DENSE)]
+    drawn = fleet("f", "Fleet", [FleetGroup("tier", [*nodes, FleetNode("<i>", [broken, sound])])])
+    strips = drawn.groups[0].strips
+    assert [strip.node.label for strip in strips[:2]] == ["<i>", "n0"]
+    assert [len(strip.cells) for strip in strips[:3]] == [2, 1, 1]
+    first, second, *_ = drawn.groups[0].dense_markup.splitlines()
+    assert first == (
+        '<li class="fleet-broken"><svg width="18" height="9" role="img" '
+        'aria-label="&lt;i&gt;: 1 unavailable, 1 active">'
+        '<path class="filled &quot;" d="M0 0h8v8h-8z"/>'
+        '<path class="filled of-active" d="M9 0h8v8h-8z"/></svg></li>'
+    )
+    assert second.strip().startswith('<li><a href="/x/?a=1&amp;b=2" title="n0: &lt;b&gt;"><svg')
 
 
 # ---------------------------------------------------------------- texts
