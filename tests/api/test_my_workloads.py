@@ -94,3 +94,19 @@ def test_a_row_and_its_file(on: Portal) -> None:
     assert by_tier["silver"]["allocated_gpu_hours"] == pytest.approx(2.0 * 47)
     file = client.get(f"{PATH}?{WINDOW}&format=csv").getvalue().decode()
     assert file.splitlines()[0].startswith("cluster,namespace,workload,team,tier,running_gpus")
+
+
+def test_hours_to_come_are_not_pending_yet(on: Portal) -> None:
+    client, today = client_of(on.ben), timezone.now().date()
+
+    def waited(start: str, end: str) -> float:
+        answer = client.get(f"{PATH}?start={start}&end={end}")
+        assert answer.status_code == 200, answer.content
+        return float(sum(row["waited_gpu_hours"] for row in answer.json()["results"]))
+
+    known = waited("2026-03-28", f"{today}")
+    assert known > 0
+    # It asks for 4 GPUs, and two days at most are between both.
+    assert known < waited("2026-03-28", "2099-01-01") <= known + 4.0 * 48
+    # In a window that has not begun nothing is pending.
+    assert waited("2098-01-01", "2099-01-01") == 0

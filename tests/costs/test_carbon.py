@@ -1,7 +1,7 @@
 """Carbon is energy × PUE × the factor of its hour; without a factor it is not known."""
 
 from collections import defaultdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from apps.costs.domain.carbon import (
     read_carbon_file,
 )
 from apps.costs.models import EnergyFactor, PoolCostDay, TeamCostDay, WorkloadCostDay
-from apps.costs.selectors import carbon_sums
+from apps.costs.selectors import carbon_of, carbon_sums
 from apps.costs.services import price_hours
 from apps.operations.domain.source_positions import CatalogError
 from apps.operations.services import load_catalog
@@ -194,6 +194,24 @@ def test_a_changed_factor_changes_only_its_own_hours(priced: Priced) -> None:
     assert price_hours(now=NOW) == 24 * Cluster.objects.count()
     after = carbon_sums(UsageQuery(priced.window, TimeStep.HOUR), visibility=EVERYTHING)
     assert [key[0] for key in after if after[key] != before[key]] == [at]
+
+
+@pytest.mark.django_db
+def test_each_of_two_hours_of_one_local_time_has_its_own_carbon() -> None:
+    """In autumn 02:00 comes twice: two rows of usage, each with the carbon of its own energy."""
+    priced = make_priced(days=1, first=date(2026, 10, 25))
+    west = Cluster.objects.get(name="west")
+    EnergyFactor.objects.create(cluster=west, carbon_g_per_kwh=100, valid_from=BEGINNING)
+    price_hours(now=NOW)
+    zone = priced.portal.zone
+    hourly = UsageQuery(priced.window, TimeStep.HOUR, filters=Filters(cluster=("west",)))
+    rows = usage_rows(hourly, visibility=EVERYTHING, zone=zone)
+    carbon = carbon_of(rows, hourly, visibility=EVERYTHING, zone=zone)
+    assert [row.period.hour for row in rows if row.period][2:4] == [2, 2]
+    assert all(row.amounts.energy_mwh for row in rows)
+    for row, (grams, without) in zip(rows, carbon, strict=True):
+        assert grams == pytest.approx(row.amounts.energy_mwh / 10**6 * 100)
+        assert without == 0
 
 
 @pytest.mark.django_db

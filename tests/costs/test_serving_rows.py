@@ -136,6 +136,36 @@ def test_replicas_run_in_hours_in_which_no_server_was_scraped(scenario: Small) -
 
 
 @pytest.mark.usefixtures("collected")
+def test_tokens_without_their_other_half_are_in_no_ratio() -> None:
+    """Of some hours, or some servers, only the tokens read are known: not the GPU-hours either."""
+    roll_days(now=NOW)
+    price_hours(now=NOW)
+    half = WINDOW.start + timedelta(hours=HOURS // 2)
+    ServingHour.objects.filter(hour__lt=half).delete()
+    alone, times = read(WINDOW)[""], _tokens_by_hour()
+    assert alone.tokens_in
+    assert alone.tokens_out
+    expected = (alone.tokens_per_gpu_hour, alone.cost_per_million_tokens)
+    ServingHour.objects.filter(model="llama").update(tokens_out=None)
+    rest = read(WINDOW)[""]
+    ServingHour.objects.filter(model="llama").delete()
+    without = read(WINDOW)[""]
+    assert rest.tokens_in == alone.tokens_in
+    assert rest.tokens_out == without.tokens_out
+    assert (rest.tokens_per_gpu_hour, rest.cost_per_million_tokens) == (
+        without.tokens_per_gpu_hour,
+        without.cost_per_million_tokens,
+    )
+    assert expected != (without.tokens_per_gpu_hour, without.cost_per_million_tokens)
+    assert _tokens_by_hour() < times
+
+
+def _tokens_by_hour() -> int:
+    times = serving_times(WINDOW, filters=Filters(), visibility=EVERYTHING)
+    return sum(one.tokens or 0 for one in times)
+
+
+@pytest.mark.usefixtures("collected")
 def test_in_a_gang_one_pod_answers_for_all() -> None:
     Workload.objects.filter(name="rank").update(kind="LeaderWorkerSet")
     times = serving_times(WINDOW, filters=Filters(), visibility=EVERYTHING)

@@ -246,3 +246,15 @@ def test_a_broken_gpu_that_was_taken_out_has_no_advice(failing: None) -> None:
     assert [one.action for one in hardware_advice("west")[1]] == ["replace"]
     Device.objects.update(looked_at=NOW + timedelta(days=7))
     assert hardware_advice("west")[1] == []
+
+
+def test_a_partitioned_gpu_that_is_broken_is_one(failing: None) -> None:
+    west = Cluster.objects.get()
+    for number in range(3):
+        Device.objects.create(
+            cluster=west, uuid="GPU-a", gpu_instance=str(number), node_name="good-1",
+            health="broken", first_seen=NOW, last_seen=NOW, looked_at=NOW, health_since=NOW,
+        )  # fmt: skip
+    judge_nodes(now=NOW)
+    rows = reliability_rows(reliability_reports(visibility=EVERYTHING))
+    assert {row.node: row.devices_broken for row in rows if row.devices_broken} == {"good-1": 1}

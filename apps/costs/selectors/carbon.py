@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from statistics import fmean
 from typing import Annotated, Any
@@ -47,7 +47,10 @@ from gpuportal.queries import BatchQuery
 _MWH_PER_KWH = 10**6
 _UG_PER_G = 10**6
 CarbonKey = tuple[datetime | None, tuple[str, ...]]
-"""The period and the names of the groups, as the row of usage has them."""
+"""The start of the period in UTC, and the names of the groups as the row of usage has them.
+
+An hour of autumn has two local times, which equal no others: as a key they would be one.
+"""
 
 
 @dataclass(slots=True)
@@ -91,7 +94,8 @@ def carbon_sums(
     found: dict[CarbonKey, CarbonSum] = {}
     for at, ids, known, carbon in facts:
         groups = tuple(table[pk] for table, pk in zip(tables, ids, strict=True))
-        total = found.setdefault((periods.label(at), groups), CarbonSum())
+        period = None if query.interval is TimeStep.TOTAL else at.astimezone(UTC)
+        total = found.setdefault((period, groups), CarbonSum())
         total.carbon_mwh += int(known or 0)
         total.carbon_ug += int(carbon or 0)
     return {key: total for key, total in found.items() if total.carbon_mwh}
@@ -110,15 +114,16 @@ def carbon_of(
         return [(None, None)] * len(rows)
     if not _has_factors():
         return [(None, CarbonSum().kwh_without(row.amounts.energy_mwh)) for row in rows]
-    periods = [row.period for row in rows if row.period is not None]
+    starts = [row.period.astimezone(UTC) if row.period else None for row in rows]
+    periods = [start for start in starts if start is not None]
     if periods:
         after = Periods(query.interval, zone).after(max(periods), 1) or query.window.end
-        start, end = query.window.start, query.window.end
-        query = replace(query, window=Window(max(start, min(periods)), min(end, after)))
+        first, end = query.window.start, query.window.end
+        query = replace(query, window=Window(max(first, min(periods)), min(end, after)))
     sums = carbon_sums(query, visibility=visibility, zone=zone)
     found = []
-    for row in rows:
-        one = sums.get((row.period, tuple(row.groups.values())), CarbonSum())
+    for start, row in zip(starts, rows, strict=True):
+        one = sums.get((start, tuple(row.groups.values())), CarbonSum())
         drawn = row.amounts.energy_mwh
         found.append((one.grams if drawn else None, one.kwh_without(drawn)))
     return found

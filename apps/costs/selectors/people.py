@@ -234,7 +234,7 @@ def person_workloads(
         now=now,
     )
     costs = _unused_costs(window, held, visibility=visibility, zone=zone)
-    rows = _rows(_WindowFacts(window, states, held, costs), pods, findings)
+    rows = _rows(_WindowFacts(window, now, states, held, costs), pods, findings)
     total = Amounts()
     for amounts in held.values():
         total.add(amounts)
@@ -257,6 +257,7 @@ class _WindowFacts:
     """What is known of the hours of a window: which clusters have some, and what was held then."""
 
     window: Window
+    now: datetime
     states: Mapping[str, FactsState]
     held: Mapping[_Workload, Amounts]
     costs: Mapping[_Workload, tuple[float, str]]
@@ -292,7 +293,7 @@ def _rows(
                 *key,
                 running_gpus=running,
                 pending_gpus=sum(pod.gpus for pod in there if pod.bound_at is None),
-                waited=sum(pod.waited(known.window) for pod in of_key[key]),
+                waited=sum(pod.waited(known.window, known.now) for pod in of_key[key]),
                 amounts=known.amounts(key),
                 cost=cost,
                 currency=currency,

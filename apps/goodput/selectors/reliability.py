@@ -1,11 +1,12 @@
 """Nodes by how often work fails on them, and interruptions by size, as lists show them."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
+from django.db.models import Count
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import EVERYTHING
@@ -138,10 +139,12 @@ def hardware_advice(cluster: str) -> tuple[Mapping[str, str], Sequence[GpuAdvice
 
 def _broken(cluster_ids: Sequence[int]) -> Mapping[int, Mapping[str, int]]:
     """Return by cluster and node how many GPUs are out of order now."""
-    found: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
     rows = Device.objects.filter(cluster_id__in=cluster_ids, health=Health.BROKEN.value).order_by()
-    for cluster_id, node in rows.values_list("cluster_id", "node_name"):
-        found[cluster_id][node] += 1
+    # A partitioned GPU has a row for each of its MIG instances.
+    counts = rows.values_list("cluster_id", "node_name").annotate(Count("uuid", distinct=True))
+    for cluster_id, node, gpus in counts:
+        found[cluster_id][node] = gpus
     return found
 
 

@@ -63,10 +63,13 @@ class PersonPod:
     started_at: datetime | None
     ended_at: datetime | None
 
-    def waited(self, window: Window) -> int:
-        """Return the nano-GPU-hours of the window for which it was there and not bound."""
+    def waited(self, window: Window, now: datetime) -> int:
+        """Return the nano-GPU-hours of the window up to now for which it was there and not bound.
+
+        A window may reach ahead: in hours to come nothing is pending yet.
+        """
         # What never was bound and ended was pending until its end.
-        ends = [at for at in (self.bound_at, self.ended_at, window.end) if at is not None]
+        ends = [at for at in (self.bound_at, self.ended_at, window.end, now) if at is not None]
         seconds = (min(ends) - max(self.created_at, window.start)).total_seconds()
         return nano(max(0.0, seconds) / SECONDS_PER_HOUR * self.gpus)
 

@@ -40,8 +40,9 @@ class ServiceKey(NamedTuple):
 class ServingSums:
     """What was served, and the nano-GPU-hours (`measured`) of which that is known.
 
-    `measured_of_tokens` is the part of it whose servers count tokens. None is what no server
-    exported. `first_tokens` are those of servers of which it is known how many met the objective.
+    `tokens` are those in and out where both are known, and `measured_of_tokens` is the part of it
+    whose servers count both. None is what no server exported. `first_tokens` are those of servers
+    of which it is known how many met the objective.
     `ttft_ms` are the lowest and the highest objective that they were held against; None without
     any, and where that of some hours was not kept (`lacks_ttft`).
     `is_marked`: a pod is marked to stay for quick answers.
@@ -52,6 +53,7 @@ class ServingSums:
     measured_of_tokens: int = 0
     tokens_in: int | None = None
     tokens_out: int | None = None
+    tokens: int | None = None
     requests: int | None = None
     first_tokens: int | None = None
     first_tokens_in_time: int | None = None
@@ -61,13 +63,6 @@ class ServingSums:
     is_marked: bool = False
     ttft_ms: tuple[int, int] | None = None
     lacks_ttft: bool = False
-
-    @property
-    def tokens(self) -> int | None:
-        """Tokens in and out; None where either is not known."""
-        if self.tokens_in is None or self.tokens_out is None:
-            return None
-        return self.tokens_in + self.tokens_out
 
     def add(self, other: "ServingSums") -> None:
         """Add what another service did."""
@@ -87,7 +82,10 @@ class ServingSums:
             setattr(self, name, (total + more, seconds + added))
 
 
-_COUNTED = ("tokens_in", "tokens_out", "requests", "first_tokens", "first_tokens_in_time")
+_STORED = ("tokens_in", "tokens_out", "requests", "first_tokens", "first_tokens_in_time")
+_COUNTED = (*_STORED, "tokens")
+# Null where either is: half of the tokens would stand beside GPU-hours that are not counted.
+_BOTH = F("tokens_in") + F("tokens_out")
 
 
 class ServingTime(NamedTuple):
@@ -124,7 +122,8 @@ def serving_sums(
     told = Q(first_tokens_in_time__isnull=False)
     counted = Q(tokens_in__isnull=False, tokens_out__isnull=False)
     sums: dict[str, Any] = {
-        **{f"sum_{name}": Sum(name) for name in ("measured", *_COUNTED)},
+        **{f"sum_{name}": Sum(name) for name in ("measured", *_STORED)},
+        "sum_tokens": Sum(_BOTH),
         "sum_measured_of_tokens": Sum("measured", filter=counted),
         "sum_first_tokens": Sum("first_tokens", filter=told),
         "least_ttft_ms": Min("ttft_objective_ms"),
@@ -177,9 +176,7 @@ def serving_times(window: Window, *, filters: Filters, visibility: Visibility) -
         (hour, workload): tuple(sums)
         for hour, workload, *sums in facts.order_by()
         .values_list("hour", "workload_id")
-        .annotate(
-            Count("pod_id", distinct=True), Sum("requests"), Sum("tokens_in"), Sum("tokens_out")
-        )
+        .annotate(Count("pod_id", distinct=True), Sum("requests"), tokens=Sum(_BOTH))
     }
     ran = {
         (hour, workload): (kind, pods)
@@ -194,7 +191,7 @@ def serving_times(window: Window, *, filters: Filters, visibility: Visibility) -
     ]
 
 
-_NOTHING = (0, None, None, None)
+_NOTHING = (0, None, None)
 
 
 def _running(
@@ -221,7 +218,7 @@ def _running(
 def _serving_time(hour: datetime, services: Iterable[tuple[Any, ...]]) -> ServingTime:
     """Sum up an hour of services: kind, pods that ran, pods with series, and what they served."""
     replicas = silent = 0
-    sums: list[int | None] = [None, None, None]
+    sums: list[int | None] = [None, None]
     for kind, ran, told, *amounts in services:
         # A server that answers runs, whatever is known of its containers.
         replicas += max(ran, told)
@@ -230,9 +227,7 @@ def _serving_time(hour: datetime, services: Iterable[tuple[Any, ...]]) -> Servin
         for n, amount in enumerate(amounts):
             # What no server exported stays None: it is no zero.
             sums[n] = sums[n] if amount is None else (sums[n] or 0) + amount
-    requests, read, written = sums
-    tokens = None if read is None or written is None else read + written
-    return ServingTime(hour, replicas, silent, requests, tokens)
+    return ServingTime(hour, replicas, silent, *sums)
 
 
 def last_requests(
