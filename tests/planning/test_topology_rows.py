@@ -449,6 +449,17 @@ def test_gangs_come_from_each_way_to_declare_one(
     assert found == [(f"{kind}/ddp", gang, 2, "rack", 2, 1)] * is_gang
 
 
+def test_each_replica_of_a_leader_worker_set_is_a_gang(portal: Portal) -> None:
+    for name, node in (("llm-0", "n3"), ("llm-0-1", "n3"), ("llm-1", "n4"), ("llm-1-1", "n4")):
+        hold(portal, node, 1.0, NOW - HOUR, owner="llm", kind="LeaderWorkerSet", name=name)
+    window = Window(NOW - 2 * HOUR, NOW)
+    rows = gang_rows(window, visibility=EVERYTHING, filters=TierFilters())
+    assert [(row.gang, row.pods, row.is_spread) for row in rows] == [
+        ("llm-0", 2, False),
+        ("llm-1", 2, False),
+    ]
+
+
 def declare(portal: Portal, owner_kind: str, kind: ObservedKind, spec: dict[str, Any]) -> None:
     """Let the watch see an object, as the API server has it, that says how pods run."""
     container = {"resources": {"limits": {GPU: "2"}}}

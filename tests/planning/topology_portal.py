@@ -35,9 +35,9 @@ def hold(portal: Portal, node: str, gpus: float, since: datetime, **values: Any)
     name = values.pop("owner", "train")
     workload = make_workload(portal.clusters[0], "vision", name, values.pop("kind", "Job"))
     node_gpus = make_gpus(portal.clusters[0], node, portal.tiers[0])
-    uid = f"{name}-{Pod.objects.count()}"
+    called = values.pop("name", f"{name}-{Pod.objects.count()}")
     values.setdefault("requests", {values.get("resource", GPU): gpus})
-    return make_pod(workload, uid, created_at=since, node_gpus=node_gpus, units=gpus, **values)
+    return make_pod(workload, called, created_at=since, node_gpus=node_gpus, units=gpus, **values)
 
 
 def place(rack: str) -> dict[str, str]:

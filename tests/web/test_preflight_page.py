@@ -88,7 +88,9 @@ def test_a_quota_in_the_way_is_requested_with_limit_and_reason(
 def test_the_run_of_a_family_and_a_cheaper_tier_are_told(ada: Client, watched: Portal) -> None:
     make_runs(watched)
     add_slices(watched)
-    words = words_of(posted(ada, job(1))[1])
+    page = posted(ada, job(1))[1]
+    assert "p10–p90, by replay or history" in page
+    words = words_of(page)
     assert "Cost per run $10.00 median of 3 runs" in words
     assert "Run length: 4h 0m, the median of 3 runs of train-* in the last 30 days." in words
     assert "4,000 MiB" in words or "3.9 GiB" in words

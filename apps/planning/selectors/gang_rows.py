@@ -30,8 +30,10 @@ _MOST_NAMES = 500
 _MOST_PODS = 50_000
 _COLUMNS = (
     *("pk", "cluster__name", "tier__name", "workload__namespace__name", "workload__kind"),
-    *("workload__name", "gang", "node_name", "gpu_equivalents", "bound", "ended"),
+    *("workload__name", "name", "gang", "node_name", "gpu_equivalents", "bound", "ended"),
 )
+_GROUPS = "LeaderWorkerSet"
+"""A kind whose replicas are gangs, each by itself."""
 _Owner = tuple[str, str, str, str]
 """Cluster, namespace, kind and name of a top controller."""
 
@@ -78,9 +80,11 @@ def gang_rows(window: Window, *, visibility: Visibility, filters: TierFilters) -
     places = {
         key: {node: number for number, node in enumerate(one.nodes)} for key, one in tiers.items()
     }
-    for pk, cluster, tier, namespace, kind, name, gang, node, gpus, bound, ended in _pods(
+    for pk, cluster, tier, namespace, kind, name, pod, gang, node, gpus, bound, ended in _pods(
         window, {cluster for cluster, _ in tiers}
     ):
+        if kind == _GROUPS and not gang:
+            gang = _group_of(pod, name)
         number = places.get((cluster, tier), {}).get(node)
         if number is not None:
             end = float("inf") if ended is None else ended
@@ -89,6 +93,15 @@ def gang_rows(window: Window, *, visibility: Visibility, filters: TierFilters) -
     # One pod is always together.
     whole = {key: own for key, own in pods.items() if len(own) > 1}
     return _rows(whole, tiers, window, visibility)
+
+
+def _group_of(pod: str, owner: str) -> str:
+    """Return the replica of a LeaderWorkerSet that a pod is of: `llm-0`, of `llm-0` and `llm-0-1`.
+
+    Empty for a pod that is not called so.
+    """
+    number, _, _ = pod.removeprefix(f"{owner}-").partition("-")
+    return f"{owner}-{number}" if number.isdecimal() else ""
 
 
 def _rows(
@@ -177,7 +190,7 @@ def _pods(window: Window, clusters: Collection[str]) -> Iterable[Any]:
     timed = rows.annotate(bound=UnixSeconds("bound_at"), ended=UnixSeconds("ended_at"))
     for row in timed.order_by("-bound_at", "pk").values_list(*_COLUMNS)[:_MOST_PODS]:
         owner = (row[1], row[3], row[4], row[5])
-        if row[6] or row[4] in GANG_KINDS or owner in owners:
+        if row[7] or row[4] in GANG_KINDS or owner in owners:
             yield row
 
 

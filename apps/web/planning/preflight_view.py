@@ -270,7 +270,7 @@ def _alternative_table(one: PreflightResult, id_: str, reading: QuerySession) ->
             Column("request", "Request per pod"),
             Column("tier", "Tier"),
             Column("starts", "Verdict"),
-            Column("wait", "Queue time", hint="p10–p90 of the last 30 days", absent="no data"),
+            Column("wait", "Queue time", hint="p10–p90, by replay or history", absent="no data"),
             Column("cost", "Cost per hour", Format.NUMBER, absent="no data"),
             Column("basis", "Basis"),
         ],
