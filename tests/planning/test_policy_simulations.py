@@ -190,7 +190,7 @@ def test_the_pages_lead_from_the_form_to_the_requests(cluster: Cluster, client: 
     assert "4 → 6" in shown
     assert "Create requests" in shown
     assert (
-        "No quota request can hold: Strict order of pending work, Fair sharing of queues, "
+        "Not in the quota requests: Strict order of pending work, Fair sharing of queues, "
         "Queues reclaim quota from any work, Queues preempt nothing of their own, "
         "Lower priority is preempted on nodes, Placement: work goes to the fullest node with room, "
         "Idle limit 30 minutes." in shown
