@@ -140,7 +140,7 @@ def test_what_is_not_tried_again_would_have_failed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(PendingLine, "unblock", unblock_all)
     monkeypatch.setattr(QueueAdmission, "_most_room", no_limit)
     monkeypatch.setattr(QueueAdmission, "_still_next", lambda *_: None)
-    monkeypatch.setattr(QueueAdmission, "_is_enough", lambda *_, **__: True)
+    monkeypatch.setattr(QueueAdmission, "_is_enough", lambda *_: True)
     monkeypatch.setattr(FullQueues, "is_full", lambda *_: False)
     monkeypatch.setattr(FullQueues, "woken", wake_all)
     monkeypatch.setattr(QuotaTree, "has_unused", lambda *_: True)

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from heapq import merge
 from itertools import chain
@@ -33,9 +33,6 @@ from apps.planning.domain.cluster_replay.quota_tree import QuotaTree
 
 _DOUBT = 1e-6
 _PRIORITY = attrgetter("priority")
-_NOTHING_HELD: Mapping[int, float] = {}
-_FlavorRoom = tuple[float, float, Mapping[int, float]]
-"""Room of a flavor by quota, what is left of the queue's own, and what it holds by priority."""
 
 
 class AdmittedWork(NamedTuple):
@@ -56,13 +53,6 @@ class _Candidate(NamedTuple):
     queue: str
     flavor: FlavorTier
     victims: tuple[int, ...]
-
-
-class _Borrowers(NamedTuple):
-    """Queues that use more than their own quota of a flavor, and what they hold by priority."""
-
-    names: list[str]
-    held: Mapping[int, float]
 
 
 def _no_limit(_: QuotaScope) -> float:
@@ -116,11 +106,8 @@ class QueueAdmission:
         # Of each tree how often its use has changed, and by queue what failed since then.
         self._changes: Counter[int] = Counter()
         self._failed: dict[str, tuple[int, list[QuotaNeeds]]] = {}
-        # Who borrows of a tree and flavor, and the units that they hold by priority, at that number
-        # of changes.
-        self._borrowing: dict[tuple[int, FlavorTier], tuple[int, _Borrowers]] = {}
-        # Queues of which it is known whether anything is left of their own quota.
-        self._unused: dict[str, bool] = {}
+        # Who borrows of a tree and flavor, at that number of changes.
+        self._borrowing: dict[tuple[int, FlavorTier], tuple[int, list[str]]] = {}
         # Whom each queue would admit, until something comes, goes or gives quota back.
         self._next: dict[str, _Candidate] = {}
 
@@ -197,7 +184,7 @@ class QueueAdmission:
         own: list[str] = []
         borrowing: list[str] = []
         for name in sorted(self._live):
-            (own if self._has_unused(name) else borrowing).append(name)
+            (own if self._tree.has_unused(name) else borrowing).append(name)
         best: _Candidate | None = None
         for names in (own, borrowing):
             for name in names:
@@ -207,12 +194,6 @@ class QueueAdmission:
             if best is not None and not best.borrows:
                 break
         return best
-
-    def _has_unused(self, name: str) -> bool:
-        known = self._unused.get(name)
-        if known is None:
-            known = self._unused[name] = self._tree.has_unused(name)
-        return known
 
     def _hold(self, number: int, work: RecordedWork, key: FlavorTier, at: float) -> None:
         name = self._queue_of(work)
@@ -225,7 +206,6 @@ class QueueAdmission:
         self._tree.use(holder.queue, holder.key, sign * holder.units)
         self._held[holder.queue, holder.key][holder.priority] += sign * holder.units
         self._changes[self._roots[holder.queue]] += 1
-        self._unused.pop(holder.queue, None)
         self._full.forget(holder.queue)
 
     def _try_again(self) -> None:
@@ -257,7 +237,7 @@ class QueueAdmission:
             return None
         line.enter_round(self._rounds[self._roots[name]])
         # In strict order what is too large is tried as well: it lets no other pass.
-        room = _no_limit if queue.strict else partial(self._most_room, queue, {})
+        room = _no_limit if queue.strict else partial(self._most_room, queue)
         while (first := line.first(room)) is not None:
             key, needs = first
             failed = self._failed_since(name)
@@ -289,39 +269,26 @@ class QueueAdmission:
             self._failed[name] = (changes, [])
         return self._failed[name][1]
 
-    def _most_room(
-        self, queue: ReplayQueue, known: dict[str, list[_FlavorRoom]], scope: QuotaScope
-    ) -> float:
+    def _most_room(self, queue: ReplayQueue, scope: QuotaScope) -> float:
         """Return the most units that one flavor has for a scope of a queue, by preemption too.
 
-        `known` keeps what all scopes have in common. The room never grows while the queues of a
-        tree only take quota: who is told that it is too little need not ask again before a release.
+        It never grows while the queues of a tree only take quota: who is told that it is too little
+        need not ask again before a release.
         """
-        rooms = known.get(scope.counted)
-        if rooms is None:
-            rooms = known[scope.counted] = self._rooms(queue, scope.counted)
         most = 0.0
-        for room, unused, held in rooms:
-            for priority, units in held.items():
-                if priority < scope.priority:
-                    room += units
-            # Who borrows gives back at most what is left of the queue's own quota.
-            most = max(most, room, unused)
-        return most
-
-    def _rooms(self, queue: ReplayQueue, counted: str) -> list[_FlavorRoom]:
-        """Return of each flavor what a queue may take or reclaim, and what it holds itself."""
-        found: list[_FlavorRoom] = []
-        for key in self._keys[queue.name].get(counted, ()):
+        for key in self._keys[queue.name].get(scope.counted, ()):
             room = self._tree.available(queue.name, key)
-            reclaims = queue.reclaim != Reclaim.NEVER
-            unused = self._tree.unused(queue.name, key) if reclaims else 0.0
             if queue.preempts_own:
                 # Sums of other orders differ by their last digits: in doubt it is tried.
-                found.append((room + _DOUBT, unused, self._held[queue.name, key]))
-            else:
-                found.append((room, unused, _NOTHING_HELD))
-        return found
+                room += _DOUBT
+                for priority, units in self._held[queue.name, key].items():
+                    if priority < scope.priority:
+                        room += units
+            if queue.reclaim != Reclaim.NEVER:
+                # Who borrows gives back at most what is left of the queue's own quota.
+                room = max(room, self._tree.unused(queue.name, key))
+            most = max(most, room)
+        return most
 
     def _fitting(
         self, queue: ReplayQueue, work: RecordedWork
@@ -339,59 +306,43 @@ class QueueAdmission:
             return borrowing, ()
         for key in keys:
             demand = QuotaDemand(queue, key, units, work.priority)
-            reclaims = self._reclaims(demand)
-            if not self._is_enough(demand, reclaims=reclaims):
+            names = self._losing_queues(demand)
+            if not self._is_enough(demand, names):
                 continue
-            names = self._losing_queues(demand, reclaims=reclaims)
             victims = quota_victims(self._tree, demand, self._candidates(demand, names))
-            # The tree was used to try: its sums may differ by their last digits.
-            self._unused.clear()
             if victims:
                 return key, tuple(victims)
         return None
 
-    def _reclaims(self, demand: QuotaDemand) -> bool:
-        """Say whether a demand may take back what other queues borrow: it must not borrow."""
+    def _losing_queues(self, demand: QuotaDemand) -> list[str]:
+        """Return the queues whose work may lose quota for a demand: its own, and who borrows."""
         queue = demand.queue
-        return queue.reclaim != Reclaim.NEVER and not self._tree.borrows(
+        reclaims = queue.reclaim != Reclaim.NEVER and not self._tree.borrows(
             queue.name, demand.key, demand.units
         )
+        names = [queue.name] if queue.preempts_own else []
+        if reclaims:
+            names += [one for one in self._borrowers(demand) if one != queue.name]
+        return names
 
-    def _losing_queues(self, demand: QuotaDemand, *, reclaims: bool) -> list[str]:
-        """Return the queues whose work may lose quota for a demand: its own, and who borrows."""
-        names = [demand.queue.name] if demand.queue.preempts_own else []
-        # A queue that reclaims has quota left, so it is not among those that borrow.
-        return names + self._borrowers(demand).names if reclaims else names
-
-    def _borrowers(self, demand: QuotaDemand) -> _Borrowers:
+    def _borrowers(self, demand: QuotaDemand) -> list[str]:
         """Return the queues of the tree that use more than their own quota of a flavor."""
         root = self._roots[demand.queue.name]
-        known = self._borrowing.get((root, demand.key))
-        if known is not None and known[0] == self._changes[root]:
-            return known[1]
-        names = [one for one in self._members[root] if self._tree.borrows(one, demand.key)]
-        held: dict[int, float] = defaultdict(float)
-        for name in names:
-            for priority, units in self._held[name, demand.key].items():
-                held[priority] += units
-        found = _Borrowers(names, held)
-        self._borrowing[root, demand.key] = (self._changes[root], found)
-        return found
+        changes, names = self._borrowing.get((root, demand.key), (-1, []))
+        if changes != self._changes[root]:
+            names = [one for one in self._members[root] if self._tree.borrows(one, demand.key)]
+            self._borrowing[root, demand.key] = (self._changes[root], names)
+        return names
 
-    def _is_enough(self, demand: QuotaDemand, *, reclaims: bool) -> bool:
+    def _is_enough(self, demand: QuotaDemand, names: Sequence[str]) -> bool:
         """Say whether a demand could have quota if all who may lose theirs lost it.
 
         Who gives back units makes room for no more than these.
         """
-        queue = demand.queue
-        room = self._tree.available(queue.name, demand.key)
-        if queue.preempts_own:
-            for priority, units in self._held[queue.name, demand.key].items():
-                if priority < demand.priority:
-                    room += units
-        if reclaims:
-            keeps = demand.priority if queue.reclaim == Reclaim.LOWER_PRIORITY else inf
-            for priority, units in self._borrowers(demand).held.items():
+        room = self._tree.available(demand.queue.name, demand.key)
+        for name in names:
+            keeps = self._keeping_priority(demand, name)
+            for priority, units in self._held[name, demand.key].items():
                 if priority < keeps:
                     room += units
         # Sums of other orders differ by their last digits: in doubt it is tried.

@@ -47,10 +47,8 @@ class FullQueues:
         needed = self._needed.get(name)
         if needed is None:
             return False
-        lent = self._tree.lent
         for key, units in zip(self._keys[name], needed, strict=True):
-            # Most often nothing is known of how much the queue lacks.
-            if units == -inf or lent(name, key) >= units - SLACK:
+            if self._tree.lent(name, key) >= units - SLACK:
                 return False
         self._put_to_sleep(name)
         return True

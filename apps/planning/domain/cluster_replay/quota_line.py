@@ -13,10 +13,7 @@ from apps.planning.domain.cluster_replay.pending_line import LineKey
 
 
 class QuotaScope(NamedTuple):
-    """Needs that share one room: what is counted, and the priority by which they may preempt.
-
-    That is the priority of their work, or the same for all work of a queue.
-    """
+    """Needs that share one room: what is counted, and the priority by which they may preempt."""
 
     counted: str
     priority: int
@@ -51,10 +48,6 @@ class _NeedsGroup:
 _UNITS = attrgetter("units")
 
 
-def _precedence(pair: tuple[QuotaScope, list[_NeedsGroup]]) -> int:
-    return -pair[0].priority
-
-
 class QuotaLine:
     """Pending work of one queue. What failed is not tried again until the next round.
 
@@ -65,8 +58,6 @@ class QuotaLine:
     def __init__(self) -> None:
         self._groups: dict[QuotaNeeds, _NeedsGroup] = {}
         self._by_scope: dict[QuotaScope, list[_NeedsGroup]] = {}
-        # The same with the highest priority first.
-        self._scopes: list[tuple[QuotaScope, list[_NeedsGroup]]] = []
         self._there: dict[int, _NeedsGroup] = {}
         self._round = 0
         self._entered = 0
@@ -83,10 +74,7 @@ class QuotaLine:
         if group is None:
             group = self._groups[needs] = _NeedsGroup(needs, needs.units)
         if not group.heap:
-            if needs.scope not in self._by_scope:
-                self._by_scope[needs.scope] = []
-                self._scopes = sorted(self._by_scope.items(), key=_precedence)
-            insort(self._by_scope[needs.scope], group, key=_UNITS)
+            insort(self._by_scope.setdefault(needs.scope, []), group, key=_UNITS)
         heappush(group.heap, key)
         self._there[key[-1]] = group
         # It may stand before the work that closed the line.
@@ -126,22 +114,20 @@ class QuotaLine:
         if self._closed:
             return None
         best: LineKey | None = None
-        found, lacks, this_round = None, inf, self._round
-        for scope, groups in self._scopes:
+        found, lacks = None, inf
+        for scope, groups in self._by_scope.items():
             if not groups:
                 continue
-            # Work of a higher priority comes first in any case.
-            if found is not None and scope.priority < found.needs.scope.priority:
-                break
             most = room(scope) + SLACK
             for group in groups:
                 if group.units > most:
                     lacks = min(lacks, group.units - most)
                     break
-                if group.failed_in == this_round:
+                key = group.heap[0]
+                if group.failed_in == self._round:
                     lacks = 0.0
-                elif best is None or group.heap[0] < best:
-                    best, found = group.heap[0], group
+                elif best is None or key < best:
+                    best, found = key, group
         if best is None or found is None:
             self.lacks = lacks
             return None

@@ -54,10 +54,7 @@ class _QuotaNode:
             # May be below 0: what ran before the replay holds its quota in any case.
             return self.total.get(key, 0.0) - used
         retained = self._retained.get(key, 0.0)
-        parent = self.parent
-        # Nearly always known: all queues of a cohort ask for it.
-        passed_on = parent._passed_on.get(key)
-        above = parent.passed_on(key, borrowing=borrowing) if passed_on is None else passed_on
+        above = self.parent.passed_on(key, borrowing=borrowing)
         quota = self.quotas.get(key, _NO_QUOTA)
         # Only queues borrow: cohorts still pass on what is lent to them.
         limit = quota.borrowing_limit if borrowing or self.children else 0.0
