@@ -95,6 +95,21 @@ def test_an_xid_of_the_ten_minutes_before_is_told(
     assert row.xid_lost_gpu_hours == (row.lost_gpu_hours if count else 0)
 
 
+def test_hours_that_begin_at_half_past_tell_xids_too(portal: Portal) -> None:
+    """Those of a report in Asia/Kolkata; the XID is of the hour before that of the failure."""
+    exported(portal, "xid")
+    shown(portal, CRASH - timedelta(minutes=1))
+    CollectionWindow.objects.filter(hour=CRASH.replace(minute=0)).update(health="")
+    CollectionWindow.objects.update_or_create(
+        cluster_id=Pod.objects.get(name="train-0").cluster_id,
+        hour=CRASH,
+        defaults={"health": "xid"},
+    )
+    DeviceHealthHour.objects.update(hour=CRASH - timedelta(hours=1))
+    row = restarted(portal)
+    assert (row.xid_events, row.xid_checked_events) == (1, 1)
+
+
 def test_an_xid_has_the_cost_of_its_failures_alone(portal: Portal) -> None:
     """`serve-abc` crashed at the same time, on a GPU of its own without an XID."""
     both = restarted(portal).lost_gpu_hours

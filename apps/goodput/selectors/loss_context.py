@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django.db.models import Q, QuerySet
 
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import SLOT_SECONDS, Window
 from apps.clusters.models import NodeInterval, Pod
 from apps.usage.models import CollectionWindow, DeviceHealthHour
 
@@ -70,7 +70,8 @@ class _Facts:
 
     def __init__(self, pods: QuerySet[Pod, Pod], first: float, last: float) -> None:
         start, end = (datetime.fromtimestamp(at, UTC) for at in (first - _XID_SECONDS, last))
-        window = Window(start.replace(minute=0, second=0, microsecond=0), end + _HOUR)
+        # From the hour of facts on in which `start` lies, whichever it is.
+        window = Window(start - _HOUR, end + _HOUR)
         rows = pods.order_by().values_list("pk", "cluster_id", "node_name", "on_devices__uuids")
         self.places = {
             pk: _PodPlace(cluster, node, tuple((uuids or "").split()))
@@ -88,7 +89,7 @@ class _Facts:
             place = self.places.get(pod)
             if place is None:
                 continue
-            if place.uuids and (place.cluster, _hour_of(failed)) in self.exported:
+            if place.uuids and self._is_exported(place.cluster, failed):
                 found.xid_checked += 1
                 if self._has_xid(place, failed):
                     found.xid += 1
@@ -103,6 +104,11 @@ class _Facts:
                     found.cordoned += 1
                     found.cordoned_lost += lost
         return found
+
+    def _is_exported(self, cluster: int, failed: float) -> bool:
+        # Hours of facts begin at half past in zones that do: two hours may hold a time.
+        slot = failed // SLOT_SECONDS * SLOT_SECONDS
+        return any((cluster, at) in self.exported for at in (slot, slot - SLOT_SECONDS))
 
     def _has_xid(self, place: _PodPlace, failed: float) -> bool:
         return any(
@@ -136,10 +142,6 @@ def _exported(clusters: Collection[int], window: Window) -> set[tuple[int, float
     return {
         (cluster, hour.timestamp()) for cluster, hour, health in rows if "xid" in health.split()
     }
-
-
-def _hour_of(at: float) -> float:
-    return at // 3600 * 3600
 
 
 def _node_states(
