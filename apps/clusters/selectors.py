@@ -405,6 +405,16 @@ def people_of(user: User) -> frozenset[str]:
     return frozenset(one for one in found if account_of(one, accounts) == user.username)
 
 
+def names_of(person: str) -> frozenset[str]:
+    """Return all names by which pods know whom they know by this one: itself without an account.
+
+    Three queries and those of `people_of`.
+    """
+    account = accounts_of([person]).get(person)
+    user = None if account is None else User.objects.filter(username=account).first()
+    return frozenset({person}) | (frozenset() if user is None else people_of(user))
+
+
 def _accounts_like(people: Iterable[str]) -> list[AccountNames]:
     """Return the accounts that may be one of these persons: two are none."""
     names = {part for person in people for part in (person, person.partition("@")[0])}

@@ -407,3 +407,23 @@ def test_the_page_in_a_browser(width: int, named: Portal, served: str, screen: S
         expect(page.get_by_text("Kept until")).to_be_visible()
 
     screen.visit(served, steps, width=width)
+
+
+def test_several_names_of_an_account_are_one_person(
+    named: Portal, clients: dict[str, Client], settings: Settings
+) -> None:
+    """Two tools write his name in two ways: each alone is under the cap."""
+    named.ben.email = "ben@campus.example"
+    named.ben.save()
+    settings.PEOPLE = People(person_sources(["created-by"]), days=36_500, cap_gpus=5)
+    before = rows_of(clients["lead"], f"person=ben&{HOURLY}")
+    users = f"{ADDRESS}?tab=team&{HOURLY}&format=csv&table=users"
+    (ben,) = [row for row in records_of(clients["lead"], users) if row["account"] == "ben"]
+    PodPerson.objects.filter(pod__uid="uid-train-1").update(person="ben@campus.example")
+    response: Any = clients["member"].get(f"{ADDRESS}?{HOURLY}")
+    assert response.context["cap"]
+    assert [row for row in records_of(clients["lead"], users) if row["account"] == "ben"] == [ben]
+    assert ben["over_cap"] == "yes"
+    for name in ("ben", "ben@campus.example"):
+        assert rows_of(clients["lead"], f"person={name}&{HOURLY}") == before
+        assert clients["outsider"].get(f"{ADDRESS}?person={name}").status_code == 404

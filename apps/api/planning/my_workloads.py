@@ -49,10 +49,11 @@ class MyWorkloadsView(PortalView):
         people, visibility = clusters.people_of(user), of.visibility
         named = of.query.get("person", "").strip().lower()
         if named and named not in people:
-            people, visibility = frozenset({named}), visibility_of_led(user)
+            visibility = visibility_of_led(user)
             # Without a team to lead, a user learns nothing, not even whether such a person exists.
             if not visibility.team_ids:
                 raise NotFound("Person not found, or you may not see them.")
+            people = clusters.names_of(named)
         work = person_workloads(
             of.window,
             people=people,

@@ -356,7 +356,9 @@ class PersonSumRow:
     `amounts` are None where no hour of the window is collected.
     """
 
-    person: Annotated[str, Column("User", help="The person, as labels of pods name them.")]
+    person: Annotated[
+        str, Column("User", help="As labels of pods name them; of several names the first.")
+    ]
     account: Annotated[
         str | None, Column("Account", help="The account of that person, where it has one.")
     ]
@@ -396,11 +398,18 @@ def person_sums(window: Window, *, visibility: Visibility, now: datetime) -> lis
             there[pod.key.person].append(pod)
     people = {*sums, *there}
     accounts = accounts_of(people)
+    # One account may have several names: each alone may be under the cap that they exceed.
+    first: dict[str, str] = {}
+    for one in sorted(people):
+        name = first.setdefault(accounts.get(one, one), one)
+        if name != one:
+            sums[name].add(sums[one])
+            there[name] += there[one]
     # A person without allocation in collected hours has zeros; without such hours there are none.
     is_known = facts_state(facts_states(window).values()) is FactsState.KNOWN
     rows = [
         _sum_row(one, accounts.get(one), there[one], sums[one] if is_known else None)
-        for one in people
+        for one in first.values()
     ]
     return sorted(
         rows,

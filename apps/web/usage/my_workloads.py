@@ -29,7 +29,7 @@ from apps.alerts.selectors import IdleFinding, alert_of, idle_findings
 from apps.alerts.services import ChannelRefused, answer_idle, silence_alert
 from apps.clusters.domain.observed.objects import LocalQueueSnapshot, ObservedKind
 from apps.clusters.domain.resources import counted, quantity
-from apps.clusters.selectors import people_of, report
+from apps.clusters.selectors import names_of, people_of, report
 from apps.clusters.services import observed_objects
 from apps.costs.selectors import (
     PersonSumRow,
@@ -122,7 +122,7 @@ def _scope(request: PageRequest, reading: QuerySession) -> PersonScope:
     # Who leads no team is told nothing: not even whether there is such a person.
     if not led.team_ids or "\0" in named:
         raise Http404("Person not found, or you may not see them.")
-    return PersonScope(frozenset({named}), led, named)
+    return PersonScope(names_of(named), led, named)
 
 
 @page
