@@ -187,6 +187,14 @@ def test_a_queue_takes_work_of_the_namespaces_that_it_selects(
     assert found["detail"] == ("queue-misconfigured" if verdict == "never" else "")
 
 
+@pytest.mark.parametrize("limits", [{}, {GPU: 0}])
+def test_pods_that_request_nothing_start(limits: dict[str, int], watched: Portal) -> None:
+    pod = {"spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]}}
+    service = {"kind": "Deployment", "spec": {"replicas": 3, "template": pod}}
+    found = result(watched, yaml.safe_dump(service))
+    assert (found["verdict"], found["could_start"], found["tier"]) == ("starts", 3, "")
+
+
 def test_pods_that_are_not_to_be_made_need_no_quota(watched: Portal) -> None:
     west, at = watched.clusters[0], timezone.now()
     queue = ClusterQueueSnapshot(

@@ -250,9 +250,11 @@ def room_by_node(placer: PlacementDiagnoser, pod: PodSnapshot) -> dict[int, int]
     """Return for how many pods like one the nodes have room now, by a node's position."""
     fitting = placer.fit_of(pod.requests, pod.placement)
     asked = [(r, units) for r, units in pod.requests.items() if units > 0]
+    # What requests nothing still is a pod, of which a node takes only so many.
+    asked = asked or [("pods", 1.0)]
     return {
         # By the scarcest resource of each node: GPUs without CPU start nothing.
-        i: int(min((_times(free(fitting.nodes.seen[i], r), n) for r, n in asked), default=0))
+        i: int(min(_times(free(fitting.nodes.seen[i], r), n) for r, n in asked))
         for i in bits(fitting.now)
     }
 
