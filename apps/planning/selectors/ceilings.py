@@ -67,9 +67,9 @@ class CeilingGap:
 class ProvisioningRow:
     """A ProvisioningRequest: capacity that is requested of an autoscaler."""
 
-    cluster: Annotated[str, Column("Cluster")]
-    namespace: Annotated[str, Column("Namespace")]
     name: Annotated[str, Column("Name")]
+    namespace: Annotated[str, Column("Namespace")]
+    cluster: Annotated[str, Column("Cluster")]
     class_name: Annotated[str, Column("Class")]
     pods: Annotated[int, Column("Pods")]
     gpus: Annotated[

@@ -18,8 +18,8 @@ from apps.web.components.tables import (
 from apps.web.query_session import QuerySession
 
 _GROUP_COLUMNS = (
-    Column("cluster", "Cluster"),
     Column("name", "Node group"),
+    Column("cluster", "Cluster"),
     Column("tier", "Tier"),
     Column("least_nodes", "Minimum", Format.NUMBER, "nodes"),
     Column("most_nodes", "Maximum", Format.NUMBER, "nodes"),
