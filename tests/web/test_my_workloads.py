@@ -22,7 +22,7 @@ from apps.pending.models import Episode
 from apps.planning.models import QueueForecast
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow, PodHour
+from apps.usage.models import CollectionWindow, Day, PodHour
 from apps.usage.selectors import FactsState
 from apps.web.usage.my_workloads import work_row
 from gpuportal.people import People
@@ -319,7 +319,7 @@ def test_hours_before_the_first_collected_one_are_no_data(
     named: Portal, clients: dict[str, Client]
 ) -> None:
     figures, row, api = unknown(clients["member"], NOTHING)
-    why = "No hour of this time could be collected."
+    why = "No hour of this time could be collected, or none is kept."
     assert (figures["Active"], figures["Unused"]) == (why, why)
     # The pods of now are listed, with what they hold, and no zero of a time that nobody knows.
     assert float(row["running_gpus"]) > 0
@@ -332,6 +332,39 @@ def test_hours_before_the_first_collected_one_are_no_data(
     assert "No pod of this time names you." not in page
     team = records_of(clients["lead"], f"{ADDRESS}?tab=team&{NOTHING}&format=csv&table=users")
     assert {row["allocated_gpu_hours"] for row in team} == {""}
+
+
+def test_hours_that_are_no_longer_kept_are_no_data(
+    named: Portal, clients: dict[str, Client]
+) -> None:
+    """Sums of workloads outlive the hours of pods, by which alone persons are known."""
+    assert Day.objects.update(rolled=True, pruned=True)
+    PodHour.objects.all().delete()
+    figures, row, api = unknown(clients["member"], HOURLY)
+    assert figures["Active"] == "No hour of this time could be collected, or none is kept."
+    assert (row["allocated_gpu_hours"], row["usage"]) == ("", "no_data")
+    assert api
+    assert all(one == [None, None, None, "no_data"] for one in api)
+    team = records_of(clients["lead"], f"{ADDRESS}?tab=team&{HOURLY}&format=csv&table=users")
+    assert {row["allocated_gpu_hours"] for row in team} == {""}
+
+
+def test_the_shorter_retention_is_told(
+    named: Portal, clients: dict[str, Client], settings: Settings
+) -> None:
+    def told(*, hourly: int, people: int) -> str:
+        settings.HOURLY_RETENTION_DAYS = hourly
+        settings.PEOPLE = People(person_sources(["created-by"]), days=people)
+        response: Any = clients["member"].get(f"{ADDRESS}?{HOURLY}")
+        assert response.context["excluded"] in response.content.decode()
+        return str(response.context["excluded"])
+
+    # Hours of pods go before the persons behind them, or after.
+    first = told(hourly=14, people=30)
+    assert first.startswith("Totals exclude hours before ")
+    assert told(hourly=14, people=60) == first
+    assert told(hourly=60, people=14) == first.replace("hours", "pods that ended")
+    assert told(hourly=36_500, people=36_500) == ""
 
 
 def test_hours_that_are_still_to_be_collected_are_not_checked_yet(
@@ -347,7 +380,7 @@ def test_hours_that_are_still_to_be_collected_are_not_checked_yet(
     # What failed is told as such.
     hours.update(state=CollectionState.FAILED.value)
     figures, row, api = unknown(clients["member"], HOURLY)
-    assert figures["Active"] == "No hour of this time could be collected."
+    assert figures["Active"] == "No hour of this time could be collected, or none is kept."
     assert {one[3] for one in api} == {"no_data"}
 
 

@@ -91,8 +91,8 @@ class PersonWorkloadRow:
             "Usage data",
             help="Whether it is known what of it was used.",
             api_note="known: 0 is none. not_checked_yet: no hour of this time is collected yet. "
-            "no_data: the hours failed, are from before the first collected one, or its GPUs have "
-            "no metrics.",
+            "no_data: the hours failed, are from before the first collected one or no longer "
+            "kept, or its GPUs have no metrics.",
             values=FactsState,
             off_page=True,
         ),

@@ -14,7 +14,9 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.db.models import (
     Count,
+    Exists,
     Min,
+    OuterRef,
     Q,
 )
 
@@ -38,7 +40,7 @@ from apps.usage.domain.usage_query import (
     decode_cursor,
     encode_cursor,
 )
-from apps.usage.models import HAS_FACTS, CollectionWindow, ExporterSetUp, TierDay, TierHour
+from apps.usage.models import HAS_FACTS, CollectionWindow, Day, ExporterSetUp, TierDay, TierHour
 from apps.usage.selectors.collected_spans import CollectedSpan, collected_spans
 from apps.usage.selectors.names import NameLookup
 from gpuportal.queries import read_once
@@ -425,10 +427,10 @@ def collected_hours(
 
 
 class FactsState(StrEnum):
-    """Whether anything is known of a window: zeros are true of `known` ones alone.
+    """Whether anything is known of pods in a window: zeros are true of `known` ones alone.
 
-    `not_checked_yet`: its hours are still to be collected. `no_data`: they failed, or are from
-    before the first collected hour.
+    `not_checked_yet`: its hours are still to be collected. `no_data`: they failed, are from before
+    the first collected hour, or are no longer kept by the pod.
     """
 
     KNOWN = "known"
@@ -437,16 +439,36 @@ class FactsState(StrEnum):
 
 
 def facts_states(window: Window) -> dict[str, FactsState]:
-    """Return of each active cluster whether any hour of a window is known.
+    """Return of each active cluster whether any hour of pods of a window is known.
 
-    Everybody may see how complete the data is. Two queries at most.
+    Everybody may see how complete the data is. Four queries at most.
     """
     known, troubled = collected_spans(window, None)
     waiting = {pk for (pk, _), state in troubled.items() if state == CollectionState.WAITING.value}
-    return {
-        cluster.name: _facts_state(known.get(cluster.pk), window, is_waiting=cluster.pk in waiting)
-        for cluster in active_clusters()
-    }
+    gone = _gone_hours(window)
+    states = {}
+    for cluster in active_clusters():
+        span = known.get(cluster.pk)
+        if span is not None and cluster.pk in gone:
+            span = span._replace(with_facts=span.with_facts - gone[cluster.pk])
+        states[cluster.name] = _facts_state(span, window, is_waiting=cluster.pk in waiting)
+    return states
+
+
+def _gone_hours(window: Window) -> dict[int, int]:
+    """Return by cluster how many hours with facts of a window are no longer kept by the pod."""
+    days = Day.objects.filter(pruned=True, end__gt=window.start, start__lt=window.end)
+    # Hours of old windows alone: nearly all windows have no such day.
+    if not days.exists():
+        return {}
+    of_hour = days.filter(
+        cluster_id=OuterRef("cluster_id"), start__lte=OuterRef("hour"), end__gt=OuterRef("hour")
+    )
+    hours = CollectionWindow.objects.filter(
+        HAS_FACTS, Exists(of_hour), hour__gte=window.start, hour__lt=window.end
+    )
+    counts = hours.order_by().values_list("cluster_id").annotate(Count("pk"))
+    return dict(counts)
 
 
 def _facts_state(of: CollectedSpan | None, window: Window, *, is_waiting: bool) -> FactsState:

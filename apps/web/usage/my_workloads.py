@@ -44,7 +44,7 @@ from apps.pending.selectors import PendingFilters
 from apps.planning.domain.queue_time_ranges import row_for
 from apps.planning.selectors import queue_forecasts
 from apps.usage.domain.amounts import hours
-from apps.usage.selectors import HOURLY_DAYS, FactsState, PersonPod
+from apps.usage.selectors import FactsState, PersonPod
 from apps.web.alerts.alert_list import whose
 from apps.web.components.commands import kubectl
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
@@ -183,7 +183,7 @@ def work_page(request: PageRequest, reading: QuerySession, scope: PersonScope) -
         cap=_cap_text(work),
         week_href=own,
         keep_days=_keep_days(),
-        retained_since=_retained_since(reading),
+        excluded=_excluded(reading),
         quality=quality_of(reading, freshness_of(reading), work.total if work.rows else None),
     )
 
@@ -242,7 +242,7 @@ def _unknown_text(work: PersonWork) -> str:
     """Return why nothing is known of the window; empty where some of its hours are collected."""
     return {
         FactsState.NOT_CHECKED_YET: "Not checked yet: no hour of this time is collected.",
-        FactsState.NO_DATA: "No hour of this time could be collected.",
+        FactsState.NO_DATA: "No hour of this time could be collected, or none is kept.",
     }.get(work.state, "")
 
 
@@ -254,12 +254,15 @@ def _cap_text(work: PersonWork) -> str:
     return f"{held} allocated; one person may hold {quantity(settings.PEOPLE.cap_gpus)}."
 
 
-def _retained_since(reading: QuerySession) -> str:
-    """Return since when persons are known, where the window begins before."""
-    # Persons are known by the hours of pods: the shorter of both times counts.
-    days = min(HOURLY_DAYS, settings.PEOPLE.days if settings.PEOPLE else 0)
-    since = reading.now - timedelta(days=days)
-    return day_text(since, reading.choice.zone) if reading.window.start < since else ""
+def _excluded(reading: QuerySession) -> str:
+    """Return what totals lack, where the window begins before persons or hours are kept."""
+    hourly = settings.HOURLY_RETENTION_DAYS
+    people = settings.PEOPLE.days if settings.PEOPLE else hourly
+    since = reading.now - timedelta(days=min(hourly, people))
+    if reading.window.start >= since:
+        return ""
+    what = "hours" if hourly <= people else "pods that ended"
+    return f"Totals exclude {what} before {day_text(since, reading.choice.zone)}."
 
 
 # ---------------------------------------------------------------- findings
