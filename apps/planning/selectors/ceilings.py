@@ -226,9 +226,9 @@ def _requests(
     mine.sort(key=lambda row: (-row[2].created, clusters[row[0]], row[1].namespace, row[1].name))
     rows = [
         ProvisioningRow(
-            clusters[pk],
-            one.namespace,
             one.name,
+            one.namespace,
+            clusters[pk],
             body.class_name,
             body.pods,
             gpus.get((pk, body.owner)),
