@@ -117,6 +117,28 @@ def test_a_fraction_is_of_the_pods_whose_annotation_it_is() -> None:
     assert held == [None, 0.5, 0.25]
 
 
+@pytest.mark.parametrize("kind", ["Pod", "Job"])
+def test_quotas_count_the_gpus_of_which_hami_gives_parts(kind: str) -> None:
+    key = "requests.nvidia.com/gpu"
+    limits = {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 4000}
+    pod = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    spec = pod if kind == "Pod" else {"template": {"spec": pod}}
+
+    def why(limit: float) -> Cause | None:
+        quota: Any = QuotaSnapshot({key: limit}, {key: limit}, {key: 7.0})
+        free = {"nvidia.com/gpu": 8.0}
+        state = world(
+            seen(ObservedKind.NODE, "n1", NodeSnapshot({}, allocatable=free), namespace=""),
+            seen(ObservedKind.RESOURCE_QUOTA, "gpus", quota),
+        )
+        (work,) = planned({"kind": kind, "spec": spec}, state=state)
+        (start,) = SubmissionDiagnoser(state).starts(work)
+        return start.why.cause if start.why else None
+
+    assert why(8.0) is Cause.QUOTA
+    assert why(9.0) is not Cause.QUOTA
+
+
 @pytest.mark.parametrize(
     ("kind", "scheduler", "queue"),
     [

@@ -40,13 +40,20 @@ class PlannedPods:
     """Pods alike that are to be submitted; `count` None: one on each node that it may go to.
 
     `gang`: how many of them start together. `templated` are the devices by class that each gets
-    from ResourceClaimTemplates.
+    from ResourceClaimTemplates. `charged` is what quotas count of each, where that is not what it
+    holds: of a part of a GPU that HAMi shares they count a GPU.
     """
 
     pod: PodSnapshot
     count: int | None = 1
     gang: int = 1
     templated: Mapping[str, float] | None = None
+    charged: Mapping[str, float] | None = None
+
+    @property
+    def counted(self) -> Mapping[str, float]:
+        """What quotas count of a pod, without the claims made for it."""
+        return self.pod.requests if self.charged is None else self.charged
 
     @property
     def least(self) -> int:
@@ -346,7 +353,7 @@ def _controller(work: PlannedWork, part: PlannedPods, count: int) -> ControllerS
         created=0.0,
         wanted=count,
         suspended=work.suspended and not work.queue,
-        requests=part.pod.requests,
+        requests=part.counted,
         placement=part.pod.placement,
         queue=work.queue,
     )
@@ -400,7 +407,7 @@ def charge_of(key: str, part: PlannedPods) -> float:
     """Return how much one of these pods adds to a key of a quota, with the claims made for it."""
     if key.endswith(DEVICES):
         return (part.templated or {}).get(key.removesuffix(DEVICES), 0.0)
-    return each_pod(key, part.pod.requests)
+    return each_pod(key, part.counted)
 
 
 def _allowed(index: ClusterIndex, namespace: str, part: PlannedPods) -> int:

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from apps.clusters.domain.accelerators import labelled_memory, least_memory
 from apps.clusters.domain.devices.resource_claims import ClaimUnits, pod_claims
+from apps.clusters.domain.gpu_shares import may_have_hami_parts
 from apps.clusters.domain.kube_json import (
     JsonObject,
     mapping,
@@ -158,7 +159,8 @@ class SubmissionReader:
             if not use.claim
             for name, units in self._templates.get((self._namespace, use.template), {}).items()
         }
-        return PlannedPods(pod, template.count, template.gang, templated)
+        charged = request(template.spec) if may_have_hami_parts({}, template.spec) else None
+        return PlannedPods(pod, template.count, template.gang, templated, charged)
 
     def _claim_units(self, name: str) -> ClaimUnits | None:
         return self._requested.get((self._namespace, name))
