@@ -4,7 +4,7 @@ import csv
 import html
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -18,6 +18,8 @@ from apps.accounts.domain.identity import Role
 from apps.accounts.models import User
 from apps.pending.models import Episode, RefreshState
 from apps.quota_requests.models import ChangeRequest
+from apps.web.components.drawings.panels import Panel, SmallMultiples, TimeAxis, small_multiples
+from apps.web.usage import team_figures
 from tests.factories import Portal, make_pod, make_user, make_workload
 from tests.quota_requests.requests import make_request
 from tests.web.conftest import DAILY, HOURLY
@@ -292,3 +294,22 @@ def test_pending_work_that_no_cluster_was_checked_for_is_no_zero(
     page = signed_in(getattr(portal, person)).get("/").content.decode()
     assert "Not checked yet: east, west." in page
     assert "Nothing is pending." not in page
+
+
+def test_hours_of_one_local_time_in_autumn_have_each_their_own_bar(
+    portal: Portal, signed_in: SignIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[Panel, TimeAxis]] = []
+
+    def noted(name: str, title: str, panels: Sequence[Panel], axis: TimeAxis) -> SmallMultiples:
+        drawn.extend((panel, axis) for panel in panels)
+        return small_multiples(name, title, panels, axis)
+
+    monkeypatch.setattr(team_figures, "small_multiples", noted)
+    text_of(signed_in(portal.ada), f"/?{HOURLY}")
+    ((panel, axis),) = drawn
+    # At 02:00 in Berlin, twice on 26 October, pods ran as in the hours before and after.
+    first = axis.periods.index(datetime(2025, 10, 25, 23, tzinfo=UTC))
+    before, *twice, after = panel.allocated[first : first + 4]
+    assert before
+    assert [before, *twice, after] == [before] * 4

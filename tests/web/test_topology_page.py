@@ -1,6 +1,10 @@
 """The page of the topology: slots, fragmentation, gangs, and the drain plan of administrators."""
 
 import re
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import Client
@@ -10,7 +14,9 @@ from apps.clusters.domain.observed.objects import ControllerSnapshot, NodeSnapsh
 from apps.clusters.domain.observed.places import NodeResourceTopologySnapshot, NumaZone
 from apps.clusters.domain.window import Window
 from apps.clusters.models import NodeInterval, Pod
+from apps.planning.selectors import FragmentationRow
 from apps.planning.services import store_slots
+from apps.web.planning.topology_plots import fragmentation_plots
 from tests.factories import H100, Portal
 from tests.pending.rows import make_looked, see
 from tests.planning.topology_portal import (
@@ -159,6 +165,22 @@ def test_fragmentation_is_told_by_tier_and_day(portal: Portal) -> None:
     assert "fragmentation-1" in found
     assert [line[1].text for line in found["fragmentation"].rows[1:]] == ["gold"]
     assert len(found["days"].rows) > 2
+
+
+def test_fragmentation_of_both_hours_of_one_local_time_in_autumn() -> None:
+    berlin, start = ZoneInfo("Europe/Berlin"), datetime(2025, 10, 25, 23, tzinfo=UTC)
+    window = Window(start, start + 4 * HOUR)
+    hours = [start + n * HOUR for n in range(4)]
+    rows = [
+        FragmentationRow(at.astimezone(berlin), "west", "gold", 1, 1, 8.0, 4.0, 1.0, n / 8)
+        for n, at in enumerate(hours)
+    ]
+    reading: Any = SimpleNamespace(
+        window=window, now=window.end, choice=SimpleNamespace(zone=berlin, label="")
+    )
+    (plot,) = fragmentation_plots(rows, reading)
+    told = [(row.values["at"], row.values["value"]) for row in plot.table.rows]
+    assert told == [(at, row.fragmentation_index) for at, row in zip(hours, rows, strict=True)]
 
 
 def test_gangs_are_those_of_teams_that_the_reader_sees(portal: Portal) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from apps.clusters.domain.topology import LEVELS, TopologyLevel
 from apps.clusters.domain.window import Window
@@ -91,7 +91,9 @@ def fragmentation_plots(rows: Sequence[FragmentationRow], reading: QuerySession)
     by_tier: dict[tuple[str, str], dict[datetime, FragmentationRow]] = {}
     for row in rows:
         if row.period is not None:
-            by_tier.setdefault((row.cluster, row.tier), {})[row.period] = row
+            # In UTC: an hour of autumn has two local times, which equal no others.
+            at = row.period.astimezone(UTC)
+            by_tier.setdefault((row.cluster, row.tier), {})[at] = row
     several = len({row.cluster for row in rows}) > 1
     lost = {
         key: sum(row.unusable_gpu_hours or 0.0 for row in own.values())

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -372,7 +372,8 @@ def gpus_over_time(scope: TeamScope, freshness: Freshness) -> SmallMultiples:
     days = [at for at in choice.periods if at < window.end]
     periods = [window.start + n * HOUR for n in range(hours)] if by_hour else days
     rows = usage_of(reading, by=(), interval=step)
-    amounts = {row.period: row.amounts for row in rows}
+    # In UTC: an hour of autumn has two local times, which equal no others.
+    amounts = {row.period.astimezone(UTC): row.amounts for row in rows if row.period}
     lost = {*freshness.missing, *freshness.failed}
     ends = [*periods[1:], window.end]
     allocated: list[float | None] = []
