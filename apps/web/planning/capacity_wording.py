@@ -7,7 +7,7 @@ from math import floor
 from zoneinfo import ZoneInfo
 
 from apps.planning.domain.capacity_cases import CapacityCase, CaseAction, room_of
-from apps.planning.selectors import TierCapacityPlan
+from apps.planning.selectors import SourceGap, TierCapacityPlan
 from apps.quotas.domain.keys import QuotaSource
 from apps.quotas.selectors import tier_quotas
 from apps.web.components.formats import (
@@ -123,7 +123,8 @@ def ceilings_text(plan: TierCapacityPlan, now: datetime) -> list[str]:
         texts.append("A node pool of Karpenter has no limit of GPUs.")
     if of_groups := groups_text(plan.groups, bought):
         texts.append(of_groups)
-    texts += gap_texts(plan.gaps)
+    # Most clusters have no autoscaler, which the page of all tiers says.
+    texts += gap_texts(one for one in plan.gaps if one.gap is not SourceGap.NO_DATA)
     quota = tier_quotas(now, plan.outlook.tier).get(QuotaSource.CLUSTER_QUEUE)
     if quota is not None:
         text = f"ClusterQueues that reach this tier have a nominal quota of {gpus_words(quota)}."
