@@ -103,6 +103,8 @@ def test_a_quota_is_lowered_to_its_peak_and_some_headroom() -> None:
     assert one.change == (
         "Lower requests.nvidia.com/gpu from 8 to 5: at most 4 were ever used at once."
     )
+    key = "requests.nvidia.com/gpu"
+    assert one.change_values == {"key": key, "before": 8.0, "after": 5.0}
     assert one.saving_per_month == a_month(3)
     assert one.workload == "ResourceQuota/gpus"
     assert one.team is not None

@@ -1,5 +1,6 @@
 """Recommended changes replayed on recorded demand, and read with the recommendation."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -78,12 +79,15 @@ def test_an_open_timeout_is_replayed_once_a_day(cluster: Cluster, client: Client
     assert replay_recommendations(now=NOW + timedelta(days=1, hours=1), anew=True) == 1
 
 
+LAYOUT = {"gpus": 1, "now": {"3g.40gb": 1}, "then": {"1g.10gb": 4, "3g.40gb": 1}}
+
+
 def make_unused(cluster: Cluster, after: int, *, quota: str = "ResourceQuota/gpus") -> Any:
     team, tier = Team.objects.get(name="speech"), Tier.objects.get(name="whole")
     return Recommendation.objects.create(
         kind=RecommendationKind.UNUSED_QUOTA.value, cluster=cluster, workload=quota, team=team,
         namespace="speech", tier=tier, confidence=Confidence.MEDIUM.value, reason="so it was",
-        change=f"Lower requests.nvidia.com/gpu from 2 to {after}: at most 1 were used.",
+        change_values={"key": "requests.nvidia.com/gpu", "before": 2.0, "after": after},
         first_seen=NOW, last_seen=NOW,
     )  # fmt: skip
 
@@ -106,9 +110,9 @@ def test_a_lower_limit_says_what_would_be_pending_for_it(
 
 def test_lent_quota_says_what_others_would_have_pending(cluster: Cluster) -> None:
     kind = RecommendationKind.LEND_QUOTA.value
-    words = "Lend 1 of 2 requests.nvidia.com/gpu: nine of ten hours used at most 0.4, while other"
+    values = {"key": "requests.nvidia.com/gpu", "hard": 2.0, "lent": 1.0}
     row = make_unused(cluster, 1)
-    Recommendation.objects.update(kind=kind, change=f"{words} work was pending.")
+    Recommendation.objects.update(kind=kind, change_values=values)
     # Its first work requests three.
     observe(cluster, "ResourceQuota", "own", {"hard": {f"requests.{GPU}": 2.0}}, "vision")
     assert replay_recommendations(now=NOW) == 1
@@ -117,27 +121,21 @@ def test_lent_quota_says_what_others_would_have_pending(cluster: Cluster) -> Non
     assert after < before
 
 
-@pytest.mark.parametrize(
-    ("kind", "change", "replayed"),
-    [
-        (RecommendationKind.LEND_QUOTA, "Lend 1 of 1,500 requests.nvidia.com/gpu: nine of ten", 2),
-        (RecommendationKind.UNUSED_QUOTA, "Lower requests.nvidia.com/gpu from 1,500 to 2: at", 2),
-        (RecommendationKind.UNUSED_QUOTA, "Lower requests.nvidia.com/gpu from 2 to <0.01: at", 1),
-    ],
-)
-def test_amounts_of_thousands_are_read_and_one_that_is_not_ends_no_others(
-    cluster: Cluster, kind: RecommendationKind, change: str, replayed: int
-) -> None:
+def test_one_whose_values_are_not_kept_yet_ends_no_others(cluster: Cluster) -> None:
     make_idle_hours(cluster)
-    make_unused(cluster, 1)
-    Recommendation.objects.update(kind=kind.value, change=change)
+    row = make_unused(cluster, 1)
+    Recommendation.objects.update(change_values=None)
     timeout = make_timeout(cluster)
-    assert replay_recommendations(now=NOW) == replayed
+    assert replay_recommendations(now=NOW) == 1
+    row.refresh_from_db()
     timeout.refresh_from_db()
+    assert row.replay is None
     assert timeout.replay is not None
 
 
-def make_layout(cluster: Cluster, *, change: str = "", node: str = "m1") -> Recommendation:
+def make_layout(
+    cluster: Cluster, *, values: Mapping[str, Any] | None = LAYOUT, node: str = "m1"
+) -> Recommendation:
     """Recommend to cut a GPU that is a half and nothing else; sevenths are pending."""
     for name, resource in (("half", HALF), ("seventh", SEVENTH)):
         tier = Tier.objects.create(name=name, position=1)
@@ -164,10 +162,9 @@ def make_layout(cluster: Cluster, *, change: str = "", node: str = "m1") -> Reco
         CauseInterval.objects.create(
             episode=episode, cause="capacity", start=START + HOUR, counts="pending", counted=1 / 7
         )
-    words = "Cut 1 × A100 80GB as 4 × 1g.10gb + 1 × 3g.40gb instead of 1 × 3g.40gb: 0 instead of 4"
     return Recommendation.objects.create(
         kind=RecommendationKind.MIG_LAYOUT.value, cluster=cluster, node=node,
-        change=change or f"{words} of 7 slices are stranded.", confidence=Confidence.MEDIUM.value,
+        change_values=values, confidence=Confidence.MEDIUM.value,
         reason="so it was", first_seen=NOW, last_seen=NOW,
     )  # fmt: skip
 
@@ -187,18 +184,18 @@ def test_a_layout_says_what_it_strands_less_and_what_is_pending_then(cluster: Cl
 
 
 @pytest.mark.parametrize(
-    ("change", "node"),
+    ("values", "node"),
     [
-        ("Cut 1 × A100 80GB as 7 × 1g.10gb instead of 2 × 3g.40gb: 0 of 7", "m1"),
-        ("Cut 1 × A100 80GB as nothing", "m1"),
-        ("Cut 1 × A100 80GB as 4 × 1g.10gb + 1 × 3g.40gb instead of 1 × 3g.40gb: 0", "gone"),
+        ({"gpus": 1, "now": {"3g.40gb": 2}, "then": {"1g.10gb": 7}}, "m1"),
+        (None, "m1"),
+        (LAYOUT, "gone"),
     ],
-    ids=["cut meanwhile", "other words", "no such node"],
+    ids=["cut meanwhile", "values not kept yet", "no such node"],
 )
 def test_a_layout_of_another_node_than_there_is_is_not_replayed(
-    cluster: Cluster, change: str, node: str
+    cluster: Cluster, values: Mapping[str, Any] | None, node: str
 ) -> None:
-    row = make_layout(cluster, change=change, node=node)
+    row = make_layout(cluster, values=values, node=node)
     assert replay_recommendations(now=NOW) == 0
     row.refresh_from_db()
     assert row.replay is None

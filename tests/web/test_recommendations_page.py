@@ -289,13 +289,15 @@ def test_more_rows_need_no_more_queries(portal: Portal, admin: Client) -> None:
     assert len(many) == len(few)
 
 
-LOWERED = "Lower requests.nvidia.com/gpu from 8 to 3: at most 2 were ever used at once."
+LOWERED = {"key": "requests.nvidia.com/gpu", "before": 8.0, "after": 3.0}
 
 
 def test_a_quota_to_lower_is_headed_by_its_change_and_asked_for_with_the_form_filled_in(
     portal: Portal, signed_in: SignIn
 ) -> None:
-    one = make(kind=RecommendationKind.UNUSED_QUOTA, workload="ResourceQuota/gpus", change=LOWERED)
+    one = make(
+        kind=RecommendationKind.UNUSED_QUOTA, workload="ResourceQuota/gpus", change_values=LOWERED
+    )
     key = "west%2FResourceQuota%2Fvision%2Fgpus%2Frequests.nvidia.com%2Fgpu"
     for path in (LIST, path_of(one)):
         page = text_of(signed_in(portal.ada), path)
@@ -306,7 +308,7 @@ def test_a_quota_to_lower_is_headed_by_its_change_and_asked_for_with_the_form_fi
         assert "/quotas/requests/new/" not in page
 
 
-def test_words_of_another_version_lead_to_no_form(portal: Portal, admin: Client) -> None:
+def test_one_whose_values_are_not_kept_yet_leads_to_no_form(portal: Portal, admin: Client) -> None:
     make(
         kind=RecommendationKind.UNUSED_QUOTA,
         workload="ResourceQuota/gpus",

@@ -464,8 +464,9 @@ class Recommendation(models.Model):
     `covers` is what it avoids of the waste of the evidence's days, as lists of the name of a cell,
     the cause and units of 1e-8 (`domain.recommendations.recommendation`).
 
-    `replay` has the fields of `ReplayedEffects`, null where nothing was replayed; `replayed_at` is
-    when that was last tried.
+    `change_values` has the fields of the kind's `ChangeValues`, null: it has none, or they were not
+    kept yet. `replay` has the fields of `ReplayedEffects`, null where nothing was replayed;
+    `replayed_at` is when that was last tried.
     """
 
     kind = models.CharField(max_length=20, choices=[(k.value, k.value) for k in RecommendationKind])
@@ -491,6 +492,7 @@ class Recommendation(models.Model):
         default=RecommendationState.OPEN.value,
     )
     covers = models.JSONField(default=list)
+    change_values = models.JSONField(null=True)
     replay = models.JSONField(null=True)
     replayed_at = models.DateTimeField(null=True, blank=True)
     decided_by = models.CharField(max_length=150, blank=True)

@@ -192,6 +192,7 @@ class RecommendationRow:
     saved_per_month: Annotated[
         Decimal | None, Column(help="What it costs less a month than before it was accepted.")
     ]
+    change_values: Mapping[str, Any] | None
     retained: RetainedWorkload | None = None
 
     @property

@@ -27,7 +27,7 @@ from apps.costs.services.follow_up import cost_before
 
 _FIGURES = (
     *("team_id", "change", "patch", "saving_per_month", "currency", "confidence", "reason"),
-    *("evidence", "covers"),
+    *("evidence", "covers", "change_values"),
 )
 _WRITTEN = (*(name.removesuffix("_id") for name in _FIGURES), "state")
 _AT_A_TIME = 500
@@ -152,6 +152,7 @@ def _figures(one: TeamFinding) -> dict[str, object]:
         *(one.team_id, found.change, found.patch, found.saving_per_month, found.currency),
         *(found.rating.confidence.value, found.rating.reason, _plain_evidence(evidence)),
         [[*cell, units] for cell, units in sorted(one.covers.items())],
+        None if found.change_values is None else found.change_values._asdict(),
     )
     return dict(zip(_FIGURES, values, strict=True))
 

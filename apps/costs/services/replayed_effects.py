@@ -12,19 +12,13 @@ from typing import NamedTuple
 from django.db import transaction
 from django.db.models import F, Q
 
-from apps.costs.domain.recommendations.capacity import (
-    CutLayout,
-    LentQuota,
-    LoweredLimit,
-    cut_layout,
-    lent_quota,
-    lowered_limit,
-)
 from apps.costs.domain.recommendations.idle_time import TIMEOUT_MINUTES
 from apps.costs.domain.recommendations.recommendation import (
     REPLAYED_KINDS,
+    ChangeValues,
     RecommendationKind,
     RecommendationState,
+    change_values_of,
 )
 from apps.costs.models import Recommendation
 from apps.quotas.domain.keys import QuotaSource
@@ -34,10 +28,10 @@ MOST_REPLAYED = 20
 
 
 class ReplayableChange(NamedTuple):
-    """A recommended change of a team on a tier: an idle timeout in minutes, a lower limit, or one
-    that is lent. Or, of no team, another MIG layout of all GPUs of a `node`.
+    """A recommended change of a team on a tier: an idle timeout in minutes, or its `change_values`.
 
-    The limit is one of the ResourceQuota `quota` in the namespace.
+    These are a lower limit, or one that is lent, of the ResourceQuota `quota` in the namespace. Or,
+    of no team, another MIG layout of all GPUs of a `node`.
     """
 
     pk: int
@@ -46,10 +40,8 @@ class ReplayableChange(NamedTuple):
     minutes: float | None = None
     namespace: str = ""
     quota: str = ""
-    limit: LoweredLimit | None = None
-    lent: LentQuota | None = None
     node: str = ""
-    cut: CutLayout | None = None
+    change_values: ChangeValues | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +83,18 @@ def take_replayable(cluster_id: int, *, since: datetime, now: datetime) -> list[
 
 def _replayable(row: Recommendation) -> ReplayableChange | None:
     """Return what a replay has to know; None for what it cannot express."""
+    values = change_values_of(row.kind, row.change_values)
     if row.kind == RecommendationKind.MIG_LAYOUT.value:
-        cut = cut_layout(row.change)
-        return cut and ReplayableChange(row.pk, "", "", node=row.node, cut=cut)
+        return values and ReplayableChange(row.pk, "", "", node=row.node, change_values=values)
     if row.team is None or row.tier is None:
         return None
     of = (row.pk, row.team.name, row.tier.name)
     if row.kind == RecommendationKind.IDLE_TIMEOUT.value:
         return ReplayableChange(*of, minutes=TIMEOUT_MINUTES)
     source, _, name = row.workload.partition("/")
-    limit, lent = lowered_limit(row.change), lent_quota(row.change)
-    if source != QuotaSource.RESOURCE_QUOTA or (limit is None and lent is None):
+    if source != QuotaSource.RESOURCE_QUOTA or values is None:
         return None
-    return ReplayableChange(*of, namespace=row.namespace, quota=name, limit=limit, lent=lent)
+    return ReplayableChange(*of, namespace=row.namespace, quota=name, change_values=values)
 
 
 def note_replayed_effects(effects: Mapping[int, ReplayedEffects]) -> None:

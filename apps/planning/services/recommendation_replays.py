@@ -5,12 +5,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from apps.clusters.domain.resources import parse_quantity
 from apps.clusters.domain.tiers import TierRule
 from apps.clusters.domain.window import utc_midnight
 from apps.clusters.models import Cluster
 from apps.clusters.services import TierHistory
 from apps.costs.domain.recommendations.idle_time import TIMEOUT_MINUTES
+from apps.costs.domain.recommendations.recommendation import CutLayout, LentQuota, LoweredLimit
 from apps.costs.services import (
     ReplayableChange,
     ReplayedEffects,
@@ -63,7 +63,7 @@ def _replay(cluster: Cluster, now: datetime, *, anew: bool) -> int:
         others = least_other_limits(cluster.name, now)
         layouts = _LayoutReplay(weeks)
         for one in due:
-            effects = layouts.effects(one) if one.cut else _of_policy(one, weeks, others)
+            effects = layouts.effects(one) if one.node else _of_policy(one, weeks, others)
             if effects is not None:
                 found[one.pk] = effects
     except NothingRecorded:
@@ -77,10 +77,7 @@ def _of_policy(
     one: ReplayableChange, weeks: RecordedWeeks, others: OtherLimits
 ) -> ReplayedEffects | None:
     """Return what a timeout or limit does to its tier; None where the team has no work there."""
-    change = _change(one, others)
-    if change is None:
-        return None
-    effects = policy_effects(weeks, change)
+    effects = policy_effects(weeks, _change(one, others))
     rows = {(row.team, row.tier): row for row in effects.rows}
     own, whole = rows.get((one.team, one.tier)), rows.get((ALL_TEAMS, one.tier))
     # Work of these weeks may all be of other teams: that is no effect of zero.
@@ -119,9 +116,11 @@ class _LayoutReplay:
         """Return what another layout does; None for a node that has not the layout of now."""
         cluster = self._demand.cluster
         place = next((n for n, node in enumerate(cluster.nodes) if node.name == one.node), None)
-        if place is None or one.cut is None:
+        if place is None or not isinstance(one.change_values, CutLayout):
             return None
-        node = recut_node(cluster.nodes[place], one.cut.now, one.cut.then, self._rules)
+        node = recut_node(
+            cluster.nodes[place], one.change_values.now, one.change_values.then, self._rules
+        )
         if node is None:
             return None
         nodes = (*cluster.nodes[:place], node, *cluster.nodes[place + 1 :])
@@ -134,23 +133,16 @@ class _LayoutReplay:
         )
 
 
-def _change(one: ReplayableChange, others: OtherLimits) -> PolicyChange | None:
-    """Return a recommended change as policies are replayed; None where its words have no amount."""
-    try:
-        return _read_change(one, others)
-    except ValueError:
-        # Amounts are kept in words alone, such as `<0.01`: one that tells none must not end others.
-        return None
-
-
-def _read_change(one: ReplayableChange, others: OtherLimits) -> PolicyChange:
+def _change(one: ReplayableChange, others: OtherLimits) -> PolicyChange:
+    """Return a recommended change as policies are replayed."""
     of = (QuotaSource.RESOURCE_QUOTA, one.namespace, one.quota)
-    if one.lent is not None:
-        hard = parse_quantity(one.lent.hard)
-        limit = LimitChange(*of, one.lent.key, hard, hard, team=one.team, lends=one.lent.lent)
-    elif one.limit is not None:
-        before, after = (parse_quantity(text) for text in one.limit[1:])
-        limit = LimitChange(*of, one.limit.key, before, after, team=one.team)
+    values = one.change_values
+    if isinstance(values, LentQuota):
+        limit = LimitChange(
+            *of, values.key, values.hard, values.hard, team=one.team, lends=values.lent
+        )
+    elif isinstance(values, LoweredLimit):
+        limit = LimitChange(*of, values.key, values.before, values.after, team=one.team)
     else:
         return PolicyChange(idle_minutes=one.minutes, idle_of=(one.team, one.tier))
     return PolicyChange(limits=(with_others(limit, others),))

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from apps.clusters.domain.names import ANY
-from apps.costs.domain.recommendations.capacity import LoweredLimit, lowered_limit
+from apps.clusters.domain.resources import quantity
 from apps.costs.domain.recommendations.recommendation import (
     DECIDABLE,
     OF_QUOTA,
@@ -14,8 +14,10 @@ from apps.costs.domain.recommendations.recommendation import (
     SAVED_EACH,
     SAVED_GPU_HOURS,
     FollowUpOutcome,
+    LoweredLimit,
     RecommendationKind,
     RecommendationState,
+    change_values_of,
 )
 from apps.costs.selectors import (
     DECIDED_TO_SAVE,
@@ -193,7 +195,8 @@ def line_of(
 
 def _lowered(row: RecommendationRow) -> LoweredLimit | None:
     """Return what a recommendation lowers; None for those of other kinds."""
-    return lowered_limit(row.change) if row.kind == RecommendationKind.UNUSED_QUOTA else None
+    values = change_values_of(row.kind, row.change_values)
+    return values if isinstance(values, LoweredLimit) else None
 
 
 def _subject(row: RecommendationRow, lowered: LoweredLimit | None) -> str:
@@ -211,7 +214,7 @@ def _subject(row: RecommendationRow, lowered: LoweredLimit | None) -> str:
         return row.workload or row.node or "All GPUs"
     key, before, after = lowered
     whose = row.namespace or row.workload.partition("/")[2]
-    return f"{whose}: {key} {before} → {after}"
+    return f"{whose}: {key} {quantity(before)} → {quantity(after)}"
 
 
 def _ask(row: RecommendationRow, lowered: LoweredLimit | None, query: Query) -> str:
@@ -221,7 +224,8 @@ def _ask(row: RecommendationRow, lowered: LoweredLimit | None, query: Query) -> 
         return ""
     key, _before, after = lowered
     ref = QuotaRef(source, row.namespace, name, key, row.cluster)
-    return ask_href(ref, after=after, query=query)
+    # Without separators of thousands: it is what the form's field takes.
+    return ask_href(ref, after=quantity(after).replace(",", ""), query=query)
 
 
 def money(amount: Decimal | None, currency: str | None) -> str:

@@ -1,11 +1,9 @@
 """Rules about capacity: unused quota, stranded MIG devices, empty nodes and idle hours."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, fsum
-from typing import NamedTuple
 
 from apps.clusters.domain.devices.mig import part_of
 from apps.clusters.domain.devices.mig_layouts import layouts, slices, stranded
@@ -24,8 +22,11 @@ from apps.costs.domain.recommendations.recommendation import (
     LEAST_COVERAGE,
     LEAST_DAYS,
     Confidence,
+    CutLayout,
     Finding,
     Fractions,
+    LentQuota,
+    LoweredLimit,
     Rating,
     RecommendationKind,
     Saving,
@@ -86,51 +87,8 @@ def unused_quota(one: QuotaEvidence) -> Finding | None:
             "unallocated_gpus": round(one.unallocated_gpus, 3),
         },
         patch=patches.quota(one.subject, one.key, wanted),
+        change_values=LoweredLimit(one.key, one.hard, wanted),
     )
-
-
-class LoweredLimit(NamedTuple):
-    """A key, its amount now, and the amount to lower it to, as Kubernetes writes amounts."""
-
-    key: str
-    before: str
-    after: str
-
-
-_LOWERED = re.compile(r"Lower (?P<key>.+?) from (?P<before>\S+) to (?P<after>[^\s:]+):")
-
-
-def lowered_limit(change: str) -> LoweredLimit | None:
-    """Return what the words of `unused_quota` lower; None for other words."""
-    # Amounts are kept in the words alone; what earlier versions worded otherwise tells none.
-    found = _LOWERED.match(change)
-    if found is None:
-        return None
-    return LoweredLimit(found["key"], _plain(found["before"]), _plain(found["after"]))
-
-
-class LentQuota(NamedTuple):
-    """A key, its amount, and how much of it to lend, as the words of `lend_quota` tell."""
-
-    key: str
-    hard: str
-    lent: float
-
-
-_LENT = re.compile(r"Lend (?P<lent>\d+) of (?P<hard>\S+) (?P<key>[^:]+):")
-
-
-def lent_quota(change: str) -> LentQuota | None:
-    """Return what the words of `lend_quota` lend; None for other words."""
-    found = _LENT.match(change)
-    if found is None:
-        return None
-    return LentQuota(found["key"], _plain(found["hard"]), float(found["lent"]))
-
-
-def _plain(amount: str) -> str:
-    """Return an amount of `quantity` without its separators of thousands."""
-    return amount.replace(",", "")
 
 
 def shared_out(quotas: Iterable[QuotaEvidence]) -> list[QuotaEvidence]:
@@ -199,34 +157,8 @@ def mig_layout(one: LayoutEvidence) -> Finding | None:
             "stranded_slices_then": then,
             "most_held": _layout_text(one.most_held),
         },
+        change_values=CutLayout(one.gpus, dict(one.layout), dict(best)),
     )
-
-
-class CutLayout(NamedTuple):
-    """GPUs of a node, the MIG layout of each now, and the one to cut it in."""
-
-    gpus: int
-    now: Mapping[str, int]
-    then: Mapping[str, int]
-
-
-_CUT = re.compile(r"Cut (?P<gpus>\d+) × .+? as (?P<then>.+?) instead of (?P<now>[^:]+):")
-
-
-def cut_layout(change: str) -> CutLayout | None:
-    """Return what the words of `mig_layout` cut; None for other words."""
-    found = _CUT.match(change)
-    if found is None:
-        return None
-    return CutLayout(int(found["gpus"]), _read_layout(found["now"]), _read_layout(found["then"]))
-
-
-def _read_layout(words: str) -> dict[str, int]:
-    """Return a layout from the words of `_layout_text`."""
-    if words == "nothing":
-        return {}
-    parts = (one.partition(" × ") for one in words.split(" + "))
-    return {profile: int(count) for count, _, profile in parts}
 
 
 def empty_nodes(one: PoolEvidence) -> Finding | None:
@@ -469,4 +401,5 @@ def lend_quota(one: LendingEvidence) -> Finding | None:
             "pending_unit_hours": round(one.pending_unit_hours, 1),
         },
         patch=patches.lending(quota.key, quota.hard, lent),
+        change_values=LentQuota(quota.key, quota.hard, float(lent)),
     )

@@ -8,11 +8,11 @@ twice, and never more than the cell has (docs/definitions.md#waste-covered).
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from apps.costs.domain.costing import Cause
 
@@ -194,6 +194,44 @@ class Saving:
         return hours if self.per_gpu_hour is None else {**hours, SAVED_EACH: self.per_gpu_hour}
 
 
+class LoweredLimit(NamedTuple):
+    """A key, its amount now, and the amount to lower it to."""
+
+    key: str
+    before: float
+    after: float
+
+
+class LentQuota(NamedTuple):
+    """A key, its amount, and how much of it to lend."""
+
+    key: str
+    hard: float
+    lent: float
+
+
+class CutLayout(NamedTuple):
+    """GPUs of a node, the MIG layout of each now (profile → devices), and the one to cut it in."""
+
+    gpus: int
+    now: Mapping[str, int]
+    then: Mapping[str, int]
+
+
+ChangeValues = LoweredLimit | LentQuota | CutLayout
+_CHANGE_VALUES: Mapping[RecommendationKind, Callable[..., ChangeValues]] = {
+    RecommendationKind.UNUSED_QUOTA: LoweredLimit,
+    RecommendationKind.LEND_QUOTA: LentQuota,
+    RecommendationKind.MIG_LAYOUT: CutLayout,
+}
+
+
+def change_values_of(kind: str, stored: Mapping[str, Any] | None) -> ChangeValues | None:
+    """Return what a recommendation changes, from its fields; None where these are not kept."""
+    make = _CHANGE_VALUES.get(RecommendationKind(kind))
+    return None if make is None or not stored else make(**stored)
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One change and what it would save in a month of 730 hours, to the cent.
@@ -201,7 +239,8 @@ class Finding:
     `evidence` holds the figures that it rests on, by name with their units. `patch` is the change
     as a fragment of YAML or as a command, empty where it cannot be written down. `avoids` is which
     part of its subject's waste goes, by cause; `cells` the same by the names of cells, also of
-    other subjects.
+    other subjects. `change_values` is the change as
+    data, of kinds that are replayed or requested by it.
     """
 
     kind: RecommendationKind
@@ -214,6 +253,7 @@ class Finding:
     patch: str = ""
     avoids: Mapping[str, float] = field(default_factory=dict)
     cells: Fractions = field(default_factory=dict)
+    change_values: ChangeValues | None = None
 
     def against(self, cell: str) -> "Finding":
         """Return it with what it avoids of its own subject, whose waste has this name."""
