@@ -132,7 +132,7 @@ def _groups(
         found = next((body for body in bodies if body.groups is not None), None)
         if found is not None:
             groups[pk] = found.groups or ()
-        if (gap := _gap(found, (pk, _STATUS) in refused, now)) is not None:
+        if (gap := _gap(found, now, refused=(pk, _STATUS) in refused)) is not None:
             gaps.append(CeilingGap(name, _STATUS, gap))
         # A server without the kind has no such request: that is known.
         if (pk, _REQUESTS) in refused:
@@ -146,7 +146,7 @@ def _groups(
     return dict(limits), gaps
 
 
-def _gap(found: AutoscalerSnapshot | None, refused: bool, now: datetime) -> SourceGap | None:  # noqa: FBT001
+def _gap(found: AutoscalerSnapshot | None, now: datetime, *, refused: bool) -> SourceGap | None:
     if refused:
         return SourceGap.NOT_READABLE
     if found is None:

@@ -76,9 +76,8 @@ def _hour(item: JsonObject, status: str) -> float | None:
 
 def _from_yaml(status: str) -> tuple[NodeGroup, ...] | None:
     """Return the groups of a status in YAML; None where it is none."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        found: Any = yaml.load(status, Loader=loader)  # noqa: S506 - a safe one, in C where it is
+        found: Any = yaml.safe_load(status)
     except (yaml.YAMLError, ValueError):
         return None
     if not isinstance(found, Mapping) or "autoscalerStatus" not in found:

@@ -66,14 +66,10 @@ POD_GROUPS = (
     ObservedKind.COSCHEDULING_POD_GROUP,
     ObservedKind.GANG_POD_GROUP,
 )
+_OF_AUTOSCALERS = (ObservedKind.AUTOSCALER_STATUS, ObservedKind.PROVISIONING_REQUEST)
 OF_PLACES = frozenset(
-    {
-        ObservedKind.TOPOLOGY,
-        ObservedKind.NODE_RESOURCE_TOPOLOGY,
-        ObservedKind.NODE_POOL,
-        ObservedKind.AUTOSCALER_STATUS,
-        ObservedKind.PROVISIONING_REQUEST,
-    }
+    {ObservedKind.TOPOLOGY, ObservedKind.NODE_RESOURCE_TOPOLOGY, ObservedKind.NODE_POOL}
+    | {*_OF_AUTOSCALERS}
 )
 """Kinds that tell where nodes and devices are, or may be; they explain nothing that is pending."""
 WITH_HISTORY = frozenset(
