@@ -34,8 +34,15 @@ class Machine:
 
     item: Object
     allocatable: Mapping[str, float]
-    pods: list[Object] = field(default_factory=list)
     closed: bool = False
+    pods: list[Object] = field(default_factory=list)
+    _room: dict[str, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Each pending pod asks each node for its room: it is kept, not summed again.
+        self._room = dict(self.allocatable)
+        for pod in self.pods:
+            self._take(pod)
 
     @property
     def name(self) -> str:
@@ -49,10 +56,21 @@ class Machine:
     def free(self, resource: str) -> float:
         if self.closed and resource.startswith("nvidia.com/"):
             return 0.0
-        room = self.allocatable.get(resource, 0.0)
-        for pod in self.pods if room else ():
-            room -= requests_of(pod["spec"]).get(resource, 0.0)
-        return room
+        return self._room.get(resource, 0.0)
+
+    def hold(self, pod: Object) -> None:
+        self.pods.append(pod)
+        self._take(pod)
+
+    def without(self, gone: Sequence[Object]) -> "Machine":
+        """Return the node as it is when these pods have left it."""
+        left = [pod for pod in self.pods if not any(pod is one for one in gone)]
+        return Machine(self.item, self.allocatable, self.closed, left)
+
+    def _take(self, pod: Object) -> None:
+        for resource, amount in requests_of(pod["spec"]).items():
+            if self.allocatable.get(resource):
+                self._room[resource] -= amount
 
 
 def machines_of(store: Store) -> list[Machine]:
@@ -65,7 +83,7 @@ def machines_of(store: Store) -> list[Machine]:
     }
     for pod in store.all("pods"):
         if is_bound(pod) and not is_over(pod) and pod["spec"]["nodeName"] in found:
-            found[pod["spec"]["nodeName"]].pods.append(pod)
+            found[pod["spec"]["nodeName"]].hold(pod)
     return list(found.values())
 
 
@@ -163,8 +181,9 @@ def _vetoed(pod: Object, machine: Machine) -> str:
 
 
 def _ports(pod: Object, machine: Machine) -> str:
-    taken = {port for other in machine.pods for port in host_ports(other)}
-    return NO_PORTS if taken & host_ports(pod) else ""
+    wanted = host_ports(pod)
+    taken = wanted and {port for other in machine.pods for port in host_ports(other)}
+    return NO_PORTS if taken & wanted else ""
 
 
 def host_ports(pod: Object) -> set[int]:

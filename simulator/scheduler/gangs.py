@@ -53,7 +53,7 @@ class Volcano:
             node = next((m for m in machines if not refusals(pod, m, machines)), None)
             if node is None:
                 return None
-            node.pods = [*node.pods, pod]
+            node.hold(pod)
             found.append((pod, node.name))
         return found
 
@@ -99,7 +99,7 @@ class Volcano:
                 (m for m in machines if not refusals(pod, m, machines)), None
             )
             if node is not None:
-                node.pods = [*node.pods, pod]
+                node.hold(pod)
                 count += 1
         return count
 

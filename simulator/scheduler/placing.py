@@ -124,7 +124,7 @@ class Scheduler:
         chosen = devices.choose(self._store, claims, machine) or []
         for claim, given in zip(claims, chosen, strict=True):
             devices.give(self._store, pod, claim, machine, given)
-        machine.pods.append(bind(self._store, pod, machine.name))
+        machine.hold(bind(self._store, pod, machine.name))
 
     # ------------------------------------------------------------ no place
 
@@ -170,19 +170,13 @@ class Scheduler:
         for machine in helped:
             lower = [one for one in machine.pods if one["spec"].get("priority", 0) < priority]
             lower.sort(key=lambda one: one["spec"].get("priority", 0))
-            everything, victims = machine.pods, []
-            for one in lower:
-                victims.append(one)
-                machine.pods = [other for other in machine.pods if other is not one]
-                if not refusals(pod, machine, machines):
-                    break
-            else:
-                victims = []
-            machine.pods = everything
-            if victims:
-                for victim in victims:
-                    self._evict(victim, pod, machine.name)
-                return machine.name
+            for count in range(1, len(lower) + 1):
+                left = machine.without(lower[:count])
+                others = [left if one is machine else one for one in machines]
+                if not refusals(pod, left, others):
+                    for victim in lower[:count]:
+                        self._evict(victim, pod, machine.name)
+                    return machine.name
         return ""
 
     def _evict(self, victim: Object, pod: Object, node: str) -> None:

@@ -221,7 +221,7 @@ def fetched(port: int, path: str = "/metrics", seconds: float = 60.0) -> str:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            with urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            with urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
                 text: str = answer.read().decode()
                 return text
         except OSError:

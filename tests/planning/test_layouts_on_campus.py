@@ -45,6 +45,7 @@ from simulator.scheduler.placing import Scheduler
 from simulator.scheduler.store import Store
 from tests.planning.recorded_scenario import record_scenario
 from tests.served_lab import scenario_of
+from tests.shared_rows import remembered
 from tests.simulator.truths import NOW
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
@@ -82,6 +83,7 @@ def test_it_measures_what_more_replicas_are_promised_to_do() -> None:
     assert found.after.stranded_gpu_hours == found.before.stranded_gpu_hours == 0.0
 
 
+@remembered
 def recorded_campus(days: int) -> RecordedDemand:
     start = END - days * DAY
     cluster = record_scenario(scenario_of("campus", NOW), start=start, end=END)

@@ -89,7 +89,7 @@ def machines(scenario: Scenario, at: int) -> list[Machine]:
     }
     for pod in every(scenario, "/api/v1/pods", at):
         if pod["spec"].get("nodeName") and pod["status"]["phase"] in {"Running", "Pending"}:
-            found[pod["spec"]["nodeName"]].pods.append(pod)
+            found[pod["spec"]["nodeName"]].hold(pod)
     return list(found.values())
 
 
