@@ -37,6 +37,7 @@ LISTS: dict[str, type[APIView]] = {
     "goodput": goodput.GoodputView,
     "goodput/losses": goodput.LossesView,
     "serving": serving.ServingView,
+    "serving/hours": serving.ServingHoursView,
     "interruptions": reliability.InterruptionsView,
     "reliability": reliability.ReliabilityView,
     "reliability-gpus": reliability.GpuReliabilityView,

@@ -23,7 +23,7 @@ ROLES = ("anonymous", "ada", "ben", "dan", "cleo", "finn")
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
     *("capacity-plan", "layouts", "planned-outages", "goodput", "serving", "reliability"),
-    *("reliability-gpus", "interruptions", "goodput/losses"),
+    *("reliability-gpus", "interruptions", "goodput/losses", "serving/hours"),
     *("costs", "costs/focus", "waste", "recommendations", "quota-requests", "proposals"),
     *("tiers", "teams", "clusters", "collections", "queue-time-objectives"),
     *("slots", "fragmentation", "slot-history"),

@@ -63,6 +63,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
         *("model", "team", "tier", "workload", "use", "tokens_in", "tokens_out", "requests"),
         *("tokens_per_gpu_hour", "cost_per_million_tokens", "currency", "measured_ratio"),
     ),
+    "serving/hours": ("hour", "replicas", "replicas_without_metrics", "requests", "tokens"),
     "reliability-gpus": (
         "cluster",
         "node",
@@ -118,6 +119,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "goodput/losses": ("start", "end", "team", "format"),
     "my/workloads": ("start", "end", "person", "format"),
     "serving": ("start", "end", "group_by", "format"),
+    "serving/hours": ("start", "end", "team", "workload", "format"),
     "fairness": ("start", "end", "tier"),
     "costs": ("format",),
     "waste": ("format",),

@@ -25,6 +25,7 @@ from apps.costs.selectors import (
 )
 from apps.costs.services import price_hours
 from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.columns import utc_text
 from apps.usage.domain.usage_query import Filters, GroupingRefused
 from apps.usage.models import CollectionWindow, PodHour, ServingHour
 from apps.usage.selectors import serving_states, serving_times
@@ -166,6 +167,42 @@ def _tokens_by_hour() -> int:
 
 
 @pytest.mark.usefixtures("collected")
+def test_the_api_has_replicas_and_load_by_hour_as_the_page() -> None:
+    at = WINDOW.start + timedelta(hours=2)
+    ServingHour.objects.filter(hour=at).delete()
+    client = Client()
+    client.force_login(make_user("cleo", Role.ADMIN))
+    span = {"start": WINDOW.start.isoformat(), "end": WINDOW.end.isoformat()}
+    rows = client.get("/api/v1/serving/hours", {**span, "page_size": 500}).json()["results"]
+    times = serving_times(WINDOW, filters=Filters(), visibility=EVERYTHING)
+    assert [list(row.values())[1:] for row in rows] == [
+        [one.replicas, one.silent, one.requests, one.tokens] for one in times
+    ]
+    # Nothing is known of the load of an hour in which no server was scraped: it is no zero.
+    assert rows[2] == {
+        "hour": utc_text(at),
+        "replicas": 4,
+        "replicas_without_metrics": 4,
+        "requests": None,
+        "tokens": None,
+    }
+    one = client.get("/api/v1/serving/hours", {**span, "workload": "Deployment/chat"}).json()
+    assert {row["replicas"] for row in one["results"]} == {1}
+    file = client.get("/api/v1/serving/hours", {**span, "format": "csv"})
+    lines = b"".join(file.streaming_content).decode().splitlines()  # type: ignore[attr-defined]
+    assert lines[0].lstrip("\ufeff").split(",") == list(rows[0])
+    assert len(lines) == 1 + len(times)
+
+
+def test_hours_of_pods_that_are_not_kept_are_refused_and_not_empty() -> None:
+    client = Client()
+    client.force_login(make_user("cleo", Role.ADMIN))
+    answer = client.get("/api/v1/serving/hours", {"start": "2026-01-01", "end": "2026-06-01"})
+    assert answer.status_code == 400
+    assert "kept with the hours of pods" in answer.json()["detail"]
+
+
+@pytest.mark.usefixtures("collected")
 def test_in_a_gang_one_pod_answers_for_all() -> None:
     Workload.objects.filter(name="rank").update(kind="LeaderWorkerSet")
     times = serving_times(WINDOW, filters=Filters(), visibility=EVERYTHING)
@@ -198,7 +235,7 @@ def test_the_page_and_the_api_say_the_same() -> None:
     hours = records_of(
         client, "/capacity/serving/?start=2026-10-01&end=2026-10-02&format=csv&table=replicas-hours"
     )
-    assert {(row["replicas"], row["silent"]) for row in hours} == {("4", "1")}
+    assert {(row["replicas"], row["replicas_without_metrics"]) for row in hours} == {("4", "1")}
     file = client.get("/capacity/serving/", {**span, "format": "csv", "table": "serving"})
     assert b"whisper" not in b"".join(file)
     assert file.status_code == 200

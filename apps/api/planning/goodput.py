@@ -1,19 +1,22 @@
-"""The goodput ledger: rows and the endpoint."""
+"""The goodput ledger: rows, the queue time before, and the endpoints."""
 
 from functools import partial
+from typing import Any
 
 from django.http.response import HttpResponseBase
 from rest_framework.request import Request
+from rest_framework.response import Response
 
 from apps.api import parameters
 from apps.api.endpoints import CSV, PortalView, ShortList, WindowRequest, documented
 from apps.api.parameters import NamesField, choices
-from apps.api.row_serializers import cells_of, records, serializer_of
+from apps.api.row_serializers import cells_of, record, records, serializer_of
 from apps.costs import selectors as costs
 from apps.costs.selectors import LossCostRow
 from apps.goodput import selectors as goodput
 from apps.goodput.selectors import GoodputRow
-from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
+from apps.pending.selectors import PendingFilters, StartTimes, own_queue_times
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery
 
 
 class GoodputParams(parameters.FileParams):
@@ -43,12 +46,20 @@ class GoodputView(PortalView):
         serializer_of(GoodputRow),
         summary="Allocated GPU-hours: starting, lost, unused and productive; of teams you see.",
         files=[CSV],
+        beside={
+            "queue_time": serializer_of(StartTimes)(
+                allow_null=True,
+                help_text="Queue time of pods that started in the window, over all rows. Null "
+                "where none started, and with a filter that pending work does not have.",
+            )
+        },
     )
     def get(self, request: Request) -> HttpResponseBase:
         of = WindowRequest.read(request, GoodputParams)
+        filters = of.filters()
         by = tuple(Grouping(name) for name in of.query.get("group_by", ()))
         step = TimeStep(of.query.get("interval", TimeStep.TOTAL))
-        asked = UsageQuery(of.window, step, by, of.filters())
+        asked = UsageQuery(of.window, step, by, filters)
         found = goodput.goodput_by_period(asked, visibility=of.visibility, zone=of.zone)
         rows: ShortList[GoodputRow] = ShortList(
             # A cursor of other groups or periods would name a row that this list does not have.
@@ -56,7 +67,20 @@ class GoodputView(PortalView):
             lambda row: "\n".join((str(row.period or ""), *row.groups.values())),
             partial(records, groups=by),
         )
-        return of.answer(rows, found, of.file("goodput", cells_of(GoodputRow, by)))
+        response = of.answer(rows, found, of.file("goodput", cells_of(GoodputRow, by)))
+        if isinstance(response, Response):
+            response.data["queue_time"] = _queue_time(of, filters)
+        return response
+
+
+def _queue_time(of: WindowRequest, filters: Filters) -> dict[str, Any] | None:
+    """Return the queue time before what was allocated; None where it is not known."""
+    own = PendingFilters(filters.cluster, filters.team, filters.tier, filters.namespace)
+    # Of what else it is filtered by, a queue time of all would be one of other work.
+    if filters != Filters(own.cluster, own.tier, own.team, own.namespace):
+        return None
+    found = own_queue_times(of.window, visibility=of.visibility, filters=own)
+    return None if found is None else record(found)
 
 
 _LOSSES: ShortList[LossCostRow] = ShortList("goodput-losses", lambda row: row.reason, records)

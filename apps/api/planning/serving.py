@@ -1,4 +1,4 @@
-"""Inference services: rows and the endpoint."""
+"""Inference services: rows, replicas and load by hour, and the endpoints."""
 
 from django.http.response import HttpResponseBase
 from django.utils import timezone
@@ -10,6 +10,8 @@ from apps.api.parameters import NamesField, choices
 from apps.api.row_serializers import cells_of, records, serializer_of
 from apps.costs import selectors as costs
 from apps.costs.selectors import SERVING_GROUPS, ServingRow
+from apps.usage import selectors as usage
+from apps.usage.selectors import ServingTime
 
 
 class ServingParams(parameters.FileParams):
@@ -49,3 +51,28 @@ class ServingView(PortalView):
             lambda rows: records(rows, groups=by),
         )
         return of.answer(rows, found, of.file("serving", cells_of(ServingRow, by)))
+
+
+class ServingHoursParams(parameters.FileParams):
+    """Parameters of `serving/hours`."""
+
+
+_HOURS: ShortList[ServingTime] = ShortList(
+    "serving-hours", lambda row: row.hour.isoformat(), records
+)
+
+
+class ServingHoursView(PortalView):
+    """Replicas of inference services against their load."""
+
+    @documented(
+        "serving-hours",
+        ServingHoursParams,
+        serializer_of(ServingTime),
+        summary="Replicas, requests and tokens of inference services by hour; of teams you see.",
+        files=[CSV],
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        of = WindowRequest.read(request, ServingHoursParams)
+        found = usage.serving_times(of.window, filters=of.filters(), visibility=of.visibility)
+        return of.answer(_HOURS, found, of.file("serving-hours", cells_of(ServingTime)))

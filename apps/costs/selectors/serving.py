@@ -16,14 +16,13 @@ from apps.costs.domain.costing import HELD, SCALE_DIGITS, Cause
 from apps.costs.selectors.costs import WORKLOAD_GROUPS, cost_rows
 from apps.costs.selectors.rows import CostQuery
 from apps.usage.domain.amounts import hours
-from apps.usage.domain.usage_query import GROUPS, Filters, GroupingRefused, UsageQuery
+from apps.usage.domain.usage_query import GROUPS, Filters, UsageQuery
 from apps.usage.selectors import (
-    HOURLY_DAYS,
     LastRequest,
     ServiceKey,
     ServingSums,
+    check_serving_window,
     last_requests,
-    pods_retained,
     serving_sums,
     usage_rows,
 )
@@ -212,11 +211,7 @@ def serving_rows(
     what each held. Queries as of `cost_rows` and `usage_rows`, and twelve more at most.
     Raises GroupingRefused for windows of which the hours of pods are no longer kept.
     """
-    if window.seconds > HOURLY_DAYS * 86400 + 3600 or not pods_retained(window):
-        raise GroupingRefused(
-            "what services did is kept with the hours of pods, and shown for at most "
-            f"{HOURLY_DAYS} days at a time: choose a shorter or a later window"
-        )
+    check_serving_window(window)
     found = serving_sums(window, filters=filters, visibility=visibility)
     if not found:
         return []

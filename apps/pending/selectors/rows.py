@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from apps.clusters.domain.columns import Column
 from apps.pending.domain.diagnosis import Cause, Counts
@@ -291,10 +291,12 @@ class HistoryRow:
 class StartTimes:
     """Queue times of items that started, from creation to start; nearest rank."""
 
+    schema: ClassVar[str] = "QueueTimes"
+
     name: str
-    count: int
-    p50_seconds: float
-    p95_seconds: float
+    count: Annotated[int, Column(help="Pods that started.")]
+    p50_seconds: Annotated[float, Column(help="Half of them started within it.")]
+    p95_seconds: Annotated[float, Column(help="95 % of them started within it.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,7 @@ from apps.usage.selectors.serving import (
     ServiceKey,
     ServingSums,
     ServingTime,
+    check_serving_window,
     last_requests,
     serving_states,
     serving_sums,

@@ -4,18 +4,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from django.db.models import Count, F, FloatField, Max, Min, Q, QuerySet, Sum
 from django.db.models.functions import Cast
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.usage.domain.serving import GANG_KINDS, ServingState
-from apps.usage.domain.usage_query import Filters, Grouping
+from apps.usage.domain.usage_query import Filters, Grouping, GroupingRefused
 from apps.usage.models import HAS_FACTS, CollectionWindow, PodHour, ServingHour
 from apps.usage.selectors.fact_tables import FactTables, condition
+from apps.usage.selectors.ledger import HOURLY_DAYS, pods_retained
 from apps.usage.selectors.names import NameLookup
 
 _SERVING = FactTables(PodHour, None, detailed=True)
@@ -88,18 +90,34 @@ _COUNTED = (*_STORED, "tokens")
 _BOTH = F("tokens_in") + F("tokens_out")
 
 
-class ServingTime(NamedTuple):
-    """An hour of all services: replicas (pods with GPUs that ran), requests and tokens.
+_UNTOLD = "Null where no server exported it in this hour."
 
-    `silent` of the replicas had no series of their server in this hour: what they served is not
-    known, and is in neither sum.
+
+@dataclass(frozen=True, slots=True)
+class ServingTime:
+    """Replicas of services in an hour, and their load.
+
+    What `silent` replicas served is not known, and is in neither sum.
     """
 
-    hour: datetime
-    replicas: int
-    silent: int
-    requests: int | None
-    tokens: int | None
+    schema: ClassVar[str] = "ServingHour"
+
+    hour: Annotated[datetime, Column("Hour", help="Start of the hour.", shown_as="hour")]
+    replicas: Annotated[int, Column("Replicas", help="Pods with GPUs that ran.")]
+    silent: Annotated[
+        int,
+        Column(
+            "Without metrics",
+            key="replicas_without_metrics",
+            help="Replicas that ran, and whose server has no series in this hour: their load is "
+            "no data.",
+        ),
+    ]
+    requests: Annotated[int | None, Column("Requests", help="Finished requests.", api_note=_UNTOLD)]
+    tokens: Annotated[
+        int | None,
+        Column("Tokens", help="Tokens in and out of servers that count both.", api_note=_UNTOLD),
+    ]
 
 
 class LastRequest(NamedTuple):
@@ -108,6 +126,15 @@ class LastRequest(NamedTuple):
 
     at: datetime | None
     hours: int
+
+
+def check_serving_window(window: Window) -> None:
+    """Raise GroupingRefused for windows of which the hours of pods are not kept, or too many."""
+    if window.seconds > HOURLY_DAYS * 86400 + 3600 or not pods_retained(window):
+        raise GroupingRefused(
+            "what services did is kept with the hours of pods, and shown for at most "
+            f"{HOURLY_DAYS} days at a time: choose a shorter or a later window"
+        )
 
 
 def serving_sums(
@@ -169,8 +196,10 @@ def _sums(row: Mapping[str, Any]) -> ServingSums:
 def serving_times(window: Window, *, filters: Filters, visibility: Visibility) -> list[ServingTime]:
     """Return the hours in which pods of services ran, oldest first.
 
-    A service is a workload of which any series are there in the window. Two queries.
+    A service is a workload of which any series are there in the window. Two queries. Raises
+    GroupingRefused as `check_serving_window`.
     """
+    check_serving_window(window)
     facts = _facts(window, filters, visibility)
     served: dict[tuple[datetime, int], tuple[int | None, ...]] = {
         (hour, workload): tuple(sums)

@@ -40,12 +40,7 @@ _PHONE = dict(zip(_TABS.values(), ("workload", "model", "team", "tier"), strict=
 _TITLES = {tab.key: tab.label for tab in _TABS}
 _COST = "cost_per_million_tokens"
 _WORDS = {one: one.value.replace("_", " ") for one in ServiceUse} | {ServiceUse.UNKNOWN: "no data"}
-_SILENT = Column(
-    "silent",
-    "Without metrics",
-    Format.COUNT,
-    hint="Replicas that ran, and whose server has no series in this hour: their load is no data.",
-)
+_HOURLY = {one.key: one for one in declared_columns(ServingTime)}
 _HOUR = timedelta(hours=1)
 _MOST_ROWS = 48
 _MILLION = 1_000_000
@@ -203,11 +198,11 @@ def _plots(times: Sequence[ServingTime], reading: QuerySession) -> list[Plot]:
     load = {one.hour: None if one.tokens is None else one.tokens / _MILLION for one in times}
     label = Column("million_tokens", "Million tokens", Format.DECIMAL)
     if not any(value is not None for value in load.values()):
-        label = Column("requests", "Requests", Format.COUNT)
+        label = _HOURLY["requests"]
         load = {one.hour: one.requests for one in times}
-    counted = [(Column("replicas", "Replicas", Format.COUNT), "plot-used", replicas)]
+    counted = [(_HOURLY["replicas"], "plot-used", replicas)]
     if any(silent.values()):
-        counted.append((_SILENT, "plot-unmeasured", silent))
+        counted.append((_HOURLY["replicas_without_metrics"], "plot-unmeasured", silent))
     return [_plot(counted, reading), _plot([(label, "plot-used", load)], reading)]
 
 
@@ -239,7 +234,7 @@ def _plot(lines: Sequence[tuple[Column, str, _Hours]], reading: QuerySession) ->
     table = Table(
         id=f"{column.key}-hours",
         title=title,
-        columns=(Column("hour", "Hour", Format.HOUR), *(one for one, _, _ in lines)),
+        columns=(_HOURLY["hour"], *(one for one, _, _ in lines)),
         rows=rows(values[-_MOST_ROWS:]),
         zone=reading.choice.zone,
         empty=empty,
