@@ -104,31 +104,31 @@ def test_gpus_count_in_total_or_by_type() -> None:
     by_type = row(JobIDRaw="101", AllocTRES="cpu=1,gres/gpu:a100=2,gres/gpu:h100=1")
     without = row(JobIDRaw="102", AllocTRES="cpu=1", ReqTRES="cpu=1")
     step = row(JobIDRaw="100.batch")
-    jobs, strange = jobs_of(log(row(), by_type, without, step), ZoneInfo("UTC"))
+    jobs, strange, _ = jobs_of(log(row(), by_type, without, step), ZoneInfo("UTC"))
     assert [(job.id, job.gpus) for job in jobs] == [("100", 4), ("101", 3)]
     assert strange == []
 
 
 def test_local_times_are_those_of_the_zone() -> None:
     local = row(Submit="2026-11-20T12:50:00", Start="2026-11-20T13:00:00", End="Unknown")
-    (job,), _ = jobs_of(log(local), ZoneInfo("Europe/Berlin"))
+    (job,), *_ = jobs_of(log(local), ZoneInfo("Europe/Berlin"))
     assert (job.submitted, job.started, job.ended) == (T0 - 600, T0, None)
 
 
 def test_the_name_of_a_job_may_hold_the_mark_between_fields() -> None:
-    (job,), strange = jobs_of(log(row(JobName="a|b|c")), ZoneInfo("UTC"))
+    (job,), strange, _ = jobs_of(log(row(JobName="a|b|c")), ZoneInfo("UTC"))
     assert (job.name, job.account, strange) == ("a|b|c", "vision-lab", [])
 
 
 def test_a_job_that_was_canceled_while_it_was_pending_never_started() -> None:
     gone = row(State="CANCELLED by 1000", AllocTRES="", NodeList="None assigned")
-    (job,), _ = jobs_of(log(gone), ZoneInfo("UTC"))
+    (job,), *_ = jobs_of(log(gone), ZoneInfo("UTC"))
     assert (job.started, job.ended, job.state) == (None, T0 + 1800, "CANCELLED")
 
 
 def test_strange_lines_hide_no_other() -> None:
     rows = (row(Submit="yesterday"), "1|2", row(AllocTRES="gres/gpu=many"), row())
-    jobs, strange = jobs_of(log(*rows), ZoneInfo("UTC"))
+    jobs, strange, _ = jobs_of(log(*rows), ZoneInfo("UTC"))
     assert [job.id for job in jobs] == ["100"]
     assert [line.partition(":")[0] for line in strange] == ["line 2", "line 3", "line 4"]
 
@@ -188,7 +188,7 @@ def test_a_job_that_ended_while_no_file_was_written_does_not_run_for_ever(
     running = row(End="Unknown", State="RUNNING")
     waits = row(JobIDRaw="101", Start="Unknown", End="Unknown", State="PENDING", NodeList="")
     source(running, waits, at=T0 + 100, name="monday.psv")
-    # Within a day other files may be of other partitions, and that job may still run.
+    # A file without a job may be of another partition, and that job may still run.
     (still, _) = source(at=T0 + 7200, name="late.psv").ledger(HOUR).pods
     assert still.ran(HOUR.end_seconds) == ((T0, HOUR.end_seconds),)
     after = source(row(JobIDRaw="102"), at=T0 + 5 * 86_400, name="saturday.psv").ledger(HOUR)
@@ -206,6 +206,65 @@ def test_a_job_that_ended_while_no_file_was_written_does_not_run_for_ever(
     source(row(End=str(T0 + 1800)), at=T0 + 86_400, name="tuesday.psv")
     told = source(row(JobIDRaw="102"), at=T0 + 5 * 86_400, name="saturday.psv").ledger(HOUR)
     assert [pod.ended for pod in told.pods] == [T0 + 1800, T0 + 100, T0 + 1800]
+
+
+def test_the_file_of_a_partition_loses_no_job_of_another(source: WriteLog) -> None:
+    running = row(End="Unknown", State="RUNNING")
+    other = row(JobIDRaw="7", Partition="h100", End="Unknown", State="RUNNING")
+    # Pending in both: what the file of one no longer has may run in the other.
+    either = row(
+        JobIDRaw="8",
+        Partition="a100,h100",
+        Start="Unknown",
+        End="Unknown",
+        NodeList="",
+        AllocTRES="",
+    )
+    source(running, at=T0 + 7200, name="a100.psv")
+    source(other, either, at=T0 + 2 * 86_400, name="h100.psv")
+    found = source(other, at=T0 + 5 * 86_400, name="h100.psv").ledger(HOUR)
+    assert {pod.uid: pod.ended for pod in found.pods} == {"slurm-100": None, "slurm-7": None}
+    source(other, either, at=T0 + 2 * 86_400, name="h100-old.psv")
+    kept = source(other, at=T0 + 5 * 86_400, name="h100.psv").ledger(HOUR)
+    assert {pod.uid: pod.ended for pod in kept.pods} == {
+        **dict.fromkeys(("slurm-100", "slurm-7", "slurm-8")),
+    }
+    assert not kept.warnings
+    # The next file of its own partition tells that it went, and one of all partitions does.
+    source(row(JobIDRaw="9"), at=T0 + 4 * 86_400, name="a100-new.psv")
+    told = source(other, at=T0 + 5 * 86_400, name="h100.psv").ledger(HOUR)
+    assert {pod.uid: pod.ended for pod in told.pods}["slurm-100"] == T0 + 7200
+    whole = source(other, row(JobIDRaw="9"), at=T0 + 9 * 86_400, name="whole.psv").ledger(HOUR)
+    assert {pod.uid: pod.ended for pod in whole.pods}["slurm-8"] == T0 + 2 * 86_400
+
+
+def test_a_job_of_a_partition_that_was_left_is_lost_with_it(source: WriteLog) -> None:
+    """Files of the whole cluster need not name each partition: what they share tells that."""
+    source(row(End="Unknown"), row(JobIDRaw="7", Partition="h100"), at=T0 + 7200, name="old.psv")
+    later = row(JobIDRaw="8", Partition="h100")
+    found = source(later, at=T0 + 5 * 86_400, name="new.psv").ledger(HOUR)
+    assert {pod.uid: pod.ended for pod in found.pods}["slurm-100"] == T0 + 7200
+
+
+def test_an_hour_waits_for_the_file_of_each_partition(source: WriteLog) -> None:
+    """Else jobs that began or ended since would be missing in an hour that counts as complete."""
+    source(row(), at=T0 + 1800, name="a100.psv")
+    other = row(JobIDRaw="7", Partition="h100", End="Unknown", State="RUNNING")
+    early = source(other, at=T0 + 7200, name="h100.psv")
+    with pytest.raises(SourceUnavailable, match="of partition a100 ends at 2026-11-20 12:30 UTC"):
+        early.ledger(HOUR)
+    assert len(source(row(), at=T0 + 7300, name="a100.psv").ledger(HOUR).pods) == 2
+    # One that nobody writes any more holds up nothing, and is said.
+    source(row(End="Unknown"), at=T0 + 1800, name="a100.psv")
+    found = source(other, at=T0 + 2 * 86_400, name="h100.psv").ledger(HOUR)
+    assert {pod.uid: pod.ended for pod in found.pods} == {"slurm-100": None, "slurm-7": None}
+    (warning,) = found.warnings
+    assert warning.startswith("no file of partition a100 was written since 2026-11-20 12:30 UTC")
+    # Of a partition without GPUs there is nothing to wait for.
+    cpu = row(JobIDRaw="9", Partition="cpu", ReqTRES="cpu=1", AllocTRES="cpu=1")
+    source(row(), at=T0 + 2 * 86_400, name="a100.psv")
+    source(cpu, at=T0 + 600, name="cpu.psv")
+    assert not source(other, at=T0 + 2 * 86_400, name="h100.psv").ledger(HOUR).warnings
 
 
 def test_a_log_that_ends_before_the_window_is_tried_again(source: WriteLog) -> None:
@@ -257,7 +316,7 @@ def test_the_name_of_a_job_writes_no_other_job(source: WriteLog, sign: str) -> N
 
 
 def test_a_byte_order_mark_and_line_ends_of_windows_are_no_part_of_a_field() -> None:
-    (job,), strange = jobs_of("\ufeff" + log(row()).replace("\n", "\r\n"), ZoneInfo("UTC"))
+    (job,), strange, _ = jobs_of("\ufeff" + log(row()).replace("\n", "\r\n"), ZoneInfo("UTC"))
     assert (job.id, job.nodes, strange) == ("100", ("gpu01",), [])
 
 
@@ -266,7 +325,7 @@ def test_numbers_that_cannot_be_are_lines_that_cannot_be_read(number: str) -> No
     many = row(JobIDRaw="1", AllocTRES=f"gres/gpu={number}")
     times = [row(JobIDRaw="2", **{name: number}) for name in ("Submit", "Start", "End")]
     early = row(JobIDRaw="3", Start="0001-01-01T00:00:00")
-    jobs, strange = jobs_of(log(many, *times, early, row()), ZoneInfo("Asia/Tokyo"))
+    jobs, strange, _ = jobs_of(log(many, *times, early, row()), ZoneInfo("Asia/Tokyo"))
     assert [job.id for job in jobs] == ["100"]
     assert [line.partition(":")[0] for line in strange] == [f"line {n}" for n in range(2, 7)]
     assert max(map(len, strange)) < 200

@@ -172,7 +172,7 @@ def test_the_api_has_replicas_and_load_by_hour_as_the_page() -> None:
     ServingHour.objects.filter(hour=at).delete()
     client = Client()
     client.force_login(make_user("cleo", Role.ADMIN))
-    span = {"start": WINDOW.start.isoformat(), "end": WINDOW.end.isoformat()}
+    span: dict[str, Any] = {"start": WINDOW.start.isoformat(), "end": WINDOW.end.isoformat()}
     rows = client.get("/api/v1/serving/hours", {**span, "page_size": 500}).json()["results"]
     times = serving_times(WINDOW, filters=Filters(), visibility=EVERYTHING)
     assert [list(row.values())[1:] for row in rows] == [

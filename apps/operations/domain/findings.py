@@ -52,7 +52,7 @@ KINDS: dict[str, FindingKind] = {
     "prometheus-unavailable": FindingKind("Prometheus does not answer", _E),
     "prometheus-rejected": FindingKind("Prometheus refuses the portal", _E),
     "job-log-unavailable": FindingKind("The job log tells nothing", _E),
-    "job-log-unreadable": FindingKind("Lines of the job log cannot be read", _W),
+    "job-log-unreadable": FindingKind("The job log is incomplete", _W),
     "job-log-nodes": FindingKind("Jobs run on nodes that the catalog does not name", _E),
     "api-unavailable": FindingKind("The Kubernetes API does not answer", _E),
     "api-rejected": FindingKind("The Kubernetes API refuses the portal", _E),

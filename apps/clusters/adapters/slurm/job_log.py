@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.host_lists import hosts_of
@@ -50,23 +51,43 @@ class SlurmJob:
     nodes: tuple[str, ...]
     user: str = ""
 
+    @property
+    def partitions(self) -> frozenset[str]:
+        """Where it runs, or each in which it may while it is pending."""
+        return frozenset(self.partition.split(","))
 
-def jobs_of(text: str, zone: ZoneInfo) -> tuple[list[SlurmJob], list[str]]:
-    """Return the jobs of a file that have to do with GPUs, and what could not be read of it.
 
-    Local times are those of `zone`. Raises LogRejected where columns are missing.
+class JobLog(NamedTuple):
+    """The jobs of a file that have to do with GPUs, and what could not be read of it.
+
+    `partitions` are those that any job of the file is in, also one without GPUs.
+    """
+
+    jobs: list[SlurmJob]
+    strange: list[str]
+    partitions: frozenset[str]
+
+
+def jobs_of(text: str, zone: ZoneInfo) -> JobLog:
+    """Return what a file says; local times are those of `zone`.
+
+    Raises LogRejected where columns are missing.
     """
     head, rows = table_of(text, COLUMNS, "sacct --allusers --allocations --parsable2 --format=")
     jobs: list[SlurmJob] = []
     strange: list[str] = []
+    partitions: set[str] = set()
     for number, line in enumerate(rows, start=2):
         if not line.strip():
             continue
         try:
-            jobs.extend(_job(dict(zip(head, _fields(line, head), strict=True)), zone))
+            row = dict(zip(head, _fields(line, head), strict=True))
+            jobs.extend(_job(row, zone))
+            partitions.add(row["Partition"])
         except (ValueError, ArithmeticError) as error:
             strange.append(f"line {number}: {error}")
-    return jobs, strange
+    # A job that is pending in one of several names them all: the file need not be of each.
+    return JobLog(jobs, strange, frozenset(one for one in partitions if one and "," not in one))
 
 
 def table_of(text: str, columns: Sequence[str], command: str) -> tuple[list[str], list[str]]:

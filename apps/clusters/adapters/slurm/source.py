@@ -59,7 +59,7 @@ COLUMNS_BEHIND: Mapping[str, Sequence[ShownColumn]] = {
     ),
 }
 _MOST_STRANGE = 3
-# Files of several partitions need not be written at one time.
+# Files need not be written at one time, and a job may have been left out of one.
 _STALE_SECONDS = 86_400.0
 # Kept in Slurm's own words, every job that just ended would count as failed and its work as lost.
 _ENDS: Mapping[str, str] = {
@@ -97,6 +97,11 @@ class _File:
     written: float
     jobs: tuple[SlurmJob, ...]
     strange: tuple[str, ...]
+    partitions: frozenset[str]
+
+    def is_of(self, other: "_File") -> bool:
+        """Whether it and another file tell of the same partitions, as far as their jobs say."""
+        return not self.partitions.isdisjoint(other.partitions)
 
 
 class SlurmSource:
@@ -133,15 +138,21 @@ class SlurmSource:
     ) -> LedgerAnswer:
         """Return the jobs of a window as pods, and its nodes.
 
-        Raises SourceUnavailable where the log ends before the window, and SourceRejected where it
-        cannot be read.
+        Raises SourceUnavailable where the log ends before the window, or that of a partition was
+        not written for less than a day, and SourceRejected where it cannot be read.
         """
         del gpu_resources, label_keys
         files = self._files()
         until = files[-1].written
         if until < window.end_seconds:
-            ends = datetime.fromtimestamp(until, UTC)
-            raise SourceUnavailable(f"the job log ends at {ends:%Y-%m-%d %H:%M} UTC")
+            raise SourceUnavailable(f"the job log ends at {_time(until)}")
+        behind = [one for one in _newest(files) if one.written < window.end_seconds]
+        # A file without any job may be that of a whole cluster on which nothing runs any more.
+        if files[-1].partitions:
+            for one in behind:
+                if one.written >= until - _STALE_SECONDS:
+                    ends = _time(one.written)
+                    raise SourceUnavailable(f"the job log of {_partitions(one)} ends at {ends}")
         jobs = _jobs_in(files, window)
         pods = [pod for one in jobs for pod in _pods(one, until)]
         events, strange = self._events(window)
@@ -149,7 +160,7 @@ class SlurmSource:
             pods=pods,
             nodes=list(self._intervals(window, events)),
             covered=dict.fromkeys(window.slots(), True),
-            warnings=(*_warnings(files), *_lost_warnings(jobs), *strange),
+            warnings=(*_warnings(files), *_lost_warnings(jobs), *_old_warnings(behind), *strange),
         )
 
     def _intervals(self, window: Window, events: Sequence[NodeEvent]) -> Iterator[NodeInterval]:
@@ -191,8 +202,7 @@ class SlurmSource:
                 f"{self._events_pattern} cannot be read: {error.strerror}"
             ) from error
         if written < window.end_seconds:
-            ends = datetime.fromtimestamp(written, UTC)
-            raise SourceUnavailable(f"the node events end at {ends:%Y-%m-%d %H:%M} UTC")
+            raise SourceUnavailable(f"the node events end at {_time(written)}")
         try:
             events, strange = events_of(text, self._zone)
         except LogRejected as error:
@@ -219,10 +229,10 @@ class SlurmSource:
         except OSError as error:
             raise SourceUnavailable(f"{path} cannot be read: {error.strerror}") from error
         try:
-            jobs, strange = jobs_of(text, self._zone)
+            jobs, strange, partitions = jobs_of(text, self._zone)
         except LogRejected as error:
             raise SourceRejected(f"{path} {error}") from error
-        found = _File(path, stat.st_mtime, tuple(jobs), tuple(strange))
+        found = _File(path, stat.st_mtime, tuple(jobs), tuple(strange), partitions)
         self._read[path] = (stamp, found)
         return found
 
@@ -304,8 +314,7 @@ class SlurmSource:
 
     def health(self) -> SourceHealth:
         """Return until when the log tells."""
-        until = datetime.fromtimestamp(self._files()[-1].written, UTC)
-        return SourceHealth(f"job log until {until:%Y-%m-%d %H:%M} UTC")
+        return SourceHealth(f"job log until {_time(self._files()[-1].written)}")
 
     def retention(self) -> timedelta | None:
         """Return None: files stay as long as somebody keeps them."""
@@ -315,7 +324,7 @@ class SlurmSource:
 class _SeenJob(NamedTuple):
     """A job as the last file that names it has it, written at `seen` (Unix seconds).
 
-    `lost`: it was there then, and files of a day later do not have it.
+    `lost`: it was there then, and files of its partition of a day later do not have it.
     """
 
     job: SlurmJob
@@ -335,15 +344,47 @@ def _jobs_in(files: Sequence[_File], window: Window) -> list[_SeenJob]:
     would else hold its GPUs for ever. Whatever the window, its end has to be told.
     """
     # What was written last knows best, as of a job that ran when an older file was written.
-    jobs = {job.id: (job, one.written) for one in files for job in one.jobs}
-    stale = files[-1].written - _STALE_SECONDS
-    known = [_SeenJob(job, at, job.ended is None and at < stale) for job, at in jobs.values()]
+    jobs = {job.id: (job, one) for one in files for job in one.jobs}
+    later = {
+        one.path: [two for two in files if two.written > one.written + _STALE_SECONDS]
+        for one in files
+    }
+    known = [
+        _SeenJob(job, one.written, job.ended is None and _is_lost(job, one, later[one.path]))
+        for job, one in jobs.values()
+    ]
     return [
         one
         for one in sorted(known, key=lambda one: one.job.id)
         if one.job.submitted < window.end_seconds
         and (one.job.ended is None or one.job.ended > window.start_seconds)
     ]
+
+
+def _is_lost(job: SlurmJob, last: _File, later: Sequence[_File]) -> bool:
+    """Return whether files that would have a job lack it: that of another partition would not."""
+    if job.partitions <= last.partitions and any(one.is_of(last) for one in later):
+        return True
+    return job.partitions <= frozenset().union(*(one.partitions for one in later))
+
+
+def _newest(files: Sequence[_File]) -> list[_File]:
+    """Return the files after which no other of their partitions was written, oldest first."""
+    return [
+        one
+        for place, one in enumerate(files)
+        if one.jobs and not any(two.is_of(one) for two in files[place + 1 :])
+    ]
+
+
+def _time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _partitions(one: _File) -> str:
+    named = sorted(one.partitions)
+    more = ", …" if len(named) > _MOST_STRANGE else ""
+    return f"partition {', '.join(named[:_MOST_STRANGE])}{more}"
 
 
 def _labels(group: Mapping[str, Any]) -> dict[str, str]:
@@ -398,6 +439,14 @@ def _lost_warnings(jobs: Sequence[_SeenJob]) -> Iterator[str]:
         yield (
             f"{counted(len(lost), 'job')} went while no file was written, and the end is not known "
             f"({shown}): write a file that has that time"
+        )
+
+
+def _old_warnings(behind: Sequence[_File]) -> Iterator[str]:
+    for one in behind:
+        yield (
+            f"no file of {_partitions(one)} was written since {_time(one.written)}: what ran then "
+            f"counts as running, and later jobs are missing. Write one, or remove {one.path}"
         )
 
 

@@ -43,7 +43,7 @@ def _of_answer(cluster: str, answer: LedgerAnswer) -> Iterator[Finding]:
             cluster,
             "",
             f"{'; '.join(answer.warnings)}.",
-            "Correct these lines or leave them out: their jobs are not counted.",
+            "Correct or write what is named: jobs that no line tells are not counted.",
         )
     known = {interval.node for interval in answer.nodes}
     # A job without a node holds nothing yet.
