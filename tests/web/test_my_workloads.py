@@ -247,6 +247,38 @@ def test_the_queue_time_to_expect_is_that_of_its_cluster_queue(
     assert shown.values["expected_seconds"] == expected
 
 
+def test_the_queue_time_to_expect_is_of_all_pods_of_a_workload_as_in_preflight(
+    named: Portal, clients: dict[str, Client]
+) -> None:
+    """Preflight asks for the whole Job: one of its pods alone starts sooner."""
+    west = named.clusters[0]
+    row = {"tier": "gold", "queue": "", "any": [0, 0, 0], "starts_now": 0.0}
+    sizes = {4.0: 900, 8.0: 5000}
+    rows = [{**row, "units": units, "queued": [1, p50, p50]} for units, p50 in sizes.items()]
+    QueueForecast.objects.create(cluster=west, at=timezone.now(), rows=rows)
+
+    def expected() -> Any:
+        response: Any = clients["member"].get(f"{ADDRESS}?{HOURLY}")
+        return {
+            row.values["name"]: (row.values["gpu_equivalents"], row.values["expected_seconds"])
+            for row in response.context["tables"]["pending"].rows
+        }
+
+    assert expected() == {"train": (4.0, 900)}
+    pending = Episode.objects.get(uid="uid-train-2", until=None)
+    pending.pk, pending.uid, pending.name = None, "uid-train-3", "train-3"
+    pending.save(force_insert=True)
+    assert expected() == {"train": (8.0, 5000)}
+    # Work that has no pod yet, as a Job that is suspended, has its queue time too.
+    Pod.objects.filter(uid="uid-train-2").update(ended_at=timezone.now())
+    job = ObservedObject.objects.create(
+        cluster=west, kind=ObservedKind.JOB.value, uid="uid-train-3", namespace="vision",
+        name="train-3", first_at=pending.since, changed_at=pending.since,
+    )  # fmt: skip
+    ObservedPerson.objects.create(object=job, person="ben")
+    assert expected() == {"train": (8.0, 5000)}
+
+
 def test_workloads_of_one_name_have_each_their_own_queue_time(
     named: Portal, clients: dict[str, Client]
 ) -> None:

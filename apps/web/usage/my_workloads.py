@@ -1,6 +1,5 @@
 """My workloads: what a person has allocated, pending and unused, and one fix with its answer."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -21,7 +20,6 @@ from apps.accounts.permissions import (
 from apps.alerts.domain.alerts import (
     AnswerRefused,
     IdleChoice,
-    WorkloadPlace,
     workload_place,
 )
 from apps.alerts.permissions import Answerer, may_answer_person
@@ -29,7 +27,7 @@ from apps.alerts.selectors import IdleFinding, alert_of, idle_findings
 from apps.alerts.services import ChannelRefused, answer_idle, silence_alert
 from apps.clusters.domain.observed.objects import LocalQueueSnapshot, ObservedKind
 from apps.clusters.domain.resources import counted, quantity
-from apps.clusters.selectors import names_of, people_of, report
+from apps.clusters.selectors import active_clusters, names_of, people_of, report
 from apps.clusters.services import observed_objects
 from apps.costs.selectors import (
     PersonSumRow,
@@ -40,11 +38,11 @@ from apps.costs.selectors import (
     person_sums,
     person_workloads,
 )
-from apps.pending.selectors import PendingFilters
-from apps.planning.domain.queue_time_ranges import row_for
+from apps.pending.selectors import PendingFilters, PendingWorkload
+from apps.planning.domain.queue_time_ranges import ForecastRow, row_for
 from apps.planning.selectors import queue_forecasts
 from apps.usage.domain.amounts import hours
-from apps.usage.selectors import FactsState, PersonPod
+from apps.usage.selectors import FactsState
 from apps.web.alerts.alert_list import whose
 from apps.web.components.commands import kubectl
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
@@ -71,6 +69,8 @@ from apps.web.usage.team_figures import unchecked_text
 from apps.web.usage.team_tables import longest_pending
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from apps.alerts.models import Alert
 
 KEEP_DAYS = 7
@@ -398,12 +398,13 @@ def _pending_table(work: PersonWork, scope: PersonScope, reading: QuerySession) 
     """Return what of the person is pending, with the reason and the queue time to expect."""
     # Of a person of a led team only the lead's teams are shown, as in the other table.
     seen = replace(reading, visibility=scope.visibility)
-    expected = _expected(work, reading)
+    expected = _Expected(work, reading)
     column = Column(
         "expected_seconds",
         "Queue time",
         Format.SECONDS,
-        hint="Half of such work starts within this time; none where no replay tells it.",
+        hint="Half of such work starts within this time, all pods together; none where no replay "
+        "tells it.",
     )
     whose = f"of {scope.name}" if scope.name else "of yours"
     return longest_pending(
@@ -414,34 +415,58 @@ def _pending_table(work: PersonWork, scope: PersonScope, reading: QuerySession) 
         or "The reason is not diagnosed yet.",
         beside=(
             column,
-            lambda one: expected.get((one.row.cluster, one.row.namespace, one.row.workload)),
+            expected.seconds,
         ),
     )
 
 
-def _expected(work: PersonWork, reading: QuerySession) -> Mapping[WorkloadPlace, float]:
-    """Return the median queue time that is expected of each workload, the longest of its pods.
+class _Expected:
+    """The queue time to expect of pending work. Two queries for each cluster, and one for all."""
 
-    Two queries for each cluster with pending work.
-    """
-    pending: dict[int, list[PersonPod]] = {}
-    for pod in work.pods:
-        if pod.bound_at is None:
-            pending.setdefault(pod.cluster_id, []).append(pod)
-    found: dict[WorkloadPlace, float] = {}
-    for cluster, pods in pending.items():
-        rows = queue_forecasts(cluster, now=reading.now)
-        queues = _cluster_queues(cluster) if any(pod.queue for pod in pods) else {}
-        for pod in pods:
-            # A pod names a LocalQueue, and forecasts are by ClusterQueue. Of one that is not known
-            # there is none: a forecast of work outside of queues would promise too much.
-            queue = queues.get((pod.key.namespace, pod.queue)) if pod.queue else ""
-            row = None if queue is None else row_for(rows, pod.key.tier, queue, pod.units)
-            if row is not None:
-                place = (pod.key.cluster, pod.key.namespace, pod.key.workload)
-                _, median, _ = row.queued
-                found[place] = max(median, found.get(place, 0.0))
-    return found
+    def __init__(self, work: PersonWork, reading: QuerySession) -> None:
+        self._now = reading.now
+        # A Job of Kueue's names its queue, and pods of which nothing is diagnosed yet their own.
+        self._queues = {
+            (pod.key.cluster, pod.key.namespace, pod.key.workload): pod.queue
+            for pod in work.pods
+            if pod.bound_at is None and pod.queue
+        }
+        self._clusters: dict[str, int] | None = None
+        self._forecasts: dict[int, Sequence[ForecastRow]] = {}
+        self._cluster_queues: dict[int, Mapping[tuple[str, str], str]] = {}
+
+    def seconds(self, one: PendingWorkload) -> float | None:
+        """Return the median for all that is pending of a workload together, as preflight does.
+
+        None where no replay tells it.
+        """
+        row = one.row
+        if self._clusters is None:
+            self._clusters = {cluster.name: cluster.pk for cluster in active_clusters()}
+        cluster = self._clusters.get(row.cluster)
+        if cluster is None or not row.gpu_equivalents:
+            return None
+        named = self._queues.get((row.cluster, row.namespace, row.workload)) or row.queue
+        queue = self._cluster_queue(cluster, row.namespace, named)
+        if queue is None:
+            return None
+        if cluster not in self._forecasts:
+            self._forecasts[cluster] = queue_forecasts(cluster, now=self._now)
+        # One of its pods starts sooner than all of them: that would promise too much.
+        units = row.units * one.gpus / row.gpu_equivalents
+        found = row_for(self._forecasts[cluster], row.tier, queue, units)
+        return None if found is None else found.queued[1]
+
+    def _cluster_queue(self, cluster: int, namespace: str, named: str) -> str | None:
+        """Return the ClusterQueue that forecasts are by; None where it is not known.
+
+        A forecast of work outside of queues would promise too much.
+        """
+        if not named:
+            return ""
+        if cluster not in self._cluster_queues:
+            self._cluster_queues[cluster] = _cluster_queues(cluster)
+        return self._cluster_queues[cluster].get((namespace, named))
 
 
 def _cluster_queues(cluster: int) -> dict[tuple[str, str], str]:
