@@ -351,14 +351,14 @@ def _alert_row(alert: Alert, answer: IdleDecision | None) -> AlertRow:
     )
 
 
-def digest_readers() -> list[User]:
-    """Return the active users with an active channel of their own that takes digests. One query."""
+def readers_of(kind: AlertKind) -> list[User]:
+    """Return the active users with an active channel of their own that takes a kind. One query."""
     rows = Channel.objects.filter(active=True, owner__isnull=False, owner__is_active=True)
     # Not every database can ask whether a list in JSON holds something.
     owners = {
         row.owner_id: row.owner
         for row in rows.select_related("owner").order_by("owner__username", "pk")
-        if AlertKind.DIGEST.value in row.kinds
+        if kind.value in row.kinds
     }
     return [owner for owner in owners.values() if owner is not None]
 

@@ -55,6 +55,20 @@ def test_each_caller_gets_their_own(on: Portal) -> None:
     }
 
 
+@pytest.mark.parametrize(("cap", "over"), [(0.5, True), (100.0, False), (None, False)])
+def test_a_cap_is_a_finding_for_the_person_and_the_lead(
+    on: Portal, settings: Settings, cap: float | None, over: bool
+) -> None:
+    settings.PEOPLE = People(person_sources(["created-by"]), days=36_500, cap_gpus=cap)
+    for user, query in ((on.ben, ""), (on.ada, "&person=ben")):
+        found = client_of(user).get(f"{PATH}?{WINDOW}{query}").json()
+        assert found["running_gpus"] == sum(row["running_gpus"] for row in found["results"]) > 0.5
+        assert (found["cap_gpus"], found["over_cap"]) == (cap, over)
+    # Who has no pod holds nothing.
+    nothing = client_of(on.cleo).get(f"{PATH}?{WINDOW}").json()
+    assert (nothing["running_gpus"], nothing["over_cap"]) == (0, False)
+
+
 def test_leads_get_persons_of_their_teams_alone(on: Portal) -> None:
     found = got(on, "&person=ben")
     assert found == {"ada": ["Job/train"], "ben": ["Job/train"], "dan": 404, "cleo": 404,

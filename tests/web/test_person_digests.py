@@ -18,7 +18,8 @@ from apps.alerts.models import Alert, AlertState, Channel, Delivery, IdleAnswer
 from apps.alerts.selectors import alert_page
 from apps.alerts.services import ChannelInput, add_channel, prune
 from apps.clusters.domain.pods.people import person_sources
-from apps.operations.services.person_digests import gather_person_digests
+from apps.clusters.models import Pod
+from apps.operations.services.person_digests import gather_over_cap, gather_person_digests
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.usage_query import whole_days
@@ -33,8 +34,8 @@ pytestmark = pytest.mark.django_db
 MONDAY = datetime(2025, 10, 27, 7, tzinfo=UTC)
 
 
-def channel(user: User, name: str, **more: Any) -> Channel:
-    wanted = ChannelInput(name, ChannelKind.EMAIL, "x@example.org", [AlertKind.DIGEST])
+def channel(user: User, name: str, *, kind: AlertKind = AlertKind.DIGEST, **more: Any) -> Channel:
+    wanted = ChannelInput(name, ChannelKind.EMAIL, "x@example.org", [kind])
     return add_channel(user, wanted, now=MONDAY, **more)
 
 
@@ -109,6 +110,41 @@ def test_a_digest_tells_who_holds_more_than_one_person_may(
     (now,) = (place for place, line in enumerate(lines) if line.startswith("Now: "))
     assert float(lines[now].split()[1]) > 2
     assert lines[now + 1 : now + 2] == [told] if told else "one person may hold" not in str(lines)
+
+
+def test_who_holds_more_than_one_may_is_told_alone_and_once(
+    named: Portal, clients: dict[str, Client], settings: Settings
+) -> None:
+    settings.EMAIL_HOST = "mail.example.org"
+    now = timezone.now()
+    assert "Cap per person" in text_of(clients["member"], "/alerts/channels/")
+    bens = channel(named.ben, "ben's mail", own=True, kind=AlertKind.CAP)
+    for user in (named.ada, named.cleo):
+        channel(user, f"mail of {user.username}", own=True, kind=AlertKind.CAP)
+    # The lead of the team, the team and the platform have what the person has nowhere else.
+    channel(named.ada, "the team's", team_id=named.vision.pk, kind=AlertKind.CAP)
+    channel(named.cleo, "the platform's", kind=AlertKind.CAP)
+    assert gather_over_cap(now, named.zone) == 1
+    assert gather_over_cap(now + timedelta(minutes=5), named.zone) == 0
+    alert = Alert.objects.get()
+    assert (alert.person, alert.team) == (named.ben, None)
+    assert alert.text == "6 GPUs are allocated; one person may hold 4."
+    assert "6" not in alert.title
+    assert [one.channel for one in Delivery.objects.all()] == [bens]
+    for visibility in (EVERYTHING, visibility_of(named.ada), visibility_of(named.ben)):
+        assert alert_page(visibility=visibility)[0] == []
+    for client in clients.values():
+        assert client.get(f"/alerts/{alert.pk}/").status_code == 404
+    # Under the cap it is over, and tomorrow it is told anew; without a cap there is nothing.
+    Pod.objects.filter(behind__person="ben").update(ended_at=now)
+    later = now + timedelta(days=2)
+    assert gather_over_cap(later, named.zone) == 0
+    assert not AlertState.objects.filter(kind=AlertKind.CAP).exists()
+    Pod.objects.filter(behind__person="ben").update(ended_at=None)
+    assert gather_over_cap(later, named.zone) == 1
+    settings.PEOPLE = People(person_sources(["created-by"]), days=36_500, cap_gpus=None)
+    assert gather_over_cap(later + timedelta(days=2), named.zone) == 0
+    assert "Cap per person" not in text_of(clients["outsider"], "/alerts/channels/")
 
 
 def test_a_digest_of_a_week_without_metrics_says_nothing_of_its_use(named: Portal) -> None:

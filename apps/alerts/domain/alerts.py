@@ -34,8 +34,11 @@ class AlertKind(StrEnum):
     REVERT = "revert"  # a raise is about to end; no level
     QUEUE_TIME = "queue"  # 1: the error budget burns, 2: fast; or how many times as long
     DIGEST = "digest"  # the week of one person, for that person alone; no level
+    CAP = "cap"  # 1 while one person holds more GPUs than one may, for that person alone
 
 
+PERSONAL_KINDS = frozenset({AlertKind.DIGEST, AlertKind.CAP})
+"""Kinds that speak of one person: on channels of their own alone, and in no list."""
 LASTING_KINDS = (
     *(AlertKind.BUDGET, AlertKind.QUOTA, AlertKind.IDLE, AlertKind.WAIT, AlertKind.QUEUE_TIME),
 )

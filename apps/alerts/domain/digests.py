@@ -22,6 +22,7 @@ HEADINGS = {
     AlertKind.REVERT: "Expiring quotas",
     AlertKind.QUEUE_TIME: "Queue times",
     AlertKind.DIGEST: "Weekly digest",
+    AlertKind.CAP: "Cap per person",
 }
 _LONGEST_SUBJECT = 150
 # Teams takes messages of at most 28 kB, with their frame.

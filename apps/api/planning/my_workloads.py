@@ -8,6 +8,7 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
+from rest_framework.response import Response
 
 from apps.accounts.permissions import visibility_of_led
 from apps.api import parameters
@@ -41,6 +42,15 @@ class MyWorkloadsView(PortalView):
         serializer_of(PersonWorkloadRow),
         summary="Workloads whose pods name you as their user: allocated, pending, unused.",
         files=[CSV],
+        beside={
+            "running_gpus": serializers.FloatField(
+                help_text="GPU-equivalents that all pods hold now, over all clusters."
+            ),
+            "cap_gpus": serializers.FloatField(
+                allow_null=True, help_text="What one person may hold; null without a cap."
+            ),
+            "over_cap": serializers.BooleanField(help_text="A finding: more than one may hold."),
+        },
     )
     def get(self, request: Request) -> HttpResponseBase:
         of, user = WindowRequest.read(request, MyWorkloadsParams), cast("User", request.user)
@@ -67,4 +77,10 @@ class MyWorkloadsView(PortalView):
             lambda row: "\n".join((row.cluster, row.namespace, row.workload, row.team, row.tier)),
             records,
         )
-        return of.answer(rows, work.rows, of.file("my-workloads", cells_of(PersonWorkloadRow)))
+        file = of.file("my-workloads", cells_of(PersonWorkloadRow))
+        response = of.answer(rows, work.rows, file)
+        if isinstance(response, Response):
+            response.data["running_gpus"] = work.running_gpus
+            response.data["cap_gpus"] = settings.PEOPLE.cap_gpus
+            response.data["over_cap"] = work.is_over_cap
+        return response

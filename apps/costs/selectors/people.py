@@ -13,6 +13,7 @@ from apps.accounts.models import User
 from apps.accounts.permissions import Visibility
 from apps.alerts.selectors import IdleFinding, idle_findings
 from apps.clusters.domain.columns import Column
+from apps.clusters.domain.resources import counted, quantity
 from apps.clusters.domain.window import Window, day_start
 from apps.clusters.selectors import accounts_of
 from apps.costs.domain.costing import money
@@ -157,7 +158,7 @@ class PersonWork:
 
     @property
     def running_gpus(self) -> float:
-        return sum(pod.gpus for pod in self.pods if pod.bound_at is not None)
+        return _running(self.pods)
 
     @property
     def pending(self) -> frozenset[int]:
@@ -204,6 +205,29 @@ def is_over_cap(gpus: float) -> bool:
     """Say whether a person holds more GPUs than GPUPORTAL_PEOPLE_CAP_GPUS."""
     cap = settings.PEOPLE.cap_gpus if settings.PEOPLE else None
     return cap is not None and gpus > cap
+
+
+def cap_text(held: float, cap: float) -> str:
+    """Return the finding about GPUs of a person over the cap, in a sentence."""
+    # To two places, as the table of workloads: 4.04 would else read as the 4 that it exceeds.
+    return f"{counted(held, 'GPU is', 'GPUs are')} allocated; one person may hold {quantity(cap)}."
+
+
+def held_now(people: Collection[str], *, visibility: Visibility, now: datetime) -> float:
+    """Return the GPU-equivalents that these persons hold at `now`, of teams that a reader sees.
+
+    Four queries at most; none without persons.
+    """
+    if not people:
+        return 0.0
+    # Windows are half-open, so an empty one would hold no pod.
+    moment = Window(now - timedelta(seconds=1), now)
+    pods = person_pods(moment, people=people, visibility=visibility)
+    return _running(pod for pod in pods if pod.ended_at is None)
+
+
+def _running(pods: Iterable[PersonPod]) -> float:
+    return sum(pod.gpus for pod in pods if pod.bound_at is not None)
 
 
 def person_workloads(
@@ -287,7 +311,7 @@ def _rows(
     for key in {*known.held, *of_key}:
         there = [pod for pod in of_key[key] if pod.ended_at is None]
         cost, currency = known.costs.get(key, (None, None))
-        running = sum(pod.gpus for pod in there if pod.bound_at is not None)
+        running = _running(there)
         rows.append(
             PersonWorkloadRow(
                 *key,
@@ -423,7 +447,7 @@ def person_sums(window: Window, *, visibility: Visibility, now: datetime) -> lis
 def _sum_row(
     person: str, account: str | None, pods: Sequence[PersonPod], amounts: Amounts | None
 ) -> PersonSumRow:
-    running = sum(pod.gpus for pod in pods if pod.bound_at is not None)
+    running = _running(pods)
     pending = sum(pod.gpus for pod in pods if pod.bound_at is None)
     return PersonSumRow(person, account, running, pending, is_over_cap(running), amounts)
 

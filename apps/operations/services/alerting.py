@@ -36,7 +36,7 @@ from apps.fairness.selectors import (
 from apps.operations.domain.proposals import ProposalKind, ProposalTarget
 from apps.operations.models import CatalogProposal
 from apps.operations.selectors import PROPOSAL_PHRASES, PROPOSAL_SUBJECT
-from apps.operations.services.person_digests import gather_person_digests
+from apps.operations.services.person_digests import gather_over_cap, gather_person_digests
 from apps.pending.selectors import PendingPage, PendingRow, pending_now
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.permissions import portal
@@ -484,6 +484,7 @@ SOURCES: Mapping[str, AlertSource] = {
     "rising queue times": gather_rising,
     "idle": gather_idle,
     "person digests": gather_person_digests,
+    "caps of persons": gather_over_cap,
 }
 
 

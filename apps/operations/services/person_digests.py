@@ -1,4 +1,4 @@
-"""Weekly digests of persons: each to the channels of that person alone."""
+"""What is said to one person alone, on their own channels: their week, and a cap exceeded."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -9,19 +9,28 @@ from django.conf import settings
 from apps.accounts.domain.formats import day_words
 from apps.accounts.models import User
 from apps.accounts.permissions import visibility_of
-from apps.alerts.domain.alerts import AlertKind, IdleChoice
-from apps.alerts.selectors import IdleFinding, digest_readers
-from apps.alerts.services import NewAlert, go_on, page_address
+from apps.alerts.domain.alerts import AlertKind, IdleChoice, Threshold
+from apps.alerts.selectors import IdleFinding, readers_of
+from apps.alerts.services import Measurement, NewAlert, evaluate, go_on, page_address
 from apps.clusters.domain.resources import gpus
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import people_of
-from apps.costs.selectors import PersonWork, has_metrics, last_week, person_workloads
+from apps.costs.selectors import (
+    PersonWork,
+    cap_text,
+    has_metrics,
+    held_now,
+    is_over_cap,
+    last_week,
+    person_workloads,
+)
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.selectors import FactsState
 
 # The last hours of Sunday are collected in the first ones of Monday, late samples included.
 _SETTLED = timedelta(hours=6)
 _MOMENT = timedelta(microseconds=1)
+_DAY = timedelta(days=1)
 _ANSWERS = (
     ("Keep it", IdleChoice.KEEP),
     ("Stop asking", IdleChoice.SILENCE),
@@ -39,10 +48,39 @@ def gather_person_digests(now: datetime, zone: ZoneInfo) -> int:
     def read(position: int) -> tuple[Iterable[NewAlert], int]:
         if position >= number:
             return (), position
-        found = (_digest(user, week, now, zone) for user in digest_readers())
+        found = (_digest(user, week, now, zone) for user in readers_of(AlertKind.DIGEST))
         return [said for said in found if said is not None], number
 
     return go_on("person digests", read, now=now, zone=zone)
+
+
+def gather_over_cap(now: datetime, zone: ZoneInfo) -> int:
+    """Say to each person that they hold more GPUs than one may; nothing where there is no cap."""
+    people = settings.PEOPLE
+    if people is None or people.cap_gpus is None:
+        return 0
+    cap = people.cap_gpus
+    measured = [
+        Measurement(_over_cap(user, held, cap), 1.0 if is_over_cap(held) else 0.0)
+        for user in readers_of(AlertKind.CAP)
+        for held in [held_now(people_of(user), visibility=visibility_of(user), now=now)]
+    ]
+    # A pod that ends and comes again around the cap is one alert a day.
+    threshold = Threshold(AlertKind.CAP, (1.0,), again_after=_DAY)
+    return evaluate(threshold, measured, now=now, zone=zone)
+
+
+def _over_cap(user: User, held: float, cap: float) -> NewAlert:
+    return NewAlert(
+        kind=AlertKind.CAP,
+        subject=f"person:{user.pk}",
+        team_id=None,
+        person_id=user.pk,
+        # Logs of deliveries show titles: this one tells nothing of the work.
+        title="More GPUs than one person may hold",
+        text=cap_text(held, cap),
+        path="/my/workloads/#findings",
+    )
 
 
 def _digest(user: User, week: Window, now: datetime, zone: ZoneInfo) -> NewAlert | None:

@@ -17,6 +17,7 @@ from apps.accounts.selectors import team_names
 from apps.alerts import selectors
 from apps.alerts.domain.alerts import (
     LONGEST_REASON,
+    PERSONAL_KINDS,
     AlertKind,
     AnswerRefused,
     WorkloadPlace,
@@ -270,8 +271,7 @@ def _listed(
         kinds=[
             (kind.value, label, kind in asked.kinds)
             for kind, label in HEADINGS.items()
-            # Digests of persons are in no list.
-            if kind is not AlertKind.DIGEST
+            if kind not in PERSONAL_KINDS
         ],
         here=with_query("", asked.whole_query),
         days=days_of(reading.now, reading.choice.zone),

@@ -92,8 +92,10 @@ def channel_line(row: ChannelRow) -> ChannelLine:
 
 
 def offered_kinds() -> list[AlertKind]:
-    """Return the kinds that a channel can have: digests of persons only where these are kept."""
-    return [k for k in AlertKind if k is not AlertKind.DIGEST or settings.PEOPLE is not None]
+    """Return the kinds that a channel can have: those of persons only where these are kept."""
+    people = settings.PEOPLE
+    there = {AlertKind.DIGEST: people, AlertKind.CAP: people and people.cap_gpus}
+    return [kind for kind in AlertKind if there.get(kind, kind) is not None]
 
 
 def _kinds(kinds: Sequence[str]) -> str:

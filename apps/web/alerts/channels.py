@@ -63,6 +63,7 @@ TELLS: Mapping[AlertKind, str] = {
     AlertKind.REVERT: "a temporary raise ends soon",
     AlertKind.QUEUE_TIME: "an objective of a tier is missed too often, or times rise",
     AlertKind.DIGEST: "your own workloads on Mondays, on channels of yours alone",
+    AlertKind.CAP: "you hold more GPUs than one person may, on channels of yours alone",
 }
 MINE, PLATFORM = "me", "platform"
 _AT = time(8)

@@ -26,13 +26,13 @@ from apps.alerts.permissions import Answerer, may_answer_person
 from apps.alerts.selectors import IdleFinding, alert_of, idle_findings
 from apps.alerts.services import ChannelRefused, answer_idle, silence_alert
 from apps.clusters.domain.observed.objects import LocalQueueSnapshot, ObservedKind
-from apps.clusters.domain.resources import counted, quantity
 from apps.clusters.selectors import active_clusters, names_of, people_of, report
 from apps.clusters.services import observed_objects
 from apps.costs.selectors import (
     PersonSumRow,
     PersonWork,
     PersonWorkloadRow,
+    cap_text,
     has_metrics,
     last_week,
     person_sums,
@@ -249,9 +249,7 @@ def _unknown_text(work: PersonWork) -> str:
 def _cap_text(work: PersonWork) -> str:
     if settings.PEOPLE is None or not work.is_over_cap or settings.PEOPLE.cap_gpus is None:
         return ""
-    # To two places, as the table of workloads: 4.04 would else read as the 4 that it exceeds.
-    held = counted(work.running_gpus, "GPU is", "GPUs are")
-    return f"{held} allocated; one person may hold {quantity(settings.PEOPLE.cap_gpus)}."
+    return cap_text(work.running_gpus, settings.PEOPLE.cap_gpus)
 
 
 def _excluded(reading: QuerySession) -> str:
