@@ -188,7 +188,7 @@ def test_a_job_that_ended_while_no_file_was_written_does_not_run_for_ever(
     running = row(End="Unknown", State="RUNNING")
     waits = row(JobIDRaw="101", Start="Unknown", End="Unknown", State="PENDING", NodeList="")
     source(running, waits, at=T0 + 100, name="monday.psv")
-    # A file without a job may be of another partition, and that job may still run.
+    # Within a day another file may have left it out.
     (still, _) = source(at=T0 + 7200, name="late.psv").ledger(HOUR).pods
     assert still.ran(HOUR.end_seconds) == ((T0, HOUR.end_seconds),)
     after = source(row(JobIDRaw="102"), at=T0 + 5 * 86_400, name="saturday.psv").ledger(HOUR)

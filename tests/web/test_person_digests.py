@@ -129,7 +129,7 @@ def test_who_holds_more_than_one_may_is_told_alone_and_once(
     alert = Alert.objects.get()
     assert (alert.person, alert.team) == (named.ben, None)
     assert alert.text == "6 GPUs are allocated; one person may hold 4."
-    assert "6" not in alert.title
+    assert alert.title == "Over cap"
     assert [one.channel for one in Delivery.objects.all()] == [bens]
     for visibility in (EVERYTHING, visibility_of(named.ada), visibility_of(named.ben)):
         assert alert_page(visibility=visibility)[0] == []

@@ -77,7 +77,7 @@ def _over_cap(user: User, held: float, cap: float) -> NewAlert:
         team_id=None,
         person_id=user.pk,
         # Logs of deliveries show titles: this one tells nothing of the work.
-        title="More GPUs than one person may hold",
+        title="Over cap",
         text=cap_text(held, cap),
         path="/my/workloads/#findings",
     )

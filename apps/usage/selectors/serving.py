@@ -90,7 +90,7 @@ _COUNTED = (*_STORED, "tokens")
 _BOTH = F("tokens_in") + F("tokens_out")
 
 
-_UNTOLD = "Null where no server exported it in this hour."
+_ABSENT = "Null where no server exported it in this hour."
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,10 @@ class ServingTime:
             "no data.",
         ),
     ]
-    requests: Annotated[int | None, Column("Requests", help="Finished requests.", api_note=_UNTOLD)]
+    requests: Annotated[int | None, Column("Requests", help="Finished requests.", api_note=_ABSENT)]
     tokens: Annotated[
         int | None,
-        Column("Tokens", help="Tokens in and out of servers that count both.", api_note=_UNTOLD),
+        Column("Tokens", help="Tokens in and out of servers that count both.", api_note=_ABSENT),
     ]
 
 

@@ -365,7 +365,9 @@ def _is_lost(job: SlurmJob, last: _File, later: Sequence[_File]) -> bool:
     """Return whether files that would have a job lack it: that of another partition would not."""
     if job.partitions <= last.partitions and any(one.is_of(last) for one in later):
         return True
-    return job.partitions <= frozenset().union(*(one.partitions for one in later))
+    named = frozenset[str]().union(*(one.partitions for one in later))
+    # Files without any job are those of a cluster on which nothing runs any more.
+    return bool(later) and (not named or job.partitions <= named)
 
 
 def _newest(files: Sequence[_File]) -> list[_File]:
