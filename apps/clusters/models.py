@@ -332,6 +332,22 @@ class PodPerson(models.Model):
         return f"{self.pod_id}: {self.person}"
 
 
+class FormerPerson(models.Model):
+    """A name that was given to another person: work from `before` is nobody's any more.
+
+    It stays, so that hours that are collected again do not bring back whose that work was.
+    """
+
+    person = models.CharField(max_length=253, primary_key=True)
+    before = models.DateTimeField()
+
+    class Meta:
+        ordering = ["person"]
+
+    def __str__(self) -> str:
+        return f"{self.person} before {self.before}"
+
+
 class PodRevision(models.Model):
     """How often what is known of the pods that lived in an hour has changed; no row: never."""
 

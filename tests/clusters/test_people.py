@@ -6,12 +6,18 @@ from typing import Any
 import pytest
 from allauth.socialaccount.models import SocialAccount
 from django.conf import settings as django_settings
+from django.core.management import CommandError, call_command
+from django.utils import timezone
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from apps.accounts.domain.identity import AccountNames, account_of
+from apps.accounts.models import Team
+from apps.alerts.domain.alerts import AlertKind
+from apps.alerts.models import Alert, IdleAnswer
 from apps.clusters.adapters.kubernetes.shapes import Decoders
 from apps.clusters.adapters.prometheus.kube_state.people import shown_as
+from apps.clusters.domain.observed.objects import ObservedKind
 from apps.clusters.domain.pods.ledger import LastSeen, Owner, PodRecord, PodSource
 from apps.clusters.domain.pods.people import (
     KNOWN_TOOLS,
@@ -25,7 +31,14 @@ from apps.clusters.domain.pods.people import (
     unescaped,
 )
 from apps.clusters.domain.window import Window, from_seconds
-from apps.clusters.models import Cluster, ObservedPerson, Pod, PodPerson
+from apps.clusters.models import (
+    Cluster,
+    FormerPerson,
+    ObservedObject,
+    ObservedPerson,
+    Pod,
+    PodPerson,
+)
 from apps.clusters.ports import ObjectChange
 from apps.clusters.selectors import accounts_of, people_of
 from apps.clusters.services import TierHistory, forget_people, write_people
@@ -224,6 +237,65 @@ def test_persons_go_after_their_own_retention_and_all_when_it_is_turned_off(
     settings.PEOPLE = None
     assert forget_people(now=ended) == 1
     assert Pod.objects.count() == 2
+
+
+@DATABASE
+@pytest.mark.usefixtures("on")
+def test_a_name_that_is_given_to_another_person_brings_no_work_of_the_former_one(
+    cluster: Cluster, settings: Any
+) -> None:
+    _pods(cluster)
+    write_people(cluster.pk, {"uid-1": "ben", "uid-2": "ben"})
+    job = ObservedObject.objects.create(
+        cluster=cluster, kind="job", uid="uid-job", namespace="a", name="later",
+        first_at=from_seconds(T0), changed_at=from_seconds(T0),
+    )  # fmt: skip
+    ObservedPerson.objects.create(object=job, person="ben")
+    ben = make_user("Ben")
+    theirs = {"kind": AlertKind.DIGEST.value, "subject": "x", "title": "x", "text": "x"}
+    Alert.objects.create(key="1", person=ben, at=from_seconds(T0), **theirs)
+    Alert.objects.create(key="2", person=make_user("ada"), at=from_seconds(T0), **theirs)
+    IdleAnswer.objects.create(
+        subject="workload:a/b/c", choice="silence", at=from_seconds(T0), person="Ben",
+        of_person=True, team=Team.objects.create(name="vision"),
+    )  # fmt: skip
+    assert people_of(ben) == {"ben"}
+    call_command("end_names", "BEN")
+    assert people_of(ben) == frozenset()
+    assert not PodPerson.objects.exists()
+    assert not ObservedPerson.objects.exists()
+    assert [one.key for one in Alert.objects.all()] == ["2"]
+    assert IdleAnswer.objects.get().person == ""
+    # Hours that are collected again tell it anew, and it is still nobody's; new work is theirs.
+    write_people(cluster.pk, {"uid-1": "ben", "uid-2": "eva"})
+    assert [row.person for row in PodPerson.objects.all()] == ["eva"]
+    watch = PeopleWatch()
+    item = {"metadata": {"uid": "uid-job", "namespace": "a", "labels": {"created-by": "ben"}}}
+    watch.apply([Relisted("/apis/batch/v1/jobs", [item], "1")], lambda _: ObservedKind.JOB)
+    watch.write(cluster.pk)
+    assert not ObservedPerson.objects.exists()
+    Pod.objects.filter(uid="uid-1").update(created_at=timezone.now())
+    write_people(cluster.pk, {"uid-1": "ben"})
+    assert people_of(ben) == {"ben"}
+    # Where persons are not kept, neither is this.
+    settings.PEOPLE = None
+    forget_people(now=timezone.now())
+    assert not FormerPerson.objects.exists()
+
+
+@DATABASE
+@pytest.mark.usefixtures("on")
+def test_a_name_ends_on_a_day_that_has_come(cluster: Cluster) -> None:
+    _pods(cluster)
+    write_people(cluster.pk, {"uid-2": "ben"})
+    created = Pod.objects.get(uid="uid-2").created_at
+    call_command("end_names", "ben", "--before", f"{created.date() - timedelta(days=1)}")
+    assert PodPerson.objects.count() == 2
+    call_command("end_names", "ben", "--before", f"{created.date() + timedelta(days=2)}")
+    assert not PodPerson.objects.exists()
+    for day in ("tomorrow", "2099-01-01"):
+        with pytest.raises(CommandError, match=r"is no day|is to come"):
+            call_command("end_names", "ben", "--before", day)
 
 
 @DATABASE

@@ -32,4 +32,4 @@ from apps.alerts.services.evaluation import (
     notify,
 )
 from apps.alerts.services.reading import mark_all_read, mark_read
-from apps.alerts.services.retention import prune, renew_seals
+from apps.alerts.services.retention import end_names, prune, renew_seals

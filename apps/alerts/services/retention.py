@@ -1,6 +1,7 @@
 """What is kept of alerts for how long, and addresses sealed under the present key."""
 
 import logging
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -29,6 +30,17 @@ def prune(*, now: datetime) -> int:
     kept = Alert.objects.order_by("pk").values("pk")[:1]
     markers, _ = ReadMarker.objects.exclude(kind="").filter(up_to__lt=kept).delete()
     return rows + mutes + answers + markers
+
+
+def end_names(names: Collection[str], *, before: datetime) -> int:
+    """Give user names to other persons: what was said to, and answered by, the former ones goes.
+
+    Returns how many rows.
+    """
+    said = Alert.objects.filter(person__username__in=names, at__lt=before)
+    answers = IdleAnswer.objects.filter(of_person=True, person__in=names, at__lt=before)
+    deleted, _ = said.delete()
+    return deleted + answers.update(person="")
 
 
 def _forget_people(now: datetime) -> None:

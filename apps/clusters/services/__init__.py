@@ -45,6 +45,7 @@ from apps.clusters.services.retention import (
     OBJECT_RETENTION,
     end_inferred,
     end_ledger,
+    end_names,
     forget_ledger,
     forget_objects,
     forget_people,

@@ -1,7 +1,7 @@
 """Deleting what is past its retention, and closing what clusters outside the catalog left open."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,6 +16,7 @@ from apps.clusters.models import (
     ClaimInterval,
     Cluster,
     Device,
+    FormerPerson,
     NodeInterval,
     ObservedObject,
     ObservedPerson,
@@ -71,7 +72,9 @@ def forget_people(*, now: datetime) -> int:
     The same of objects that went. Returns how many rows. Two queries for each 5,000 of both.
     """
     rows, work = PodPerson.objects.all(), ObservedPerson.objects.all()
-    if settings.PEOPLE is not None:
+    if settings.PEOPLE is None:
+        FormerPerson.objects.all().delete()
+    else:
         before = now - timedelta(days=settings.PEOPLE.days)
         recent = Pod.objects.filter(
             Q(ended_at__isnull=True) | Q(ended_at__gte=before), pk=OuterRef("pod_id")
@@ -82,6 +85,21 @@ def forget_people(*, now: datetime) -> int:
         )
         work = work.filter(~Exists(there))
     return _delete_in_batches(rows) + _delete_in_batches(work)
+
+
+def end_names(names: Collection[str], *, before: datetime) -> int:
+    """Give names to other persons: nobody is behind work from `before` any more.
+
+    Work counts from when its pod was made, or from when it was first seen. Returns of how many pods
+    and objects that was known.
+    """
+    people = sorted({name.strip().lower() for name in names})
+    with transaction.atomic():
+        for person in people:
+            FormerPerson.objects.update_or_create(pk=person, defaults={"before": before})
+    pods = PodPerson.objects.filter(person__in=people, pod__created_at__lt=before)
+    work = ObservedPerson.objects.filter(person__in=people, object__first_at__lt=before)
+    return _delete_in_batches(pods) + _delete_in_batches(work)
 
 
 def _delete_in_batches(rows: QuerySet[Any]) -> int:

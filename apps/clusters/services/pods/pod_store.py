@@ -15,7 +15,7 @@ from apps.clusters.domain.pods.kube_objects import Run, tidy_runs
 from apps.clusters.domain.pods.ledger import PodRecord, PodSource
 from apps.clusters.domain.tiers import BUILTIN_TIERS, UNKNOWN_MODEL, model_key
 from apps.clusters.domain.window import from_seconds
-from apps.clusters.models import Cluster, Pod, PodPerson, WatchCoverage
+from apps.clusters.models import Cluster, FormerPerson, Pod, PodPerson, WatchCoverage
 from apps.clusters.services.catalog import TierAssignment
 from apps.clusters.services.pods.ledger_rows import (
     NameRegistry,
@@ -343,15 +343,30 @@ def upsert_pods(
 
 
 def write_people(cluster_id: int, people: Mapping[str, str]) -> None:
-    """Keep who is behind the pods of these uids that have rows. Two queries for each 5,000."""
+    """Keep who is behind the pods of these uids that have rows.
+
+    Nobody is behind pods from before their name was given to another person. Three queries for each
+    5,000.
+    """
     for part in chunks(sorted(people), UIDS_AT_ONCE):
+        former = former_people({people[uid] for uid in part})
         rows = Pod.objects.filter(cluster_id=cluster_id, uid__in=part).order_by("pk")
         upsert(
             PodPerson,
-            [{"pod_id": pk, "person": people[uid]} for pk, uid in rows.values_list("pk", "uid")],
+            [
+                {"pod_id": pk, "person": people[uid]}
+                for pk, uid, created in rows.values_list("pk", "uid", "created_at")
+                if created >= former.get(people[uid], created)
+            ],
             unique=("pod_id",),
             update=("person",),
         )
+
+
+def former_people(people: Collection[str]) -> dict[str, datetime]:
+    """Return the times before which these names were those of other persons. One query."""
+    rows = FormerPerson.objects.filter(person__in=people)
+    return dict(rows.values_list("person", "before"))
 
 
 def write_spans(cluster_id: int, spans: Sequence[tuple[float, float]]) -> None:

@@ -1,0 +1,50 @@
+"""`manage.py end_names NAME … [--before 2026-11-01]`: give user names to other persons."""
+
+from datetime import date, datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+
+from apps.alerts import services as alerts
+from apps.clusters import services as clusters
+from apps.clusters.domain.resources import counted
+from apps.clusters.domain.window import day_start
+from apps.clusters.selectors import accounts_of, report
+
+
+class Command(BaseCommand):
+    help = (
+        "Say that a name now is another person's: who bears it sees no work from before, and what "
+        "was kept of whose that was is deleted. Name each form in which pods have it."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("names", nargs="+", metavar="NAME", help="as pods or accounts have it")
+        parser.add_argument(
+            "--before", metavar="DAY", help="the first day of the new person; now unless told"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        before = _before(options["before"])
+        names = {name.strip().lower() for name in options["names"]}
+        ended = clusters.end_names(names, before=before)
+        said = alerts.end_names({*names, *accounts_of(names).values()}, before=before)
+        self.stdout.write(
+            f"{', '.join(sorted(names))}: {counted(ended, 'pod or object', 'pods or objects')} and "
+            f"{counted(said, 'alert or answer', 'alerts or answers')} from before "
+            f"{before:%Y-%m-%d %H:%M} UTC are nobody's."
+        )
+
+
+def _before(day: str | None) -> datetime:
+    now = timezone.now()
+    if day is None:
+        return now
+    try:
+        found = day_start(date.fromisoformat(day), report().zone)
+    except ValueError as error:
+        raise CommandError(f"{day!r} is no day: write it as 2026-11-01") from error
+    if found > now:
+        raise CommandError(f"{day} is to come: the name still is the former person's")
+    return found
