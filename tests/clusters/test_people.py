@@ -271,7 +271,7 @@ def test_a_name_that_is_given_to_another_person_brings_no_work_of_the_former_one
     assert [row.person for row in PodPerson.objects.all()] == ["eva"]
     watch = PeopleWatch()
     item = {"metadata": {"uid": "uid-job", "namespace": "a", "labels": {"created-by": "ben"}}}
-    watch.apply([Relisted("/apis/batch/v1/jobs", [item], "1")], lambda _: ObservedKind.JOB)
+    watch.apply([Relisted("/apis/batch/v1/jobs", [item], T0)], lambda _: ObservedKind.JOB)
     watch.write(cluster.pk)
     assert not ObservedPerson.objects.exists()
     Pod.objects.filter(uid="uid-1").update(created_at=timezone.now())
