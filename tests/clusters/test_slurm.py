@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -236,6 +237,51 @@ def test_the_file_of_a_partition_loses_no_job_of_another(source: WriteLog) -> No
     assert {pod.uid: pod.ended for pod in told.pods}["slurm-100"] == T0 + 7200
     whole = source(other, row(JobIDRaw="9"), at=T0 + 9 * 86_400, name="whole.psv").ledger(HOUR)
     assert {pod.uid: pod.ended for pod in whole.pods}["slurm-8"] == T0 + 2 * 86_400
+
+
+DAY = 86_400
+_PARTITIONS = ("a100", "h100", "l4")
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(_PARTITIONS), st.integers(0, 4 * DAY), st.integers(60, 6 * DAY)),
+        min_size=1,
+        max_size=8,
+    ),
+    st.lists(
+        st.tuples(st.sampled_from(_PARTITIONS), st.integers(DAY, 6 * DAY)), min_size=1, max_size=8
+    ),
+)
+def test_a_job_that_runs_in_the_last_file_of_its_partition_never_ends(
+    jobs: list[tuple[str, int, int]], files: list[tuple[str, int]]
+) -> None:
+    """Each file has all jobs of its partition of two days; they are written at any times."""
+    runs: set[str] = set()
+    with TemporaryDirectory() as folder:
+        # The last one names a job always, and is after all others.
+        jobs = [*jobs, ("a100", 0, 9 * DAY)]
+        files = [*files, ("a100", 7 * DAY)]
+        for number, (partition, written) in enumerate(sorted(files, key=lambda one: one[1])):
+            there = [
+                (f"{place}", start, start + length if start + length <= written else None)
+                for place, (of, start, length) in enumerate(jobs)
+                if of == partition and start <= written and start + length > written - 2 * DAY
+            ]
+            runs -= {f"{place}" for place, (of, *_) in enumerate(jobs) if of == partition}
+            runs |= {name for name, _, end in there if end is None}
+            rows = [
+                row(JobIDRaw=name, Partition=partition, Submit=f"{T0 + start}",
+                    Start=f"{T0 + start}", End="Unknown" if end is None else f"{T0 + end}")
+                for name, start, end in there
+            ]  # fmt: skip
+            path = Path(folder) / f"{partition}-{number}.psv"
+            path.write_text(log(*rows), encoding="utf-8")
+            os.utime(path, (T0 + written, T0 + written))
+        source = SlurmSource.from_config({**ENTRY, "jobs": f"{folder}/*.psv"})
+        week = Window(NOON, NOON + timedelta(hours=1))
+        found = {pod.uid.removeprefix("slurm-"): pod.ended for pod in source.ledger(week).pods}
+    assert {name for name in found if name in runs and found[name] is not None} == set()
 
 
 def test_a_job_of_a_partition_that_was_left_is_lost_with_it(source: WriteLog) -> None:

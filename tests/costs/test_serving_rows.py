@@ -213,7 +213,9 @@ def test_in_a_gang_one_pod_answers_for_all() -> None:
 def test_who_sees_no_team_sees_no_service(
     django_assert_max_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    assert read(WINDOW, "model", visibility=Visibility(everything=False)) == {}
+    nobody = Visibility(everything=False)
+    assert read(WINDOW, "model", visibility=nobody) == {}
+    assert serving_times(WINDOW, filters=Filters(), visibility=nobody) == []
     with django_assert_max_num_queries(30):
         read(WINDOW, "cluster", "namespace", "workload", "team", "tier")
 
