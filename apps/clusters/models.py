@@ -333,7 +333,7 @@ class PodPerson(models.Model):
 
 
 class FormerPerson(models.Model):
-    """A name that was given to another person: work from `before` is nobody's any more.
+    """A name that was given to another person: work from `before` names no person any more.
 
     It stays, so that hours that are collected again do not bring back whose that work was.
     """

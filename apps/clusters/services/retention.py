@@ -88,7 +88,7 @@ def forget_people(*, now: datetime) -> int:
 
 
 def end_names(names: Collection[str], *, before: datetime) -> int:
-    """Give names to other persons: nobody is behind work from `before` any more.
+    """Give names to other persons: work from `before` names no person any more.
 
     Work counts from when its pod was made, or from when it was first seen. Returns of how many pods
     and objects that was known.

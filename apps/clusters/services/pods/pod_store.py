@@ -345,7 +345,7 @@ def upsert_pods(
 def write_people(cluster_id: int, people: Mapping[str, str]) -> None:
     """Keep who is behind the pods of these uids that have rows.
 
-    Nobody is behind pods from before their name was given to another person. Three queries for each
+    Pods from before their name was given to another person are left out. Three queries for each
     5,000.
     """
     for part in chunks(sorted(people), UIDS_AT_ONCE):

@@ -15,8 +15,8 @@ from apps.clusters.selectors import accounts_of, report
 
 class Command(BaseCommand):
     help = (
-        "Say that a name now is another person's: who bears it sees no work from before, and what "
-        "was kept of whose that was is deleted. Name each form in which pods have it."
+        "Say that a name now is another person's: they see no work from before, and what was kept "
+        "of whose that was is deleted. Name each form in which pods have it."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -33,7 +33,7 @@ class Command(BaseCommand):
         self.stdout.write(
             f"{', '.join(sorted(names))}: {counted(ended, 'pod or object', 'pods or objects')} and "
             f"{counted(said, 'alert or answer', 'alerts or answers')} from before "
-            f"{before:%Y-%m-%d %H:%M} UTC are nobody's."
+            f"{before:%Y-%m-%d %H:%M} UTC name no person any more."
         )
 
 
