@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.clusters.device_series import END
 from tests.clusters.exporter_clusters import Clusters
-from tests.clusters.exporter_series import END
 from tests.clusters.openmetrics import ORIGIN, Series, scrapes, series, write
 from tests.real_prometheus import RealPrometheus
 
