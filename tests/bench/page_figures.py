@@ -5,30 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.figures import Figure, at_least, at_most, stated
-from tests.bench.programs import manage, worker
-from tests.servers import temporary_postgres
+from tests.bench.programs import on_both
 
 MOST_SECONDS = 0.1
-DATABASES = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 
 
 def paged(days: int, pod_hour_days: int, workloads: int, folder: Path) -> Iterator[Figure]:
     """Yield what each page and chart takes, each database filled anew with so much."""
-    amount = (days, pod_hour_days, workloads)
-    yield from _on(f"sqlite:///{folder / 'pages.db'}", amount)
-    with temporary_postgres() as url:
-        yield from _on(url, amount)
-
-
-def _on(url: str, amount: tuple[int, int, int]) -> Iterator[Figure]:
-    manage("migrate", "--verbosity", "0", DATABASE_URL=url)
-    found = worker("pages", *amount, DATABASE_URL=url)
-    where = DATABASES[found["database"]]
-    yield stated(
-        f"{where}: facts of {amount[0]} days of {amount[2]:,} workloads", found["rows"], "rows"
-    )
-    yield from _pages(where, found["pages"])
-    yield from _charts(where, found["charts"])
+    for where, found in on_both("pages", days, pod_hour_days, workloads, folder=folder):
+        yield stated(
+            f"{where}: facts of {days} days of {workloads:,} workloads", found["rows"], "rows"
+        )
+        yield from _pages(where, found["pages"])
+        yield from _charts(where, found["charts"])
 
 
 def _pages(where: str, pages: Mapping[str, Any]) -> Iterator[Figure]:

@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.bench.figures import Figure, at_most, stated
-from tests.bench.page_figures import DATABASES
-from tests.bench.programs import manage, worker
-from tests.servers import temporary_postgres
+from tests.bench.programs import on_both
 
 MOST_PAGE_SECONDS = 0.3
 MOST_REFRESH_SECONDS = 5.0
@@ -17,39 +15,30 @@ _PODS_OF_NODE = 20
 
 def waited(nodes: int, waiting: int, folder: Path) -> Iterator[Figure]:
     """Yield what looking at so many waiting pods takes, and showing them."""
-    yield from _on(f"sqlite:///{folder / 'waiting.db'}", nodes, waiting)
-    with temporary_postgres() as url:
-        yield from _on(url, nodes, waiting)
-
-
-def _on(url: str, nodes: int, waiting: int) -> Iterator[Figure]:
-    manage("migrate", "--verbosity", "0", DATABASE_URL=url)
-    found = worker("pending", nodes, waiting, DATABASE_URL=url)
-    size = f"{DATABASES[found['database']]}: {waiting:,} pods wait on {nodes:,} nodes"
-    most = MOST_REFRESH_SECONDS
-    yield at_most(
-        f"{size}: waiting page, p95", found["page_seconds"] * 1000, MOST_PAGE_SECONDS * 1000, "ms"
-    )
-    yield at_most(f"{size}: waiting refresh, nothing new", found["same_seconds"], most, "s")
-    yield at_most(f"{size}: waiting refresh, 500 started", found["started_seconds"], most, "s")
-    yield at_most(f"{size}: waiting refresh, the first", found["first_seconds"], most, "s")
-    yield stated(f"{size}: waiting look", found["look_seconds"], "s")
+    for database, found in on_both("pending", nodes, waiting, folder=folder):
+        size = f"{database}: {waiting:,} pods wait on {nodes:,} nodes"
+        most = MOST_REFRESH_SECONDS
+        yield at_most(
+            f"{size}: waiting page, p95",
+            found["page_seconds"] * 1000,
+            MOST_PAGE_SECONDS * 1000,
+            "ms",
+        )
+        yield at_most(f"{size}: waiting refresh, nothing new", found["same_seconds"], most, "s")
+        yield at_most(f"{size}: waiting refresh, 500 started", found["started_seconds"], most, "s")
+        yield at_most(f"{size}: waiting refresh, the first", found["first_seconds"], most, "s")
+        yield stated(f"{size}: waiting look", found["look_seconds"], "s")
 
 
 def checked(pods: int, folder: Path) -> Iterator[Figure]:
     """Yield what the page of preflight and the map take on a cluster of so many pods."""
-    yield from _checked_on(f"sqlite:///{folder / 'preflight.db'}", pods)
-    with temporary_postgres() as url:
-        yield from _checked_on(url, pods)
-
-
-def _checked_on(url: str, pods: int) -> Iterator[Figure]:
-    manage("migrate", "--verbosity", "0", DATABASE_URL=url)
     nodes = max(1, pods // _PODS_OF_NODE)
-    found = worker("preflight", nodes, pods, DATABASE_URL=url)
-    size = f"{DATABASES[found['database']]}: {found['pods']:,} pods on {nodes:,} nodes"
-    most = MOST_PREFLIGHT_SECONDS * 1000
-    yield at_most(f"{size}: preflight of a pod, p95", found["one_seconds"] * 1000, most, "ms")
-    yield at_most(f"{size}: preflight of 200 pods, p95", found["many_seconds"] * 1000, most, "ms")
-    most = MOST_MAP_SECONDS * 1000
-    yield at_most(f"{size}: map of all nodes, p95", found["map_seconds"] * 1000, most, "ms")
+    for database, found in on_both("preflight", nodes, pods, folder=folder):
+        size = f"{database}: {found['pods']:,} pods on {nodes:,} nodes"
+        most = MOST_PREFLIGHT_SECONDS * 1000
+        yield at_most(f"{size}: preflight of a pod, p95", found["one_seconds"] * 1000, most, "ms")
+        yield at_most(
+            f"{size}: preflight of 200 pods, p95", found["many_seconds"] * 1000, most, "ms"
+        )
+        most = MOST_MAP_SECONDS * 1000
+        yield at_most(f"{size}: map of all nodes, p95", found["map_seconds"] * 1000, most, "ms")

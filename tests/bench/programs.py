@@ -8,17 +8,18 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.portal import stop
 from tests.programs import find
-from tests.servers import ROOT, free_port
+from tests.servers import ROOT, free_port, temporary_postgres
 
 _START_SECONDS = 120.0
 _TRIES = 3
+_DATABASES = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 
 
 class BenchFailed(RuntimeError):
@@ -78,14 +79,7 @@ def worker(module: str, *arguments: object, **environment: str) -> dict[str, Any
 
     Raises BenchFailed with the end of what it said.
     """
-    done = subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "-m", "tests.bench.worker", module, *map(str, arguments)],
-        cwd=ROOT,
-        env=_environment(environment),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = _run("-m", "tests.bench.worker", module, *map(str, arguments), **environment)
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
         said = f"{done.stdout}\n{done.stderr}"[-4000:]
@@ -94,19 +88,28 @@ def worker(module: str, *arguments: object, **environment: str) -> dict[str, Any
     return found
 
 
+def on_both(module: str, *arguments: object, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run a measurement on an empty SQLite and an empty PostgreSQL; yield which, and what it found.
+
+    Raises BenchFailed.
+    """
+
+    def found_on(url: str) -> tuple[str, dict[str, Any]]:
+        manage("migrate", "--verbosity", "0", DATABASE_URL=url)
+        found = worker(module, *arguments, DATABASE_URL=url)
+        return _DATABASES[found["database"]], found
+
+    yield found_on(f"sqlite:///{folder / f'{module}.db'}")
+    with temporary_postgres() as url:
+        yield found_on(url)
+
+
 def program(module: str, *arguments: object, **environment: str) -> dict[str, Any]:
     """Run a check that ends with 1 where something does not hold; return its last line, as JSON.
 
     Raises BenchFailed.
     """
-    done = subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "-m", module, *map(str, arguments)],
-        cwd=ROOT,
-        env=_environment(environment),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = _run("-m", module, *map(str, arguments), **environment)
     lines = done.stdout.strip().splitlines()
     if done.returncode not in (0, 1) or not lines:
         raise BenchFailed(f"{module} {arguments}:\n{done.stdout}\n{done.stderr}"[-4000:])
@@ -116,19 +119,19 @@ def program(module: str, *arguments: object, **environment: str) -> dict[str, An
 
 def manage(*arguments: str, **environment: str) -> None:
     """Run a management command. Raises BenchFailed."""
-    done = subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "manage.py", *arguments],
-        cwd=ROOT,
-        env=_environment(environment),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = _run("manage.py", *arguments, **environment)
     if done.returncode != 0:
         raise BenchFailed(f"manage.py {arguments}:\n{done.stdout}\n{done.stderr}"[-4000:])
 
 
-def _environment(more: Mapping[str, str]) -> dict[str, str]:
+def _run(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     # Thousands of log lines would be measured too.
     settings = {"DJANGO_SETTINGS_MODULE": "gpuportal.settings", "GPUPORTAL_LOG_LEVEL": "ERROR"}
-    return {**os.environ, **settings, **more}
+    return subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, *words],
+        cwd=ROOT,
+        env={**os.environ, **settings, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )

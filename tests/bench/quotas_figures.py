@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.bench.figures import Figure, at_most, stated
-from tests.bench.page_figures import DATABASES
-from tests.bench.programs import manage, worker
-from tests.servers import temporary_postgres
+from tests.bench.programs import on_both
 
 MOST_ROLL_SECONDS = 2.0
 MOST_PAGE_SECONDS = 0.1
@@ -16,23 +14,16 @@ MOST_RENDERED_SECONDS = {"month": 0.5, "year": 1.0}
 
 def limited(namespaces: int, folder: Path) -> Iterator[Figure]:
     """Yield what quotas of so many namespaces take to be summed and shown."""
-    yield from _on(f"sqlite:///{folder / 'quotas.db'}", namespaces)
-    with temporary_postgres() as url:
-        yield from _on(url, namespaces)
-
-
-def _on(url: str, namespaces: int) -> Iterator[Figure]:
-    manage("migrate", "--verbosity", "0", DATABASE_URL=url)
-    found = worker("quotas", namespaces, DATABASE_URL=url)
-    size = f"{DATABASES[found['database']]}: {found['keys']:,} keys of quotas"
-    yield at_most(f"{size}, an hour summed", found["roll_seconds"], MOST_ROLL_SECONDS, "s")
-    for name, words in (("page", "by name"), ("fullest", "the fullest first")):
-        took = found[f"{name}_seconds"] * 1000
-        yield at_most(
-            f"{size}, read of {found['rows']} {words}", took, MOST_PAGE_SECONDS * 1000, "ms"
-        )
-    yield stated(f"{size}, their sums by team", found["sums_seconds"] * 1000, "ms")
-    for period, most in MOST_RENDERED_SECONDS.items():
-        took = found[f"{period}_cpu_seconds"] * 1000
-        words = f"the page with budgets of a {period}, CPU"
-        yield at_most(f"{size}, {words}", took, most * 1000, "ms")
+    for database, found in on_both("quotas", namespaces, folder=folder):
+        size = f"{database}: {found['keys']:,} keys of quotas"
+        yield at_most(f"{size}, an hour summed", found["roll_seconds"], MOST_ROLL_SECONDS, "s")
+        for name, words in (("page", "by name"), ("fullest", "the fullest first")):
+            took = found[f"{name}_seconds"] * 1000
+            yield at_most(
+                f"{size}, read of {found['rows']} {words}", took, MOST_PAGE_SECONDS * 1000, "ms"
+            )
+        yield stated(f"{size}, their sums by team", found["sums_seconds"] * 1000, "ms")
+        for period, most in MOST_RENDERED_SECONDS.items():
+            took = found[f"{period}_cpu_seconds"] * 1000
+            words = f"the page with budgets of a {period}, CPU"
+            yield at_most(f"{size}, {words}", took, most * 1000, "ms")
