@@ -7,7 +7,6 @@ waste is covered, by fewer than six kinds, or when something else does not hold.
 """
 
 import json
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from apps.usage.domain.usage_query import UsageQuery
+from tests.truths import begin
 
 LEAST_COVERED = 0.5
 LEAST_KINDS = 6
@@ -148,13 +148,7 @@ def _too_much() -> Iterator[str]:
 
 
 def main(days: int) -> int:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
-    import django
-
-    django.setup()
-    from django.core.management import call_command
-
-    call_command("migrate", verbosity=0)
+    begin()
     found = campus_summary(days)
     if found.ratio < LEAST_COVERED:
         found.wrong.append(f"only {found.ratio:.1%} of the waste is covered")

@@ -8,7 +8,6 @@ what the trace's rows add up to. It ends with status 1 when a figure is off.
 
 import csv
 import gzip
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from math import fsum
 from simulator.fleet import DAY
 from simulator.scenarios.openb import DAYS, FOLDER, WINDOW
 from tests.simulator.truths import NOW
-from tests.truths import collect_days
+from tests.truths import begin, collect_days, say
 
 TOLERANCE = 0.001
 """0.1 %, as promised for every figure."""
@@ -82,35 +81,24 @@ def differences(expected: Mapping[str, float], found: Mapping[str, float]) -> It
 
 
 def main(days: int) -> int:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
-    import django
-
-    django.setup()
-    from django.core.management import call_command
-
+    begin()
     from simulator.catalog import catalog_yaml
     from simulator.scenarios.registry import load
     from tests.served_lab import served_lab
 
-    call_command("migrate", verbosity=0)
     days = min(days, DAYS)
     expected = dict(PUBLISHED) if days == DAYS else trace_figures(days)
     scenario = load("openb", now=NOW)
     with served_lab(scenario, NOW) as url:
         for line in collect_days(url, catalog_yaml(scenario, url=url), END, days):
-            _say(line)
+            say(line)
     found = portal_figures()
-    _say(f"{fsum(found.values()):,.3f} GPU-hours of {END - timedelta(days=days)} to {END}")
+    say(f"{fsum(found.values()):,.3f} GPU-hours of {END - timedelta(days=days)} to {END}")
     off = list(differences(expected, found))
     for line in off:
-        _say(line)
-    _say("every figure is as in the trace" if not off else f"{len(off)} figures are off")
+        say(line)
+    say("every figure is as in the trace" if not off else f"{len(off)} figures are off")
     return 1 if off else 0
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

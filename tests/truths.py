@@ -30,6 +30,22 @@ Figures = Mapping[str, Mapping[str, float]]
 """Measure → team, in lower case as its namespace is → amount."""
 
 
+def begin() -> None:
+    """Make Django ready, and the tables of the database of DATABASE_URL."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def trace_figures(first_minute: int, minutes: int) -> Figures:
     """Return allocated and pending GPU-hours, and the mean quota, of a part of the trace."""
     from tests.simulator.truths import trace_columns
@@ -167,18 +183,12 @@ def collect_days(
 
 
 def main(days: int) -> int:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
-    import django
-
-    django.setup()
-    from django.core.management import call_command
-
+    begin()
     from simulator.catalog import catalog_yaml
     from simulator.scenarios.registry import load
     from tests.served_lab import served_lab
     from tests.simulator import truths as lab_truths
 
-    call_command("migrate", verbosity=0)
     scenario = load("helios", now=lab_truths.NOW)
     first = lab_truths.origin_of(scenario)
     end = datetime.fromtimestamp(first + lab_truths.MINUTES * 60, UTC)
@@ -186,29 +196,24 @@ def main(days: int) -> int:
     expected = trace_figures(lab_truths.MINUTES - minutes, minutes)
     with served_lab(scenario, lab_truths.NOW) as url:
         for line in collect_days(url, catalog_yaml(scenario, url=url), end, days):
-            _say(line)
+            say(line)
         start = end - timedelta(days=days)
         found = portal_figures(start, end)
         derive(end + timedelta(hours=1))
         fairness = portal_fairness(start, end)
     for measure, teams in found.items():
-        _say(f"{measure}: {sum(teams.values()):,.3f} over {len(teams)} teams")
+        say(f"{measure}: {sum(teams.values()):,.3f} over {len(teams)} teams")
     for name, value in fairness.items():
-        _say(f"{name}: {value:,.6f}")
+        say(f"{name}: {value:,.6f}")
     truth = PUBLISHED_FAIRNESS
     if minutes != lab_truths.MINUTES:
         truth = trace_fairness(lab_truths.MINUTES - minutes, minutes)
     off = list(differences(expected, found))
     off += fairness_differences(truth, fairness, hours=days * 24)
     for line in off:
-        _say(line)
-    _say("every figure is as in the trace" if not off else f"{len(off)} figures are off")
+        say(line)
+    say("every figure is as in the trace" if not off else f"{len(off)} figures are off")
     return 1 if off else 0
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

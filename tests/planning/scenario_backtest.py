@@ -9,7 +9,6 @@ Waits of `openb` come from no lack of GPUs (its pods start late while there is r
 allocation is held to that.
 """
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 from simulator.fleet import DAY
 from simulator.scenarios.registry import load
 from tests.simulator.truths import NOW
+from tests.truths import begin
 
 if TYPE_CHECKING:
     from apps.planning.domain.cluster_replay.backtest import Backtested, BacktestRow, RecordedSpan
@@ -162,15 +162,9 @@ def write_table(found: "Backtested", path: Path) -> None:
 
 
 def main(name: str, days: int, path: str = "") -> int:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
-    import django
-
-    django.setup()
-    from django.core.management import call_command
-
+    begin()
     from apps.planning.domain.cluster_replay.backtest import backtest
 
-    call_command("migrate", verbosity=0)
     span, packing = record(name, days=days)
     found, in_line = backtest(span, packing), backtest(as_started(span), packing)
     sys.stdout.write(f"{name}: {days} days, nodes chosen to {found.packing}\n")

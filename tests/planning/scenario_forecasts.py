@@ -9,7 +9,6 @@ tiers, of the last third of the days, err no less than *the weekday of the week 
 the definitions have other figures than these.
 """
 
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 from simulator.fleet import DAY
 from simulator.scenarios.registry import load
 from tests.simulator.truths import NOW
+from tests.truths import begin
 
 if TYPE_CHECKING:
     from apps.planning.domain.expected_starts import PastWork, TierForecaster
@@ -233,13 +233,7 @@ def unpublished(found: Iterable[ForecastScores | DemandScores], document: str) -
 
 
 def main() -> int:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
-    import django
-
-    django.setup()
-    from django.core.management import call_command
-
-    call_command("migrate", verbosity=0)
+    begin()
     found = campus_scores()
     sys.stdout.write("".join(f"{one}\n" for one in found))
     wrong = [line for one in found for line in one.failures()]
