@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from copy import deepcopy
 from functools import partial, wraps
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -31,10 +32,11 @@ def shared(make: Callable[..., Any], *, upon: str = "", early: bool = False) -> 
     """Return a fixture that fills the database once for a module.
 
     Each test's own transaction nests in this one, so what a test changes is undone after it. Rows
-    that the test holds are not: hand it a copy. A module shares one world, and others only `upon`
-    it: `make` takes what that fixture gave. Tests of less run before it is made (`least_first`).
-    The tests of a world that takes long to make are for the beginning (`early`): of the last ones
-    of a process others take some. One process makes it, and the others take its rows and files.
+    that the test holds are not: hand it a copy (`copy_of`). A module shares one world, and others
+    only `upon` it: `make` takes what that fixture gave. Tests of less run before it is made
+    (`least_first`). The tests of a world that takes long to make are for the beginning (`early`):
+    of the last ones of a process others take some. One process makes it, and the others take its
+    rows and files.
     """
 
     def made(
@@ -58,6 +60,21 @@ def shared(make: Callable[..., Any], *, upon: str = "", early: bool = False) -> 
     setattr(made, _UPON, upon)
     setattr(made, _EARLY, early)
     return pytest.fixture(scope="module")(made)
+
+
+def copy_of(world: str, made_of: Callable[[Any], Any] = lambda copied: copied) -> Any:
+    """Return a fixture that gives each test its own copy of what a shared fixture gave.
+
+    The test gets what `made_of` makes of the copy.
+    """
+
+    def own(**given: Any) -> Any:
+        return made_of(deepcopy(given[world]))
+
+    # pytest goes by the names of parameters; with `db` the test has a transaction of its own.
+    names = [Parameter(name, Parameter.KEYWORD_ONLY) for name in (world, "db")]
+    own.__signature__ = Signature(names)  # type: ignore[attr-defined]
+    return pytest.fixture(own)
 
 
 def remembered(make: Callable[P, T]) -> Callable[P, T]:

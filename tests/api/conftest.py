@@ -1,7 +1,6 @@
 """A small portal with two days of facts, and clients for its people."""
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from datetime import date
 from typing import Any
 
@@ -12,7 +11,7 @@ from apps.accounts.models import User
 from apps.clusters.domain.window import Window, day_start
 from tests.factories import Portal, make_portal, token_of
 from tests.quota_requests import portal as quota_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 FIRST, AFTER = date(2026, 3, 28), date(2026, 3, 30)
 """The facts' days: the second is the one on which clocks go forward in Berlin."""
@@ -29,11 +28,7 @@ def make_filled() -> Portal:
 
 
 _filled = shared(make_filled)
-
-
-@pytest.fixture
-def portal(_filled: Portal, db: None) -> Portal:
-    return deepcopy(_filled)
+portal = copy_of("_filled")
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Bills and what months differ by, over the API."""
 
-from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -10,15 +9,11 @@ from tests.api.conftest import client_of
 from tests.costs.bills import imported, plain
 from tests.costs.portal import Priced, make_priced
 from tests.factories import A100, H100
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 _priced = shared(make_priced)
-
-
-@pytest.fixture
-def priced(_priced: Priced) -> Priced:
-    return deepcopy(_priced)
+priced = copy_of("_priced")
 
 
 def get(priced: Priced, address: str) -> Any:

@@ -4,7 +4,6 @@ import csv
 import hashlib
 import io
 from collections.abc import Iterable
-from copy import deepcopy
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -36,7 +35,7 @@ from tests.costs.portal import (
     total,
 )
 from tests.factories import A100
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 from tests.spreadsheets import sheet_rows
 
 pytestmark = pytest.mark.django_db
@@ -50,11 +49,7 @@ STEP = Decimal("1e-8")
 
 
 _priced = shared(make_priced)
-
-
-@pytest.fixture
-def priced(_priced: Priced) -> Priced:
-    return deepcopy(_priced)
+priced = copy_of("_priced")
 
 
 def get(user: User, path: str, params: dict[str, Any], *, status: int = 200) -> Any:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from apps.usage.models import CollectionWindow
 from tests.api.conftest import client_of
 from tests.factories import make_user
 from tests.fairness.ledger import HOUR, START, World, make_world
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 TEAM = (
     *("entitlement_gpus", "demand_gpu_hours", "fair_share_gpu_hours", "allocated_gpu_hours"),
@@ -35,11 +34,7 @@ def fill() -> World:
 
 
 _world = shared(fill)
-
-
-@pytest.fixture
-def world(_world: World, db: None) -> World:
-    return deepcopy(_world)
+world = copy_of("_world")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import io
 import json
 from collections.abc import Sequence
-from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -29,16 +28,14 @@ from tests.costs.bills import FINN, FOCUS_HEAD, NOW, OCTOBER, focus_row, importe
 from tests.costs.portal import PRICES, Priced, make_priced, rows, total
 from tests.costs.written import bytes_of
 from tests.factories import A100, H100, make_cluster, make_report
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 _priced = shared(make_priced)
 LEAD = Visibility(everything=False, team_ids=frozenset({1}))
 
 
-@pytest.fixture
-def priced(_priced: Priced) -> Priced:
-    return deepcopy(_priced)
+priced = copy_of("_priced")
 
 
 def reconciled(month: date = OCTOBER) -> Reconciliation:

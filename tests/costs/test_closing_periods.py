@@ -1,6 +1,5 @@
 """A closed month stands: late facts and new prices become lines of the month that is open."""
 
-from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -46,7 +45,7 @@ from tests.costs.portal import (
     total,
 )
 from tests.factories import A100, H100
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 from tests.thinned import examples
 
 pytestmark = pytest.mark.django_db
@@ -57,12 +56,8 @@ BY_TEAM: dict[str, Any] = {"group_by": (Grouping.TEAM,)}
 
 
 _priced = shared(lambda: make_priced(2))
-
-
-@pytest.fixture
-def priced(_priced: Priced) -> Priced:
-    """Give the last two days of October; the cluster was not known before."""
-    return deepcopy(_priced)
+# It has the last two days of October; the cluster was not known before.
+priced = copy_of("_priced")
 
 
 def close(**values: Any) -> ClosedPeriod:

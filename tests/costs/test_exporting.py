@@ -5,7 +5,6 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
@@ -45,7 +44,7 @@ from apps.costs.services.exports import (
 )
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from tests.costs.portal import Priced, make_priced, rows, total
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 OCTOBER = date(2026, 10, 1)
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
@@ -77,11 +76,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 _priced = shared(make_priced)
-
-
-@pytest.fixture
-def priced(_priced: Priced, db: None) -> Priced:
-    return deepcopy(_priced)
+priced = copy_of("_priced")
 
 
 def clock_at(*instants: datetime) -> Callable[[], datetime]:

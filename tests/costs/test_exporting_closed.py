@@ -1,7 +1,6 @@
 """Files of closed months: kept as they were, and what becomes of them when they are lost."""
 
 import hashlib
-from copy import deepcopy
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from apps.costs.selectors.exported_files import closed_files
 from apps.costs.services import close_period
 from apps.costs.services.exports import closed_copy, copy_of_month, keep_closed_files
 from tests.costs.portal import closed_path, make_priced
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
@@ -35,11 +34,7 @@ def fill() -> ClosedPeriod:
 
 
 _closed = shared(fill)
-
-
-@pytest.fixture
-def closed(_closed: ClosedPeriod) -> ClosedPeriod:
-    return deepcopy(_closed)
+closed = copy_of("_closed")
 
 
 def content_of(period: ClosedPeriod, format_: FileFormat) -> tuple[bytes, bool]:

@@ -1,6 +1,5 @@
 """Names of work that came once are forgotten in time; no sum and no closed month changes."""
 
-from copy import deepcopy
 from datetime import date, timedelta
 from typing import Any
 
@@ -22,7 +21,7 @@ from apps.usage.services import prune as prune_facts
 from apps.usage.services.days import OLDER, STEADY_KINDS
 from tests.costs.portal import CHARGINGS, NOW, Priced, by_cause, make_priced, rows
 from tests.factories import H100, make_pod
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
@@ -42,11 +41,7 @@ def fill() -> Priced:
 
 
 _priced = shared(fill)
-
-
-@pytest.fixture
-def priced(_priced: Priced) -> Priced:
-    return deepcopy(_priced)
+priced = copy_of("_priced")
 
 
 def sums_of(priced: Priced) -> list[Any]:

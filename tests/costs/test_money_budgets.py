@@ -1,6 +1,5 @@
 """Money budgets: what a team was charged, against its allowance, for whom it concerns."""
 
-from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -26,7 +25,7 @@ from apps.usage.domain.explained import Number, evaluate
 from apps.usage.domain.usage_query import Filters, TimeStep
 from tests.costs.portal import NOW, Priced, make_priced, rows
 from tests.factories import BEGINNING, H100, make_cluster, make_team, note_collection
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
@@ -36,11 +35,7 @@ AT = datetime(2026, 10, 31, 22, 30, tzinfo=UTC)
 
 
 _priced = shared(lambda: make_priced(10, first=date(2026, 10, 22)))
-
-
-@pytest.fixture
-def priced(_priced: Priced) -> Priced:
-    return deepcopy(_priced)
+priced = copy_of("_priced")
 
 
 def allow(team: Team, money: str, period: str = "month", **values: Any) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterator
-from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from typing import BinaryIO
 
@@ -38,7 +37,7 @@ from apps.costs.services.exports import (
     write_export,
 )
 from tests.costs.portal import Priced, make_priced
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 OCTOBER = date(2026, 10, 1)
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
@@ -75,11 +74,7 @@ def bucket(server: str, settings: Settings, request: pytest.FixtureRequest) -> s
 
 
 _priced = shared(make_priced)
-
-
-@pytest.fixture
-def priced(_priced: Priced, db: None) -> Priced:
-    return deepcopy(_priced)
+priced = copy_of("_priced")
 
 
 def put(storage: Storage, name: str, content: bytes) -> None:

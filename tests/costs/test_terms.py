@@ -1,6 +1,5 @@
 """What figures rest on is told with them: hours that are not priced are never silently missing."""
 
-from copy import deepcopy
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -16,7 +15,7 @@ from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from apps.usage.models import CollectionWindow
 from tests.costs.portal import NOW, PRICES, Priced, make_price, make_priced, rows, total
 from tests.factories import A100, H100
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
@@ -24,11 +23,7 @@ HOUR = timedelta(hours=1)
 
 
 _priced = shared(lambda: make_priced(1))
-
-
-@pytest.fixture
-def priced(_priced: Priced) -> Priced:
-    return deepcopy(_priced)
+priced = copy_of("_priced")
 
 
 def question(priced: Priced, **asked: Any) -> CostQuery:

@@ -1,6 +1,5 @@
 """Which hours are computed again, sums of days, and what is forgotten when."""
 
-from copy import deepcopy
 from datetime import date, timedelta
 from itertools import pairwise
 from typing import Any
@@ -31,7 +30,7 @@ from apps.quotas.models import Entitlement
 from apps.usage.models import CollectionWindow
 from tests.factories import make_cluster, make_tier, make_workload, note_collection
 from tests.fairness.ledger import DAY, HALF, HOUR, START, World, due_hours, make_world, told
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 NOW = START + 6 * HOUR
 HOURS = [START + number * HOUR for number in range(4)]
@@ -50,11 +49,7 @@ def make_computed() -> World:
 
 
 _computed = shared(make_computed)
-
-
-@pytest.fixture
-def world(_computed: World, db: None) -> World:
-    return deepcopy(_computed)
+world = copy_of("_computed")
 
 
 def test_what_was_computed_is_not_due_again(world: World) -> None:

@@ -1,10 +1,8 @@
 """Blobs of hours, days and weeks hold the same as their rows, however often they are made."""
 
 from collections.abc import Sequence
-from copy import deepcopy
 from datetime import datetime
 
-import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -28,7 +26,7 @@ from apps.fairness.selectors.window_sums import (
 )
 from apps.fairness.services import compute_hour, compute_hours, prune, roll_days
 from tests.fairness.ledger import DAY, START, World, make_world
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 NOW = START + 8 * DAY
 WEEK = Window(START, START + 7 * DAY)
@@ -45,11 +43,7 @@ def fill() -> World:
 
 
 _world = shared(fill)
-
-
-@pytest.fixture
-def world(_world: World, db: None) -> World:
-    return deepcopy(_world)
+world = copy_of("_world")
 
 
 def rows_of(table: TeamTable) -> list[tuple[int, ...]]:

@@ -1,7 +1,6 @@
 """Idle entitlement in the hours with unmet fair share of others, and since when demand is known."""
 
 from collections import defaultdict
-from copy import deepcopy
 from datetime import datetime
 
 import pytest
@@ -24,7 +23,7 @@ from apps.fairness.services import compute_hour, compute_hours, prune, roll_days
 from apps.usage.domain.explained import evaluate
 from tests.factories import make_tier
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 NOW = START + 2 * DAY
 WINDOW = Window(START, START + 12 * HOUR)
@@ -47,11 +46,7 @@ def fill() -> World:
 
 
 _world = shared(fill)
-
-
-@pytest.fixture
-def world(_world: World, db: None) -> World:
-    return deepcopy(_world)
+world = copy_of("_world")
 
 
 def read(window: Window = WINDOW, tier: str = "gold") -> IdleEntitlement:

@@ -1,6 +1,5 @@
 """Queue-time objectives: what counts as missed, what is left of the budget, and when it burns."""
 
-from copy import deepcopy
 from datetime import datetime, timedelta
 
 import pytest
@@ -23,7 +22,7 @@ from apps.fairness.services import compute_hour
 from tests.factories import BEGINNING, make_tier, make_workload
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
 from tests.pending.rows import make_episode
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 MONTH = 28 * DAY
 MINUTE = timedelta(minutes=1)
@@ -102,11 +101,7 @@ def test_a_rise_is_of_enough_work_that_waits_for_long(
 
 
 _world = shared(make_world)
-
-
-@pytest.fixture
-def world(_world: World, db: None) -> World:
-    return deepcopy(_world)
+world = copy_of("_world")
 
 
 def aim(world: World, seconds: int = 1800, days: int = 7, **span: datetime) -> QueueTimeObjective:

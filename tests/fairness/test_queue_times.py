@@ -1,7 +1,6 @@
 """Who waited how long, counted once, and who waited at a moment of the past."""
 
 from collections.abc import Callable
-from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +20,7 @@ from apps.usage.models import TierDay
 from tests.factories import make_tier, make_workload
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
 from tests.pending.rows import make_episode
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 NOW = START + 3 * DAY
 WINDOW = Window(START, START + DAY)
@@ -29,11 +28,7 @@ SECOND = timedelta(seconds=1)
 
 
 _world = shared(make_world)
-
-
-@pytest.fixture
-def world(_world: World, db: None) -> World:
-    return deepcopy(_world)
+world = copy_of("_world")
 
 
 def speech_in(world: World, window: Window = WINDOW) -> QueueTimes:

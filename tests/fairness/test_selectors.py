@@ -1,6 +1,5 @@
 """What is told of fairness over a window, from days and from hours."""
 
-from copy import deepcopy
 from datetime import date, datetime
 from typing import Any
 
@@ -36,7 +35,7 @@ from apps.usage.domain.explained import evaluate
 from apps.usage.models import CollectionWindow, TeamDay
 from tests.factories import BEGINNING, make_cluster, make_tier, note_collection
 from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 NOW = START + 52 * HOUR
 WINDOW = Window(START + 20 * HOUR, START + 52 * HOUR)
@@ -57,11 +56,7 @@ def make_day_and_a_half() -> World:
 
 
 _day_and_a_half = shared(make_day_and_a_half)
-
-
-@pytest.fixture
-def world(_day_and_a_half: World, db: None) -> World:
-    return deepcopy(_day_and_a_half)
+world = copy_of("_day_and_a_half")
 
 
 @pytest.fixture(params=["days are summed", "all is read from hours"])

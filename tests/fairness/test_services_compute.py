@@ -2,7 +2,6 @@
 hand.
 """
 
-from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +17,7 @@ from apps.quotas.models import Entitlement
 from apps.usage.models import TeamHour, TierDay, TierHour
 from tests.factories import make_cluster, make_team, make_tier, note_collection
 from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world, tier_told, told
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 NOW = START + 2 * HOUR
 ALL = (
@@ -28,11 +27,7 @@ ALL = (
 
 
 _world = shared(make_world)
-
-
-@pytest.fixture
-def world(_world: World, db: None) -> World:
-    return deepcopy(_world)
+world = copy_of("_world")
 
 
 def test_an_hour_is_judged_as_the_measures_say(world: World) -> None:

@@ -1,6 +1,5 @@
 """A team's week in words, from what is stored."""
 
-from copy import deepcopy
 from datetime import date, timedelta
 
 import pytest
@@ -20,7 +19,7 @@ from apps.fairness.services import compute_hours, prune, roll_days
 from apps.quotas.models import Entitlement
 from apps.usage.domain.explained import evaluate
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 MONDAY = date(2026, 11, 16)
 WEEK = timedelta(days=7)
@@ -41,11 +40,7 @@ def fill() -> World:
 
 
 _world = shared(fill)
-
-
-@pytest.fixture
-def world(_world: World, db: None) -> World:
-    return deepcopy(_world)
+world = copy_of("_world")
 
 
 def read(team: str, week: date = MONDAY) -> Statement:

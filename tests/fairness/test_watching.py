@@ -1,6 +1,5 @@
 """Hours of which series cannot tell all: what only claims give out, and spans written late."""
 
-from copy import deepcopy
 from datetime import datetime
 
 import pytest
@@ -15,17 +14,13 @@ from apps.pending.services import refresh
 from apps.usage.models import CollectionWindow, TierHour
 from tests.factories import BEGINNING, make_cluster, make_pod, make_workload
 from tests.fairness.ledger import DAY, HALF, HOUR, START, World, due_hours, make_world, told
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 NOW = START + 6 * HOUR
 
 
 _world = shared(make_world)
-
-
-@pytest.fixture
-def world(_world: World, db: None) -> World:
-    return deepcopy(_world)
+world = copy_of("_world")
 
 
 def _claims(world: World, **rule: object) -> Tier:

@@ -5,7 +5,6 @@ import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
-from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from tests.faults.pages import Pages
 from tests.faults.proxy import Proxy
 from tests.faults.stores import Fills, database, give_up_connection
 from tests.servers import migrated_file, stopped_postgres
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 MONTH = ExportScope(basis=Basis.ALLOCATED, policy=Policy.PLATFORM, month=date(2026, 10, 1))
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
@@ -36,11 +35,7 @@ NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 FULL = "the disk of the database is full"
 
 _priced = shared(make_priced)
-
-
-@pytest.fixture
-def priced(_priced: Priced, db: None) -> Priced:
-    return deepcopy(_priced)
+priced = copy_of("_priced")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import csv
 import json
 import re
 from collections import defaultdict
-from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from html import unescape
 from typing import Any
@@ -37,7 +36,7 @@ from apps.usage.selectors import usage_rows
 from tests.factories import Portal, make_portal, make_workload
 from tests.pending.pending_portal import at_most
 from tests.pending.rows import make_episode
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 from tests.web.pages import records_of
 from tests.web.shown import figures_of
 
@@ -63,11 +62,7 @@ def fill() -> Portal:
 
 
 _portal = shared(fill)
-
-
-@pytest.fixture
-def portal(_portal: Portal) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def _change(portal: Portal, name: str, **values: object) -> None:

@@ -1,6 +1,5 @@
 """Losses that are kept by the day say what the hours of pods did, and stay when these go."""
 
-from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -25,7 +24,7 @@ from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuer
 from apps.usage.models import CollectionWindow, PodHour
 from apps.usage.services import prune, roll_days
 from tests.factories import PodFact, Portal, collect, held, hours_of, make_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 from tests.thinned import thinned
 
 pytestmark = pytest.mark.django_db
@@ -60,11 +59,7 @@ def _failing() -> Portal:
 
 
 _portal = shared(make_three_days)
-
-
-@pytest.fixture
-def portal(_portal: Portal) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def _change(portal: Portal, name: str, **values: object) -> None:

@@ -4,7 +4,6 @@ import csv
 import hashlib
 import io
 import sys
-from copy import deepcopy
 from datetime import date, timedelta
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
@@ -24,7 +23,7 @@ from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.usage.models import CollectionWindow
 from tests.costs.portal import NOW, Priced, closed_path, make_priced, rows, total
 from tests.factories import H100
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
@@ -37,11 +36,7 @@ def _folder(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Non
 
 
 _priced = shared(lambda: make_priced(2))
-
-
-@pytest.fixture
-def priced(_priced: Priced) -> Priced:
-    return deepcopy(_priced)
+priced = copy_of("_priced")
 
 
 def export(path: Path, **options: Any) -> str:

@@ -2,14 +2,13 @@
 
 import threading
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from apps.clusters.gateways import ClusterClients
-from apps.clusters.models import Cluster, Pod, TierRule, WatchCoverage
+from apps.clusters.models import Pod, TierRule, WatchCoverage
 from apps.clusters.ports import SourceHealth, SourceRejected, SourceUnavailable
 from apps.clusters.services.catalog import tier_rules_at
 from apps.operations.adapters import metric_queries
@@ -37,17 +36,13 @@ from tests.operations.doctor_portal import (
     world_of,
 )
 from tests.operations.doctor_sources import NOW
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
 
 _clusters = shared(make_clusters)
-
-
-@pytest.fixture
-def world(_clusters: tuple[Cluster, Cluster], db: None) -> World:
-    return world_of(deepcopy(_clusters))
+world = copy_of("_clusters", world_of)
 
 
 def test_nothing_is_found_where_all_is_well(world: World) -> None:

@@ -1,7 +1,6 @@
 """The doctor as a command and as a task."""
 
 import json
-from copy import deepcopy
 from io import StringIO
 
 import pytest
@@ -10,7 +9,6 @@ from django.core.management.base import CommandError
 from rich.console import Console
 
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.models import Cluster
 from apps.operations.domain.findings import KINDS
 from apps.operations.management.commands import doctor as words
 from apps.operations.selectors import open_findings
@@ -18,17 +16,13 @@ from apps.operations.services import Diagnosis
 from apps.operations.tasks import run_doctor as task
 from tests import factories
 from tests.operations.doctor_portal import World, deny, examined, make_clusters, plant, world_of
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
 
 _clusters = shared(make_clusters)
-
-
-@pytest.fixture
-def world(_clusters: tuple[Cluster, Cluster], db: None) -> World:
-    return world_of(deepcopy(_clusters))
+world = copy_of("_clusters", world_of)
 
 
 # ---------------------------------------------------------------- the command

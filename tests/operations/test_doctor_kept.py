@@ -1,6 +1,5 @@
 """What the doctor keeps of its findings, and who sees which of them."""
 
-from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 from zoneinfo import ZoneInfo
@@ -35,7 +34,7 @@ from tests.operations.doctor_portal import (
     world_of,
 )
 from tests.operations.doctor_sources import NOW, with_job
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 WHEN = {"choice": {"zone": ZoneInfo("UTC")}}
 
@@ -54,11 +53,7 @@ VIEWER = Visibility(everything=False)
 
 
 _clusters = shared(make_clusters)
-
-
-@pytest.fixture
-def world(_clusters: tuple[Cluster, Cluster], db: None) -> World:
-    return world_of(deepcopy(_clusters))
+world = copy_of("_clusters", world_of)
 
 
 # ---------------------------------------------------------------- what is kept

@@ -1,7 +1,6 @@
 """What the doctor finds of the account that changes quotas."""
 
 import json
-from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,17 +28,13 @@ from tests.operations.doctor_portal import (
     world_of,
 )
 from tests.operations.doctor_sources import NOW
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
 
 _clusters = shared(make_clusters)
-
-
-@pytest.fixture
-def world(_clusters: tuple[Cluster, Cluster], db: None) -> World:
-    return world_of(deepcopy(_clusters))
+world = copy_of("_clusters", world_of)
 
 
 # ---------------------------------------------------------------- the account that changes quotas

@@ -1,7 +1,6 @@
 """What is gathered from the rooms for alerts: once, with its team, and never what is not known."""
 
 from collections.abc import Sequence
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -50,7 +49,7 @@ from tests.pending.rows import make_episode, make_looked
 from tests.quota_requests.portal import make_portal as make_quota_portal
 from tests.quota_requests.portal import served_portal
 from tests.quotas.quota_rows import see_quota
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 10, 7, 12, 10, tzinfo=UTC)
@@ -60,11 +59,7 @@ ZONE = ZoneInfo("UTC")
 
 
 _portal = shared(lambda: make_portal("UTC"))
-
-
-@pytest.fixture
-def portal(_portal: Portal) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def titles() -> list[tuple[str | None, str]]:

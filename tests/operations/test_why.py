@@ -1,6 +1,5 @@
 """`why NAMESPACE/NAME`: the portal's answer in a terminal."""
 
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 
@@ -11,7 +10,7 @@ from django.core.management.base import CommandError
 from apps.clusters.models import WatchIssue
 from tests.factories import Portal, make_portal, make_workload
 from tests.pending.rows import findings, make_episode, make_looked
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 HOUR = timedelta(hours=1)
 
@@ -53,11 +52,7 @@ def fill() -> Portal:
 
 
 _portal = shared(fill)
-
-
-@pytest.fixture
-def portal(_portal: Portal, db: None) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def test_it_says_why_what_fixes_and_since_when(portal: Portal) -> None:

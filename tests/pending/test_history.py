@@ -1,6 +1,5 @@
 """Waiting over time: sums of days are those of the intervals, whatever was rolled and when."""
 
-from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -21,7 +20,7 @@ from apps.pending.services.days import roll_day
 from apps.usage.domain.amounts import NANO
 from tests.factories import Portal, make_pod, make_portal, make_workload
 from tests.pending.rows import Script, make_episode, make_eviction, make_looked, waits
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 # Midnight in Berlin.
 MONDAY = datetime(2026, 11, 15, 23, tzinfo=UTC)
@@ -57,11 +56,7 @@ def fill() -> Portal:
 
 
 _portal = shared(fill)
-
-
-@pytest.fixture
-def portal(_portal: Portal, db: None) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def told(rows: list[HistoryRow]) -> list[tuple[object, ...]]:

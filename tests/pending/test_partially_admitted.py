@@ -1,7 +1,5 @@
 """Jobs of which a queue admitted a part."""
 
-from copy import deepcopy
-
 import pytest
 
 from apps.accounts.permissions import EVERYTHING, Visibility
@@ -23,14 +21,10 @@ from apps.usage.models import PodHour
 from tests.factories import Portal, make_pod, make_workload
 from tests.pending.pending_portal import HOUR, NOW, at_most, make_waiting_portal, of
 from tests.pending.rows import make_episode, see
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 _waiting = shared(make_waiting_portal)
-
-
-@pytest.fixture
-def portal(_waiting: Portal, db: None) -> Portal:
-    return deepcopy(_waiting)
+portal = copy_of("_waiting")
 
 
 def make_halved(portal: Portal, kind: str, name: str = "gang") -> None:

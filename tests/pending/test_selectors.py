@@ -1,7 +1,6 @@
 """What readers get of waiting: who sees what, in which order, with how many queries."""
 
 from collections import Counter
-from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 
@@ -43,17 +42,13 @@ from apps.usage.selectors import CursorRefused
 from tests.factories import Portal, make_workload
 from tests.pending.pending_portal import HOUR, NOW, at_most, make_waiting_portal, of
 from tests.pending.rows import make_episode, make_eviction, make_looked, make_many_waiting, see
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 DAY = Window(NOW - 24 * HOUR, NOW)
 OUTSIDER = Visibility(everything=False)
 
 _waiting = shared(make_waiting_portal)
-
-
-@pytest.fixture
-def portal(_waiting: Portal, db: None) -> Portal:
-    return deepcopy(_waiting)
+portal = copy_of("_waiting")
 
 
 def test_pending_work_is_told_longest_first(portal: Portal) -> None:

@@ -1,6 +1,5 @@
 """The capacity plan from facts, fairness and pending work to stored outlooks, pages and API."""
 
-from copy import deepcopy
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -23,7 +22,7 @@ from apps.usage.models import TierHour
 from tests.factories import make_gpus, make_pod, make_workload
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
 from tests.planning.topology_portal import GPU, make_node
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 DAYS = 3
 _MINUTE = timedelta(minutes=1)
@@ -70,11 +69,7 @@ def make_days() -> World:
 
 
 _days = shared(make_days)
-
-
-@pytest.fixture
-def days_of_gold(_days: World, db: None) -> World:
-    return deepcopy(_days)
+days_of_gold = copy_of("_days")
 
 
 def test_demand_is_allocated_and_what_is_pending_for_want_of_capacity(days_of_gold: World) -> None:

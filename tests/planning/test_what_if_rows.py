@@ -1,6 +1,5 @@
 """What would have been if: the ledger's work of a window replayed."""
 
-from copy import deepcopy
 from datetime import datetime
 from typing import Any
 
@@ -34,7 +33,7 @@ from tests.factories import (
     note_collection,
 )
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 NOW = START + 52 * HOUR
 WINDOW = Window(START + 20 * HOUR, START + 52 * HOUR)
@@ -74,11 +73,7 @@ def make_pods() -> World:
 
 
 _pods = shared(make_pods)
-
-
-@pytest.fixture
-def pods(_pods: World, db: None) -> World:
-    return deepcopy(_pods)
+pods = copy_of("_pods")
 
 
 def of_team(tier: TierOutcomeRow, name: str) -> OutcomeRow:

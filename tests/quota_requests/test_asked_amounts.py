@@ -1,6 +1,5 @@
 """What may be asked for and by when, who knows of it, and since when it stands."""
 
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -18,18 +17,14 @@ from apps.quota_requests.domain.targets import TargetRefused
 from apps.quota_requests.permissions import portal as itself
 from apps.quota_requests.selectors import request_detail, request_rows
 from tests.quota_requests.portal import NOW, Portal, make_portal, make_sighting
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
 
 _portal = shared(lambda: make_portal(None))
-
-
-@pytest.fixture
-def portal(_portal: Portal, db: None) -> Portal:
-    """A portal whose cluster cannot be reached."""
-    return deepcopy(_portal)
+# Its cluster cannot be reached.
+portal = copy_of("_portal")
 
 
 @pytest.mark.parametrize("when", ["needed_by", "until"])

@@ -1,6 +1,5 @@
 """What a raise would let through: each thing once, and only what waits for this quota."""
 
-from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
@@ -24,7 +23,7 @@ from apps.quota_requests.services.evidence.snapshot import known_of_team
 from tests.factories import make_workload
 from tests.pending.rows import make_episode
 from tests.quota_requests.portal import NOW, Portal, make_portal, make_sighting
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 GPU = "nvidia.com/gpu"
@@ -81,11 +80,7 @@ def fill() -> Portal:
 
 
 _portal = shared(fill)
-
-
-@pytest.fixture
-def portal(_portal: Portal, db: None) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def see_queue(portal: Portal, **values: Any) -> None:

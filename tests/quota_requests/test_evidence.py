@@ -1,6 +1,5 @@
 """Evidence and preview from what the other rooms know; nothing that is not known is left out."""
 
-from copy import deepcopy
 from datetime import datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
@@ -40,18 +39,14 @@ from tests.factories import (
     make_workload,
 )
 from tests.quota_requests.portal import A100, KEY, NOW, Portal, make_portal, make_sighting
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
 
 
 _portal = shared(lambda: make_portal(None))
-
-
-@pytest.fixture
-def portal(_portal: Portal, db: None) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def with_facts(portal: Portal) -> None:

@@ -1,6 +1,5 @@
 """Raises that were asked for in parts: together they are held against the rules as one."""
 
-from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -21,7 +20,7 @@ from apps.quota_requests.domain.states import RequestState, TransitionDenied
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.services.approval_policy import check_still_small, recent_increases
 from tests.quota_requests.portal import Portal, make_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 SMALL = PolicyFacts(
@@ -38,12 +37,8 @@ ON = ApprovalRules(raises_by_rule=True)
 
 
 _portal = shared(lambda: make_portal(None))
-
-
-@pytest.fixture
-def portal(_portal: Portal) -> Portal:
-    """Return a portal whose cluster nobody can ask."""
-    return deepcopy(_portal)
+# Nobody can ask its cluster.
+portal = copy_of("_portal")
 
 
 def let_through(portal: Portal, **values: Any) -> ChangeRequest:

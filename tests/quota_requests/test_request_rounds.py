@@ -1,7 +1,6 @@
 """A request over time: its dates, what is written twice, earlier offers, and the queue."""
 
 import json
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -18,19 +17,15 @@ from apps.quota_requests.selectors import pending_count, request_detail, review_
 from apps.usage.domain.usage_query import encode_cursor
 from apps.usage.selectors import CursorRefused
 from tests.quota_requests.portal import KEY, NOW, REF, Portal, make_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
 
 
 _portal = shared(lambda: make_portal(None))
-
-
-@pytest.fixture
-def portal(_portal: Portal) -> Portal:
-    """Return a portal whose cluster nobody can ask."""
-    return deepcopy(_portal)
+# Nobody can ask its cluster.
+portal = copy_of("_portal")
 
 
 def asked(**values: object) -> services.RequestInput:

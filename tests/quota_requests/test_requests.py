@@ -1,6 +1,5 @@
 """Asking and deciding: who may do what when, and two people at once."""
 
-from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
@@ -19,18 +18,14 @@ from apps.quota_requests.models import ChangeRequest, Comment
 from apps.quotas.models import Entitlement
 from tests.factories import BEGINNING
 from tests.quota_requests.portal import KEY, NOW, Portal, make_portal, make_sighting, served_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
 
 _portal = shared(lambda: make_portal(None))
-
-
-@pytest.fixture
-def portal(_portal: Portal, db: None) -> Portal:
-    """A portal whose cluster cannot be reached: all but applying works."""
-    return deepcopy(_portal)
+# Its cluster cannot be reached: all but applying works.
+portal = copy_of("_portal")
 
 
 def test_a_lead_writes_a_draft_of_what_the_portal_sees(portal: Portal) -> None:

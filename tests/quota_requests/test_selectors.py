@@ -1,7 +1,6 @@
 """What people see of requests: their own, the queue, one with everything."""
 
 from contextlib import nullcontext
-from copy import deepcopy
 
 import pytest
 from pytest_django import DjangoAssertNumQueries
@@ -24,17 +23,13 @@ from apps.quota_requests.selectors import (
 )
 from apps.usage.selectors import CursorRefused
 from tests.quota_requests.portal import REF, Portal, make_portal, served_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
 
 _portal = shared(lambda: make_portal(None))
-
-
-@pytest.fixture
-def portal(_portal: Portal, db: None) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def ids(portal: Portal, who: str, which: RequestList, **values: object) -> list[int]:

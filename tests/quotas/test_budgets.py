@@ -1,6 +1,5 @@
 """Budgets in their running period: burn-down, rates, when they end, and what is alerted."""
 
-from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -27,7 +26,7 @@ from apps.quotas.selectors.budgets import money_allowances
 from apps.quotas.services import note_alerts, note_budget_alerts
 from apps.usage.models import CollectionWindow, TeamDay, TeamHour
 from tests.factories import Portal, make_cluster, make_portal, note_collection
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = START + timedelta(days=10, hours=1, minutes=20)
@@ -71,11 +70,7 @@ def fill() -> Portal:
 
 
 _portal = shared(fill)
-
-
-@pytest.fixture
-def portal(_portal: Portal, db: None) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def budget(team: Team, gpu_hours: float, period: str = "month") -> None:

@@ -1,7 +1,6 @@
 """How full quotas were, and what was held for nothing, to each reader what the reader may see."""
 
 from collections.abc import Sequence
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,7 +23,7 @@ from apps.quotas.selectors import (
 from apps.usage.domain.usage_query import TimeStep
 from tests.factories import H100, Portal, make_portal
 from tests.quotas.quota_rows import GPU, KEY, see, see_quota
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
@@ -34,11 +33,7 @@ TODAY = Window(START, START + 24 * HOUR)
 
 
 _portal = shared(lambda: make_portal("UTC", since=START))
-
-
-@pytest.fixture
-def portal(_portal: Portal) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def note(

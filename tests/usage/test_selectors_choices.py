@@ -1,6 +1,5 @@
 """What pages can be narrowed by, and what waits where they are."""
 
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,7 +12,7 @@ from apps.usage.selectors import PendingGpus
 from apps.usage.selectors.names import filter_names, namespaces_seen
 from apps.usage.selectors.pending import pending_of_teams
 from tests.factories import Portal, make_pod, make_portal, make_workload
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
@@ -24,11 +23,7 @@ EVERY = ["nowhere", "speech", "stray", "vision", "vision-prod"]
 
 
 _portal = shared(lambda: make_portal(since=SINCE))
-
-
-@pytest.fixture
-def portal(_portal: Portal) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def test_names_are_those_there_ever_were(

@@ -24,7 +24,7 @@ from apps.usage.selectors import GroupingRefused
 from apps.usage.selectors.fact_tables import amounts_of
 from tests import factories
 from tests.factories import Portal, make_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 from tests.usage.three_days import BERLIN, days, make_three_days, read, utc
 
 pytestmark = pytest.mark.django_db
@@ -58,11 +58,7 @@ def held_part(amounts: Amounts) -> list[Any]:
 
 
 _three_days = shared(make_three_days)
-
-
-@pytest.fixture
-def portal(_three_days: Portal) -> Portal:
-    return deepcopy(_three_days)
+portal = copy_of("_three_days")
 
 
 WINDOWS = [

@@ -1,6 +1,5 @@
 """Pages of rows of usage walk the same rows, whatever their size."""
 
-from copy import deepcopy
 from datetime import date
 from itertools import product
 
@@ -14,17 +13,13 @@ from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery, UsageR
 from apps.usage.selectors import CursorRefused
 from tests import factories
 from tests.factories import Portal, make_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 from tests.usage.three_days import BERLIN, days, make_three_days, read, utc
 
 pytestmark = pytest.mark.django_db
 
 _three_days = shared(make_three_days)
-
-
-@pytest.fixture
-def portal(_three_days: Portal) -> Portal:
-    return deepcopy(_three_days)
+portal = copy_of("_three_days")
 
 
 # ---------------------------------------------------------------- pages

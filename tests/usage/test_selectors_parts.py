@@ -1,6 +1,5 @@
 """The pods that a figure sums, and a pod's hours."""
 
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,7 +13,7 @@ from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Filters, UsageQuery
 from apps.usage.selectors.ledger import PodPart, PodParts, pod_hours, pod_parts
 from tests.factories import Portal, make_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
@@ -30,11 +29,7 @@ def fill() -> Portal:
 
 
 _portal = shared(fill)
-
-
-@pytest.fixture
-def portal(_portal: Portal) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def only(portal: Portal) -> Visibility:

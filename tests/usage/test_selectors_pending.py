@@ -1,6 +1,5 @@
 """Pending pods, by tier."""
 
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +9,7 @@ from apps.usage import selectors
 from apps.usage.domain.usage_query import Filters
 from apps.usage.selectors import PendingGpus
 from tests.factories import Portal, make_pod, make_portal, make_workload
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
@@ -21,11 +20,7 @@ AT = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
 
 _portal = shared(lambda: make_portal(since=SINCE))
-
-
-@pytest.fixture
-def portal(_portal: Portal) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def test_pending_work_is_counted_by_tier_over_all_teams(portal: Portal) -> None:

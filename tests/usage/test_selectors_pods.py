@@ -1,6 +1,5 @@
 """Pods of the ledger with what they held."""
 
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -14,7 +13,7 @@ from apps.usage.domain.usage_query import Filters, PodRow
 from apps.usage.selectors import GroupingRefused
 from tests import factories
 from tests.factories import PodFact, Portal, held, make_pod, make_portal, make_workload
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
@@ -26,11 +25,7 @@ WINDOW = Window(AT, AT + 2 * HOUR)
 
 
 _portal = shared(make_portal)
-
-
-@pytest.fixture
-def portal(_portal: Portal) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def names(

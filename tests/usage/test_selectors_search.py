@@ -1,6 +1,5 @@
 """Finding things by name: what is found, in which order, and by whom."""
 
-from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,18 +9,14 @@ from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.models import NamespaceTeam
 from apps.usage.selectors.search import POD_DAYS, ResultKind, SearchResult, search_by_name
 from tests.factories import Portal, make_pod, make_portal, make_team, make_workload
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 
 
 _portal = shared(lambda: make_portal(since=SINCE))
-
-
-@pytest.fixture
-def portal(_portal: Portal, db: None) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def find(text: str, visibility: Visibility = EVERYTHING, limit: int = 20) -> list[SearchResult]:

@@ -1,6 +1,5 @@
 """What was held and not used, and the hours that averages divide by."""
 
-from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -13,7 +12,7 @@ from apps.usage.domain.usage_query import Filters, Grouping, UsageQuery, whole_d
 from apps.usage.selectors import WasteRow
 from tests import factories
 from tests.factories import Portal, make_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 
 pytestmark = pytest.mark.django_db
 
@@ -31,11 +30,7 @@ def fill() -> Portal:
 
 
 _portal = shared(fill)
-
-
-@pytest.fixture
-def portal(_portal: Portal) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def window_of(portal: Portal, *, cut: timedelta = timedelta(0)) -> Window:

@@ -5,7 +5,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
@@ -30,7 +29,7 @@ from tests.costs.portal import Priced, make_priced
 from tests.factories import Portal
 from tests.programs import find
 from tests.quota_requests import portal as quota_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 from tests.sign_in_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
 from tests.web.alerts import Board, make_board
 from tests.web.devices import make_devices
@@ -114,12 +113,8 @@ def signed_in() -> Callable[[User], Client]:
 
 
 _priced = shared(make_priced)
-
-
-@pytest.fixture
-def priced(_priced: Priced, db: None) -> Priced:
-    """Return a portal whose hours have prices; a test may change what it holds."""
-    return deepcopy(_priced)
+# Its hours have prices; a test may change what it holds.
+priced = copy_of("_priced")
 
 
 @pytest.fixture

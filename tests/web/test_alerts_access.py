@@ -1,7 +1,6 @@
 """Who gets what of alerts: every address × every role, others' channels are not there."""
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 
 import pytest
 from django.core.cache import cache
@@ -11,7 +10,7 @@ from pytest_django import Settings
 from apps.accounts.models import User
 from apps.alerts.models import Channel, Delivery, IdleAnswer
 from tests.factories import Portal, make_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 from tests.web.alerts import FORM, SECRET, Board
 
 pytestmark = pytest.mark.django_db
@@ -30,11 +29,7 @@ def _mail(settings: Settings) -> None:
 
 
 _portal = shared(make_portal)
-
-
-@pytest.fixture
-def portal(_portal: Portal) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from datetime import time, timedelta
 from typing import Any
 
@@ -20,7 +19,7 @@ from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.models import Channel, Mute
 from apps.alerts.services import MOST_CHANNELS, add_channel
 from tests.factories import Portal, make_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 from tests.web.alerts import (
     FORM,
     SECRET,
@@ -45,11 +44,7 @@ def _clean(settings: Settings) -> Iterator[None]:
 
 
 _portal = shared(make_portal)
-
-
-@pytest.fixture
-def portal(_portal: Portal) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def post(client: Client, address: str, form: Any = None) -> tuple[int, str]:

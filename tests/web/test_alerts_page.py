@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from datetime import timedelta
 
 import pytest
@@ -16,7 +15,7 @@ from apps.alerts.models import Alert, Channel, Delivery, IdleAnswer, ReadMarker
 from apps.alerts.services import notify, prune
 from apps.alerts.services.delivery import digest_item as as_sent
 from tests.factories import Portal, make_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 from tests.web.alerts import Board, moment, said, say_many
 from tests.web.pages import text_of
 
@@ -26,11 +25,7 @@ TRAIN = "workload:west/vision/Job/train"
 
 
 _portal = shared(make_portal)
-
-
-@pytest.fixture
-def portal(_portal: Portal) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def titles(page: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from datetime import date, timedelta
 from typing import Any
 
@@ -16,7 +15,7 @@ from apps.costs.models import MonthlyMail
 from apps.web.components.page_query import PER_PAGE
 from tests.alerts.board import Box
 from tests.factories import Portal, make_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 from tests.web.alerts import Board, moment, say_many
 from tests.web.pages import records_of, text_of
 
@@ -26,11 +25,7 @@ FAILING = '<span class="state state-failed">failing</span>'
 
 
 _portal = shared(make_portal)
-
-
-@pytest.fixture
-def portal(_portal: Portal) -> Portal:
-    return deepcopy(_portal)
+portal = copy_of("_portal")
 
 
 def test_the_log_says_what_became_of_each_alert(

@@ -3,7 +3,6 @@
 import hashlib
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from apps.costs.services.exports import keep_closed_files, write_export
 from apps.usage.models import CollectionWindow
 from tests.costs.portal import PRICES, Priced, closed_path, make_priced
 from tests.factories import A100, make_portal
-from tests.shared_rows import shared
+from tests.shared_rows import copy_of, shared
 from tests.web.pages import file_of, text_of
 
 pytestmark = pytest.mark.django_db
@@ -43,12 +42,8 @@ def close_month(priced: Priced) -> Priced:
 
 
 _closed = shared(close_month, upon="_priced")
-
-
-@pytest.fixture
-def closed(_closed: Priced) -> Priced:
-    """Return the portal with its month closed."""
-    return deepcopy(_closed)
+# Its month is closed.
+closed = copy_of("_closed")
 
 
 @pytest.mark.parametrize("format_", FileFormat)
