@@ -1,8 +1,7 @@
 """Pending work: parameters, rows and endpoints."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
-from decimal import Decimal
+from dataclasses import fields
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -48,18 +47,13 @@ from apps.pending.selectors import (
     PendingPage,
     PendingRow,
     QueueTimeSums,
-    SuggestionRow,
 )
 from apps.planning.domain.manifests.documents import ManifestError
 from apps.planning.domain.measured_use import FamilyHistory
 from apps.planning.domain.verdicts import Verdict
 from apps.planning.services import (
     AlternativeBasis,
-    AlternativeRow,
     PreflightRefused,
-    PreflightReport,
-    PreflightResult,
-    QueueTimeRange,
     preflight_manifest,
 )
 from apps.usage import selectors as usage
@@ -185,7 +179,9 @@ class TouchedQuotaSerializer(serializers.Serializer[Any]):
     namespace = serializers.CharField(help_text="Empty for queues of a whole cluster.")
     name = serializers.CharField()
     key = serializers.CharField(help_text="Of queues flavor/resource.")
-    hard = serializers.FloatField(help_text="The limit; of Kueue the nominal quota.")
+    hard = serializers.FloatField(
+        source="limit", help_text="The limit; of Kueue the nominal quota."
+    )
     used = serializers.FloatField()
     left = serializers.FloatField(help_text="What may be had now, borrowed quota included.")
     needs = serializers.FloatField()
@@ -214,6 +210,11 @@ class QueuePositionSerializer(serializers.Serializer[Any]):
     )
 
 
+class _MeasuredDays(serializers.IntegerField):
+    def get_attribute(self, instance: FamilyHistory) -> int:
+        return 0 if instance.use is None else instance.use.days
+
+
 class FamilySerializer(serializers.Serializer[Any]):
     """Workloads of the last 30 days of the same namespace and kind that are called alike."""
 
@@ -224,11 +225,16 @@ class FamilySerializer(serializers.Serializer[Any]):
         allow_null=True, help_text="Their median, from having GPUs to the end; null without any."
     )
     gpu_model = serializers.CharField(
-        allow_null=True, help_text="What was measured is of whole GPUs of this model."
+        source="use.gpu_model",
+        allow_null=True,
+        help_text="What was measured is of whole GPUs of this model.",
     )
-    measured_days = serializers.IntegerField()
-    memory_peak_mib = serializers.FloatField(allow_null=True, help_text="On any one GPU.")
+    measured_days = _MeasuredDays()
+    memory_peak_mib = serializers.FloatField(
+        source="use.memory_peak_mib", allow_null=True, help_text="On any one GPU."
+    )
     p95_activity = serializers.FloatField(
+        source="use.p95_activity",
         allow_null=True,
         help_text="95th percentile of half-hours, 0..1; null with fewer than 7 measured days.",
     )
@@ -241,7 +247,7 @@ class AlternativeSerializer(serializers.Serializer[Any]):
     resource = serializers.CharField()
     units = serializers.FloatField(help_text="In each pod.")
     gpu_equivalents = serializers.FloatField(help_text="Of all pods.")
-    expected_wait_seconds = QueueTimeSerializer(allow_null=True)
+    expected_wait_seconds = QueueTimeSerializer(source="expected_wait", allow_null=True)
     cost_per_hour = serializers.CharField(allow_null=True)
     currency = serializers.CharField()
     verdict = serializers.ChoiceField([Verdict.STARTS.value, Verdict.WAITS.value])
@@ -272,7 +278,9 @@ class PreflightResultSerializer(serializers.Serializer[Any]):
     detail = serializers.CharField()
     explanation = serializers.CharField()
     expected_wait_seconds = QueueTimeSerializer(
-        allow_null=True, help_text="Null where too few started in 30 days, and of never."
+        source="expected_wait",
+        allow_null=True,
+        help_text="Null where too few started in 30 days, and of never.",
     )
     position = QueuePositionSerializer(
         allow_null=True, help_text="Null where nothing queues, and where the queue is not known."
@@ -341,84 +349,7 @@ class PreflightView(ChangesView):
             raise RequestRefusal(HTTPStatus.NOT_FOUND, str(error)) from error
         except PreflightRefused as error:
             raise RequestRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
-        return Response(_report(report))
-
-
-def _report(report: PreflightReport) -> dict[str, Any]:
-    return {
-        "results": [_preflight_result(one) for one in report.results],
-        "as_of": report.as_of,
-        "other_kinds": list(report.other_kinds),
-    }
-
-
-def _preflight_result(one: PreflightResult) -> dict[str, Any]:
-    plain = (
-        *("kind", "name", "role", "namespace", "tier", "resource", "units", "gpu_equivalents"),
-        *("pods", "could_start", "verdict", "cause", "detail", "explanation", "currency"),
-    )
-    return {
-        **{name: getattr(one, name) for name in plain},
-        "expected_wait_seconds": _wait(one.expected_wait),
-        "position": None if one.position is None else asdict(one.position),
-        "family": _family(one.family),
-        "quotas": [
-            {
-                **{
-                    name: getattr(quota, name)
-                    for name in ("source", "namespace", "name", "key", "used", "left", "needs")
-                },
-                "hard": quota.limit,
-            }
-            for quota in one.quotas
-        ],
-        "cost_per_hour": _money(one.cost_per_hour),
-        "cost_per_run": _money(one.cost_per_run),
-        "change": _change(one.change),
-        "alternatives": [_alternative(other) for other in one.alternatives],
-        "unchecked": list(one.unchecked),
-    }
-
-
-def _wait(one: QueueTimeRange | None) -> dict[str, Any] | None:
-    return None if one is None else asdict(one)
-
-
-def _change(one: SuggestionRow | None) -> dict[str, Any] | None:
-    if one is None:
-        return None
-    return {"action": one.action, "text": one.text, "change": dict(one.change)}
-
-
-def _alternative(one: AlternativeRow) -> dict[str, Any]:
-    plain = ("tier", "resource", "units", "gpu_equivalents")
-    return {
-        **{name: getattr(one, name) for name in plain},
-        "expected_wait_seconds": _wait(one.expected_wait),
-        "cost_per_hour": _money(one.cost_per_hour),
-        "currency": one.currency,
-        "verdict": one.verdict,
-        "basis": one.basis.value,
-        "node_selector": dict(one.node_selector),
-    }
-
-
-def _money(amount: Decimal | None) -> str | None:
-    # As text: a float would change the last digits of money.
-    return None if amount is None else str(amount)
-
-
-def _family(one: FamilyHistory | None) -> dict[str, Any] | None:
-    if one is None:
-        return None
-    use = one.use
-    return {
-        **{name: getattr(one, name) for name in ("name", "workloads", "runs", "run_seconds")},
-        "gpu_model": None if use is None else use.gpu_model,
-        "measured_days": 0 if use is None else use.days,
-        "memory_peak_mib": None if use is None else use.memory_peak_mib,
-        "p95_activity": None if use is None else use.p95_activity,
-    }
+        return Response(PreflightSerializer(report).data)
 
 
 def _group_name(groups: Sequence[str], record: Mapping[str, Any]) -> str:

@@ -293,6 +293,7 @@ class Described:
 
     row: type[RowSerializer]
     refusals: Mapping[int, str]
+    tag: str = "quota"
 
     def __call__(
         self,
@@ -312,7 +313,7 @@ class Described:
             parameters=[_IF_MATCH] if versioned else [],
             request=body,
             responses={int(status): self.row} | problems(refusals),
-            tags=["quota"],
+            tags=[self.tag],
         )
 
 

@@ -5,19 +5,19 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.domain.identity import TokenScope
-from apps.api.endpoints import ShortList, documented, problems
+from apps.api.endpoints import ShortList, documented
 from apps.api.parameters import PageParams
 from apps.api.quota_requests import (
     OF_BODIES,
     SOURCES,
     Body,
     ChangesView,
+    Described,
     Flag,
     RequestRefusal,
     Text,
@@ -38,11 +38,6 @@ if TYPE_CHECKING:
     from apps.accounts.models import User
 
 _MOST = 1e9
-_REFUSALS: Mapping[int, str] = {
-    **OF_BODIES,
-    404: "There is no such simulation, or you may not see it.",
-    422: "It cannot be simulated or requested; the detail says why.",
-}
 
 
 class LimitBody(Body):
@@ -114,6 +109,17 @@ class PolicySimulationDetailSerializer(RowSerializer):
     teams = serializer_of(SimulatedTeamRow)(many=True)
 
 
+_described = Described(
+    PolicySimulationDetailSerializer,
+    {
+        **OF_BODIES,
+        404: "There is no such simulation, or you may not see it.",
+        422: "It cannot be simulated or requested; the detail says why.",
+    },
+    tag="policy",
+)
+
+
 def _detail(found: SimulationReport, *, status: int = HTTPStatus.OK) -> Response:
     return Response({**record(found), "teams": records(found.team_rows())}, status=int(status))
 
@@ -146,12 +152,11 @@ class PolicySimulationsView(ChangesView):
         found = planning.simulation_reports(cast("User", request.user))
         return _ROWS.response(request, query, found)
 
-    @extend_schema(
-        operation_id="create_policy_simulation",
-        summary="Replay the last two weeks with other limits or policies. Nothing is changed.",
-        request=SimulationBody,
-        responses={201: PolicySimulationDetailSerializer} | problems(_REFUSALS),
-        tags=["policy"],
+    @_described(
+        "create_policy_simulation",
+        "Replay the last two weeks with other limits or policies. Nothing is changed.",
+        SimulationBody,
+        status=HTTPStatus.CREATED,
     )
     def post(self, request: Request) -> Response:
         body = SimulationBody.read(request.data)
@@ -194,13 +199,7 @@ def _change(body: Mapping[str, Any]) -> PolicyChange:
 class PolicySimulationView(ChangesView):
     """One simulation with its effects."""
 
-    @extend_schema(
-        operation_id="read_policy_simulation",
-        summary="A policy simulation with its effects on teams.",
-        responses={200: PolicySimulationDetailSerializer}
-        | problems({n: _REFUSALS[n] for n in (403, 404)}),
-        tags=["policy"],
-    )
+    @_described("read_policy_simulation", "A policy simulation with its effects on teams.")
     def get(self, request: Request, pk: int) -> Response:
         return _detail(_found(request, pk))
 
@@ -210,12 +209,11 @@ class PolicyRequestsView(ChangesView):
 
     scopes = {"POST": TokenScope.REQUEST}
 
-    @extend_schema(
-        operation_id="request_policy_simulation",
-        summary="Draft a quota request for each limit that a simulation changes.",
-        request=PolicyRequestsBody,
-        responses={201: PolicySimulationDetailSerializer} | problems(_REFUSALS),
-        tags=["policy"],
+    @_described(
+        "request_policy_simulation",
+        "Draft a quota request for each limit that a simulation changes.",
+        PolicyRequestsBody,
+        status=HTTPStatus.CREATED,
     )
     def post(self, request: Request, pk: int) -> Response:
         found = _found(request, pk)

@@ -20,7 +20,7 @@ from apps.api.endpoints import (
 )
 from apps.api.parameters import NamesField, choices
 from apps.api.problems import InvalidParameters
-from apps.api.row_serializers import RowSerializer, cells_of, records
+from apps.api.row_serializers import cells_of, records, serializer_of
 from apps.clusters.domain.topology import LEVELS
 from apps.planning import selectors as planning
 from apps.planning.selectors import FragmentationRow, SlotHourRow, SlotRow, TierFilters
@@ -65,24 +65,6 @@ class SlotHistoryParams(parameters.WindowParams, parameters.CsvParams):
     level = NamesField(child=choices([level.value for level in LEVELS]))
 
 
-class SlotSerializer(RowSerializer):
-    """Gangs of one size that fit now into single domains of one level."""
-
-    row = SlotRow
-
-
-class SlotHourSerializer(RowSerializer):
-    """What was free of a tier at the start of an hour, at one level of the topology."""
-
-    row = SlotHourRow
-
-
-class FragmentationSerializer(RowSerializer):
-    """Free GPU-hours of a tier over a period, and those of no use for what was asked."""
-
-    row = FragmentationRow
-
-
 _SLOTS: ShortList[SlotRow] = ShortList("slots", lambda row: row.name, records)
 _SLOT_HISTORY: ShortList[SlotHourRow] = ShortList("slot-history", lambda row: row.name, records)
 _FRAGMENTATION: ShortList[FragmentationRow] = ShortList(
@@ -96,7 +78,7 @@ class SlotsView(PortalView):
     @documented(
         "slots",
         SlotsParams,
-        SlotSerializer,
+        serializer_of(SlotRow),
         summary="Gangs that fit now into single domains of each level, by tier and size.",
         files=[CSV],
     )
@@ -120,7 +102,7 @@ class SlotHistoryView(PortalView):
     @documented(
         "slot-history",
         SlotHistoryParams,
-        SlotHourSerializer,
+        serializer_of(SlotHourRow),
         summary="Slots for gangs, free MIG devices and free replicas at the start of each hour.",
         files=[CSV],
     )
@@ -146,7 +128,7 @@ class FragmentationView(PortalView):
     @documented(
         "fragmentation",
         FragmentationParams,
-        FragmentationSerializer,
+        serializer_of(FragmentationRow),
         summary="Free GPU-hours, and those of no use for what was asked, by period and tier.",
         files=[CSV],
     )
