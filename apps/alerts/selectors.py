@@ -189,6 +189,7 @@ class AlertFilters:
 
 
 _ALL = AlertFilters()
+_GROUPS_OF_A_PAGE = 10
 
 
 def alert_groups(
@@ -197,7 +198,6 @@ def alert_groups(
     visibility: Visibility,
     filters: AlertFilters = _ALL,
     page: int = 1,
-    page_size: int = 10,
 ) -> tuple[list[AlertGroup], bool]:
     """Return a page of what was said by subject, unread first, and whether there is more.
 
@@ -223,12 +223,12 @@ def alert_groups(
         ),
         reverse=True,
     )
-    start = (page - 1) * page_size
-    shown = groups[start : start + page_size]
+    start = (page - 1) * _GROUPS_OF_A_PAGE
+    shown = groups[start : start + _GROUPS_OF_A_PAGE]
     alerts = Alert.objects.select_related("team").in_bulk([pk for _, pk, _ in shown])
     rows = {row.id: row for row in _rows(list(alerts.values()), user)}
     found = [AlertGroup(rows[pk], count, unread) for unread, pk, count in shown if pk in rows]
-    return found, len(groups) > start + page_size
+    return found, len(groups) > start + _GROUPS_OF_A_PAGE
 
 
 def alert_page(

@@ -227,16 +227,14 @@ def _line(text: str) -> str:
     return line if len(line) <= _LONGEST_SUBJECT else line[: _LONGEST_SUBJECT - 1] + "…"
 
 
-def retry_at(
-    failures: int, failed_at: datetime, *, waits: Sequence[timedelta] = RETRY_DELAYS
-) -> datetime | None:
+def retry_at(failures: int, failed_at: datetime) -> datetime | None:
     """Return when to try again after so many failures; None when it is given up.
 
     A delivery that was given up stays in the log with its error, and can be sent by hand.
     """
     if failures < 1:
         raise ValueError(f"failures must be at least 1, got {failures}")
-    return failed_at + waits[failures - 1] if failures <= len(waits) else None
+    return failed_at + RETRY_DELAYS[failures - 1] if failures <= len(RETRY_DELAYS) else None
 
 
 def message_id(keys: Sequence[str], *, recipient: str, host: str) -> str:

@@ -289,12 +289,7 @@ def dominant_shares(held: npt.ArrayLike, capacity: npt.ArrayLike) -> list[Domina
     ]
 
 
-def decayed(
-    gpu_hours: npt.ArrayLike,
-    age_seconds: npt.ArrayLike,
-    *,
-    half_life_seconds: float = HALF_LIFE_SECONDS,
-) -> Array:
+def decayed(gpu_hours: npt.ArrayLike, age_seconds: npt.ArrayLike) -> Array:
     """Return each team's GPU-hours, each row counted half for every half-life of its age.
 
     `gpu_hours` is (rows, teams), allocated per hour or day; `age_seconds` (rows,), counted from
@@ -303,7 +298,7 @@ def decayed(
     """
     ages = amounts("age_seconds", age_seconds)
     # A half-life has no edge: a fixed window would forgive all use at once on its last day.
-    return np.exp2(-ages / half_life_seconds) @ amounts("gpu_hours", gpu_hours)
+    return np.exp2(-ages / HALF_LIFE_SECONDS) @ amounts("gpu_hours", gpu_hours)
 
 
 def usage_factors(decayed_gpu_hours: npt.ArrayLike, entitlement: npt.ArrayLike) -> Array | None:

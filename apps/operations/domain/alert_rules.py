@@ -6,7 +6,6 @@ itself read its own metrics.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 
@@ -262,18 +261,12 @@ HOLDER = ("namespace", "pod", "exported_namespace", "exported_pod")
 HARDWARE_XIDS = (48, 63, 64, 74, 79, 92, 94, 95, 119, 120)
 
 
-@dataclass(frozen=True, slots=True)
-class AlertThresholds:
-    """When an alert goes off: fractions are 0..1, times as Prometheus writes them."""
-
-    idle_below: float = 0.1
-    idle_for: str = "2h"
-    memory_above: float = 0.95
-    memory_for: str = "10m"
-    celsius_above: float = 88.0
-    celsius_for: str = "10m"
-    exhausted_for: str = "30m"
-    gone_for: str = "10m"
+# When an alert goes off: fractions are 0..1, times as Prometheus writes them.
+_IDLE_BELOW, _IDLE_FOR = 0.1, "2h"
+_MEMORY_ABOVE, _MEMORY_FOR = 0.95, "10m"
+_CELSIUS_ABOVE, _CELSIUS_FOR = 88.0, "10m"
+_EXHAUSTED_FOR = "30m"
+_GONE_FOR = "10m"
 
 
 def prometheus_rule() -> dict[str, Any]:
@@ -286,40 +279,31 @@ def prometheus_rule() -> dict[str, Any]:
     }
 
 
-def rule_file(given: AlertThresholds | None = None) -> dict[str, Any]:
+def rule_file() -> dict[str, Any]:
     """Return what a rules file of Prometheus holds."""
-    given = given or AlertThresholds()
-    alerts = [
-        _idle(given),
-        _memory(given),
-        _exhausted(given),
-        _hot(given),
-        _xid_of_hardware(),
-        _xid(),
-        _gone(given),
-    ]
-    gpus = {"name": "gpuportal-gpus", "interval": "1m", "rules": alerts}
+    rules = (_idle, _memory, _exhausted, _hot, _xid_of_hardware, _xid, _gone)
+    gpus = {"name": "gpuportal-gpus", "interval": "1m", "rules": [rule() for rule in rules]}
     return {"groups": [gpus, portal_group()]}
 
 
-def _idle(given: AlertThresholds) -> dict[str, Any]:
+def _idle() -> dict[str, Any]:
     activity = _by("max", (*DEVICE, *HOLDER), f"{_named(ACTIVITY)}")
     return alert(
         "GpuAllocatedAndIdle",
-        f"{activity} < {given.idle_below:g}",
-        given.idle_for,
+        f"{activity} < {_IDLE_BELOW:g}",
+        _IDLE_FOR,
         "info",
         "A pod holds a GPU and does nothing with it",
-        f"{_THE_GPU} has been under {given.idle_below:.0%} for {given.idle_for}, while "
+        f"{_THE_GPU} has been under {_IDLE_BELOW:.0%} for {_IDLE_FOR}, while "
         "{{ if $labels.exported_pod }}{{ $labels.exported_namespace }}/{{ $labels.exported_pod }}"
         "{{ else }}{{ $labels.namespace }}/{{ $labels.pod }}{{ end }} holds it.",
     )
 
 
-def _memory(given: AlertThresholds) -> dict[str, Any]:
+def _memory() -> dict[str, Any]:
     """Warn of full GPUs that several pods are named on, or whose node says that it shares."""
     used, free = (_by("max", DEVICE, metric) for metric in (USED, FREE))
-    full = f"{_with_node(f'{used} / ({used} + {free})')} > {given.memory_above:g}"
+    full = f"{_with_node(f'{used} / ({used} + {free})')} > {_MEMORY_ABOVE:g}"
     several = _by(
         "count", ("UUID", "GPU_I_ID"), _by("max", ("UUID", "GPU_I_ID", *HOLDER), _named(USED))
     )
@@ -328,7 +312,7 @@ def _memory(given: AlertThresholds) -> dict[str, Any]:
         "GpuMemoryPressureOnSharedCard",
         f"(({full}) and on (UUID, GPU_I_ID) ({several} > 1))\n"
         f"or (({full}) and on (node) {sharing})",
-        given.memory_for,
+        _MEMORY_FOR,
         "warning",
         "The memory of a GPU that pods share is nearly full",
         "{{ $value | humanizePercentage }} of the memory of "
@@ -336,7 +320,7 @@ def _memory(given: AlertThresholds) -> dict[str, Any]:
     )
 
 
-def _exhausted(given: AlertThresholds) -> dict[str, Any]:
+def _exhausted() -> dict[str, Any]:
     asked = _by(
         "max",
         ("namespace", "pod", "uid", "container", "resource"),
@@ -354,18 +338,18 @@ def _exhausted(given: AlertThresholds) -> dict[str, Any]:
         "GpuMigProfileExhausted",
         # More than 0 of them: 0 held of 0 offered is no profile that ran out.
         f"{held} >= ({_by('sum', ('resource',), offered)} > 0)",
-        given.exhausted_for,
+        _EXHAUSTED_FOR,
         "info",
         "All devices of a MIG profile are held",
         "All {{ $value }} devices {{ $labels.resource }} are allocated: new requests are pending.",
     )
 
 
-def _hot(given: AlertThresholds) -> dict[str, Any]:
+def _hot() -> dict[str, Any]:
     return alert(
         "GpuTemperatureHigh",
-        f"{_by('max', GPU, TEMPERATURE)} > {given.celsius_above:g}",
-        given.celsius_for,
+        f"{_by('max', GPU, TEMPERATURE)} > {_CELSIUS_ABOVE:g}",
+        _CELSIUS_FOR,
         "warning",
         "A GPU is hot",
         f"{_THE_GPU} has {{{{ $value }}}} °C and will be slowed down.",
@@ -401,14 +385,14 @@ def _xid() -> dict[str, Any]:
     )
 
 
-def _gone(given: AlertThresholds) -> dict[str, Any]:
+def _gone() -> dict[str, Any]:
     there = 'kube_node_status_allocatable{resource=~"nvidia_com_(gpu|mig_).*"} > 0'
     # Memory is exported of whole GPUs and of MIG instances alike.
     shown = _by("max", ("node",), _with_node(USED))
     return alert(
         "GpuExporterGone",
         f"{_by('max', ('node',), there)} unless on (node) {shown}",
-        given.gone_for,
+        _GONE_FOR,
         "warning",
         "A node with GPUs has no GPU metrics",
         "Nothing tells what the GPUs of {{ $labels.node }} do: its exporter is gone, or is not "

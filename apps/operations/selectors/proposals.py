@@ -122,9 +122,9 @@ def proposal_row(pk: int, *, visibility: Visibility) -> ProposalRow | None:
     return None if row is None else _proposal(row)
 
 
-def open_proposal_count(*, visibility: Visibility, decider: str = "") -> int:
+def open_proposal_count(*, visibility: Visibility) -> int:
     """Return how many proposals need a decision, as `open_proposals` lists them. One query."""
-    return undecided_proposals(visibility=visibility, decider=decider).count()
+    return undecided_proposals(visibility=visibility).count()
 
 
 @dataclass(frozen=True, slots=True)

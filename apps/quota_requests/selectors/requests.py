@@ -54,6 +54,7 @@ _IN_FORCE = (RequestState.APPLIED.value, RequestState.REVERTING.value)
 # EXPIRED with a time of applying lies under a later change: its amount was never taken back.
 _LEFT = (*_IN_FORCE, RequestState.EXPIRED.value)
 _MOST = 1000
+_MOST_CHANGES = 100
 EVERY_REQUEST = RequestFilters()
 _KIND = "quota-requests"
 _REVIEWED = [
@@ -252,7 +253,7 @@ class KeyChange:
     by: str
 
 
-def key_changes(actor: Actor, ref: QuotaRef, *, at_most: int = 100) -> list[KeyChange]:
+def key_changes(actor: Actor, ref: QuotaRef) -> list[KeyChange]:
     """Return what applied requests set a key to, the newest first. One query.
 
     Only of requests that the reader may know of.
@@ -265,7 +266,7 @@ def key_changes(actor: Actor, ref: QuotaRef, *, at_most: int = 100) -> list[KeyC
             request=one.pk,
             by=", ".join([*one.authors, *(a for a in one.approvals if a not in one.authors)]),
         )
-        for one in rows.order_by("-applied_at", "-pk")[:at_most]
+        for one in rows.order_by("-applied_at", "-pk")[:_MOST_CHANGES]
         if one.applied_at is not None
     ]
 

@@ -369,11 +369,11 @@ def clusters_to_watch(name: str | None = None) -> list[WatchedCluster]:
     return chosen
 
 
-def snapshot_cluster(name: str, *, now: datetime, opener: Opener = cluster_source) -> Snapshot:
+def snapshot_cluster(name: str, *, now: datetime) -> Snapshot:
     """Write one look at a cluster. Raises SourceUnavailable, SourceRejected or UnknownCluster."""
     clusters_to_watch(name)
     cluster = Cluster.objects.get(name=name)
-    source = _opened(cluster, opener)
+    source = _opened(cluster, cluster_source)
     try:
         return snapshot(cluster, source, now)
     finally:

@@ -79,14 +79,14 @@ def newest_day(cluster: Cluster) -> date | None:
     return newest
 
 
-def collected_until(cluster: Cluster, last: date, days: int = EVIDENCE_DAYS) -> datetime | None:
+def collected_until(cluster: Cluster, last: date) -> datetime | None:
     """Return when the newest of the hours was collected that the sums of these days hold.
 
     One query.
     """
     rolled = Day.objects.filter(
         cluster=OuterRef("cluster"), start__lte=OuterRef("hour"), end__gt=OuterRef("hour")
-    ).filter(rolled=True, day__gt=last - timedelta(days=days), day__lte=last)
+    ).filter(rolled=True, day__gt=last - timedelta(days=EVIDENCE_DAYS), day__lte=last)
     hours = CollectionWindow.objects.filter(HAS_FACTS, Exists(rolled), cluster=cluster)
     newest: datetime | None = hours.aggregate(newest=Max("collected_at"))["newest"]
     return newest

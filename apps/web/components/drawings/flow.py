@@ -94,7 +94,6 @@ def capacity_flow(
     gpus: Mapping[str, float],
     *,
     links: Mapping[str, str] | None = None,
-    empty: str = "",
 ) -> Flow:
     """Return the flow of these GPUs; `links` by class, `capacity` and `allocated`."""
     states = [_part(cls, gpus) for cls in ALLOCATED_CLASSES if gpus.get(cls.key)]
@@ -120,7 +119,7 @@ def capacity_flow(
     )
     words = ", ".join(f"{p.label} {gpus_text(p.amount)}" for p in rows)
     if total < LEAST:
-        why = empty or "No capacity in this window."
+        why = "No capacity in this window."
         return Flow(id=drawing_id, title=title, nodes=(), ribbons=(), text="", empty=why)
     # One scale for all columns, or a ribbon would change its thickness on the way.
     scale = min(_scale(parts) for parts in ([capacity], middle, states) if parts)

@@ -4,11 +4,11 @@
         "ratios", "Allocation vs. entitlement", columns=[GridHead("whole-a100", tier_href)],
         rows=[GridRow("vision", [HeatCell(1.19, "39.3 of 33.0 GPUs", href=explain_href)])],
     )
-    borrowing_matrix("loans", "Borrowing matrix", {("vision", "speech"): 96.0}, unit="GPU-h")
+    borrowing_matrix("loans", "Borrowing matrix", {("vision", "speech"): 96.0})
 
 Ratios are fractions: 1.0 is all of it. A cell that is None stays blank (there is no such pair);
 HeatCell(None, reason) is no data; HeatCell(0.0) is zero. The pairs of a matrix are (lender,
-borrower), their amounts in the unit given.
+borrower), their amounts in GPU-hours.
 """
 
 from collections.abc import Mapping, Sequence
@@ -185,7 +185,6 @@ def borrowing_matrix(
     title: str,
     amounts: Mapping[tuple[str, str], float],
     *,
-    unit: str = "GPU-h",
     links: Mapping[tuple[str, str], str] | None = None,
     empty: str = "",
 ) -> HeatMap:
@@ -198,7 +197,7 @@ def borrowing_matrix(
     cells = {
         pair: HeatCell(
             amount / most,
-            f"{pair[1]} from {pair[0]}: {gpus_text(amount)} {unit}",
+            f"{pair[1]} from {pair[0]}: {gpus_text(amount)} GPU-h",
             gpus_text(amount),
             (links or {}).get(pair, ""),
         )
@@ -233,7 +232,7 @@ def borrowing_matrix(
             [
                 Column("lender", "Lender"),
                 Column("borrower", "Borrower"),
-                Column("amount", "Borrowed", Format.NUMBER, unit),
+                Column("amount", "Borrowed", Format.NUMBER, "GPU-h"),
             ],
             [TableRow({"lender": a, "borrower": b, "amount": n}) for (a, b), n in pairs],
         ),

@@ -24,6 +24,7 @@ HEIGHT = 260  # pixels from 0 to 100 %
 _BAND = 34  # pixels under it, of those without metrics
 _LARGEST, _SMALLEST = 22.0, 4.0  # pixels
 _LABELS = 5
+_CSS = "of-idle"
 _LINE = 15  # pixels
 _FEWEST = 0.25  # GPUs; less stands at the edge
 _MOST_TICKS = 7
@@ -92,8 +93,6 @@ def scatter(
     points: Sequence[ScatterPoint],
     *,
     money: str = "Unused",
-    css: str = "of-idle",
-    empty: str = "",
 ) -> Scatter:
     """Return the circles of `points`; `money` heads their amounts in table and legend."""
     # The largest first: the smaller ones are drawn over them, and stay seen.
@@ -109,10 +108,10 @@ def scatter(
         across=axis.ticks(),
         upwards=[(f"{n} %", HEIGHT * (1 - n / 100)) for n in (0, 25, 50, 75, 100)],
         has_band=has_band,
-        css=css,
+        css=_CSS,
         height=HEIGHT + (_BAND if has_band else 0),
         caption="GPUs × utilization",
-        legend=[LegendKey(f"Size: {money.lower()}", css)],
+        legend=[LegendKey(f"Size: {money.lower()}", _CSS)],
         table=table_of(
             drawing_id,
             title,
@@ -135,7 +134,7 @@ def scatter(
                 for p in ordered
             ],
         ),
-        empty="" if points else empty or "No workloads in this window.",
+        empty="" if points else "No workloads in this window.",
     )
 
 
