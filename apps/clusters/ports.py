@@ -203,13 +203,18 @@ class SourceHealth:
 
 
 class MetricsSource(Protocol):
-    """A server that speaks the Prometheus HTTP API; every method raises the two errors above."""
+    """A server that speaks the Prometheus HTTP API; every method raises the two errors above.
+
+    A source of another kind that inherits it has nothing of what it does not write itself.
+    """
 
     def devices(self, window: Window) -> DeviceAnswer:
         """Return every device row of the window's slots (whole slots; any length)."""
+        return DeviceAnswer(rows=())
 
     def activity_samples(self, uuids: Sequence[str], window: Window) -> Answered[ActivitySample]:
         """Return raw samples of these devices alone, for what slots cannot tell apart."""
+        return Answered(())
 
     def ledger(
         self,
@@ -232,9 +237,11 @@ class MetricsSource(Protocol):
 
     def quotas(self, window: Window) -> Answered[QuotaSlot]:
         """Return the GPU quota keys of the window's slots."""
+        return Answered(())
 
     def queues(self, window: Window) -> Answered[QueueSlot]:
         """Return what ClusterQueues of Kueue have of GPUs in the window's slots."""
+        return Answered(())
 
     def queue_pending(
         self, window: Window, *, gpu_resources: Sequence[str] = ()
@@ -243,12 +250,14 @@ class MetricsSource(Protocol):
 
         `gpu_resources` are resources that tiers name beside the known ones.
         """
+        return Answered(())
 
     def shown_metrics(self, window: Window) -> Answered[ShownMetric]:
         """Return the metrics of inference servers and of health of GPUs that have samples.
 
         One query for a day: most clusters have none of them.
         """
+        return Answered(())
 
     def serving(
         self,
@@ -262,12 +271,14 @@ class MetricsSource(Protocol):
         `objectives` tell the time to first token that each pod is held against. `shown` is what
         `shown_metrics` returned; None finds out first which of its series there are.
         """
+        return Answered(())
 
     def checkpoints(self, window: Window) -> Answered[PodCheckpoints]:
         """Return when workloads saved their state, by pod, as far as series of the window tell.
 
         Empty, and no query, where the catalog names no metric of it.
         """
+        return Answered(())
 
     def device_health(
         self, window: Window, *, shown: Collection[ShownMetric] | None = None
@@ -276,15 +287,18 @@ class MetricsSource(Protocol):
 
         `shown` is as of `serving`.
         """
+        return HealthAnswer()
 
     def device_states(self, at: datetime) -> Answered[DeviceState]:
         """Return what every device shown at `at` says of itself, by UUID and MIG instance."""
+        return Answered(())
 
     def health(self) -> SourceHealth:
         """Return the server's version; the cheapest call there is."""
 
     def retention(self) -> timedelta | None:
         """Return how long the server keeps samples; None where it does not tell."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)

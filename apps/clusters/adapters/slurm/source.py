@@ -4,9 +4,9 @@ No device series belong to it: what jobs did with their GPUs has no metrics.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,26 +14,16 @@ from zoneinfo import ZoneInfo
 
 from apps.clusters.adapters.slurm.job_log import LogRejected, SlurmJob, jobs_of, read_text
 from apps.clusters.adapters.slurm.node_events import NodeEvent, events_of, spans_of
-from apps.clusters.domain.devices.errors import HealthAnswer
-from apps.clusters.domain.devices.state import ActivitySample, DeviceState
 from apps.clusters.domain.host_lists import hosts_of
 from apps.clusters.domain.pods.ledger import LastSeen, NodeInterval, Owner, PodRecord, PodSource
 from apps.clusters.domain.pods.people import PersonSource, person_in
 from apps.clusters.domain.resources import GPU, counted
-from apps.clusters.domain.serving_objectives import TtftObjectives
 from apps.clusters.domain.tiers import PRODUCT_LABEL
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import (
-    Answered,
-    DeviceAnswer,
     LedgerAnswer,
-    PodCheckpoints,
-    QueuePendingSlot,
-    QueueSlot,
-    QuotaSlot,
-    ServingPodHour,
+    MetricsSource,
     ShownColumn,
-    ShownMetric,
     SourceHealth,
     SourceRejected,
     SourceUnavailable,
@@ -104,8 +94,11 @@ class _File:
         return not self.partitions.isdisjoint(other.partitions)
 
 
-class SlurmSource:
-    """Answers as MetricsSource does, from files that sacct wrote."""
+class SlurmSource(MetricsSource):
+    """Answers from files that sacct wrote, which stay as long as somebody keeps them.
+
+    A job log has no devices, no activity, no quotas and no queues of Kueue.
+    """
 
     def __init__(
         self, jobs: str, zone: ZoneInfo, nodes: Sequence[SlurmNode], events: str = ""
@@ -250,75 +243,9 @@ class SlurmSource:
             for pod in _pods(one, files[-1].written)
         }
 
-    # ------------------------------------------------------------ what it does not have
-
-    def devices(self, window: Window) -> DeviceAnswer:
-        """Return no device: a job log has none."""
-        del window
-        return DeviceAnswer(rows=())
-
-    def activity_samples(self, uuids: Sequence[str], window: Window) -> Answered[ActivitySample]:
-        """Return no sample."""
-        del uuids, window
-        return Answered(())
-
-    def quotas(self, window: Window) -> Answered[QuotaSlot]:
-        """Return no quota: limits of accounts are not in the job log."""
-        del window
-        return Answered(())
-
-    def queues(self, window: Window) -> Answered[QueueSlot]:
-        """Return no queue of Kueue."""
-        del window
-        return Answered(())
-
-    def queue_pending(
-        self, window: Window, *, gpu_resources: Sequence[str] = ()
-    ) -> Answered[QueuePendingSlot]:
-        """Return nothing pending in Kueue."""
-        del window, gpu_resources
-        return Answered(())
-
-    def shown_metrics(self, window: Window) -> Answered[ShownMetric]:
-        """Return no metric."""
-        del window
-        return Answered(())
-
-    def serving(
-        self,
-        window: Window,
-        *,
-        objectives: TtftObjectives,
-        shown: Collection[ShownMetric] | None = None,
-    ) -> Answered[ServingPodHour]:
-        """Return no server."""
-        del window, objectives, shown
-        return Answered(())
-
-    def checkpoints(self, window: Window) -> Answered[PodCheckpoints]:
-        """Return no checkpoint: the log tells of none."""
-        del window
-        return Answered(())
-
-    def device_health(
-        self, window: Window, *, shown: Collection[ShownMetric] | None = None
-    ) -> HealthAnswer:
-        """Return nothing: the log names no GPU."""
-        del window, shown
-        return HealthAnswer()
-
-    def device_states(self, at: datetime) -> Answered[DeviceState]:
-        """Return no device."""
-        del at
-        return Answered(())
-
     def health(self) -> SourceHealth:
         """Return until when the log tells."""
         return SourceHealth(f"job log until {_time(self._files()[-1].written)}")
-
-    def retention(self) -> timedelta | None:
-        """Return None: files stay as long as somebody keeps them."""
-        return None
 
 
 class _SeenJob(NamedTuple):
