@@ -254,10 +254,6 @@ class Fleet:
         for node in self.nodes:
             yield from node.pods
 
-    def pods_of_hour(self) -> int:
-        """Return how many pods held GPUs within the hour."""
-        return sum(pod.held_seconds(*_HOUR) > 0 for pod in self.pods())
-
     def gpu_seconds(self) -> dict[str, int]:
         """Return the allocated GPU-seconds of the hour, by namespace, exactly."""
         held: dict[str, int] = {}

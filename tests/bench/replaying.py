@@ -26,7 +26,6 @@ from apps.planning.domain.cluster_replay.inputs import (
 from tests.planning.clusters import preemptions
 
 LOAD = 0.9
-TARGET_SECONDS = 10.0
 _DAY, _DAYS = 86400.0, 31
 _NODES, _GPUS, _TEAMS, _WORKS = 125, 8, 20, 50_000
 _TIER = "h100"

@@ -1,13 +1,19 @@
-"""A real Prometheus with made clusters, started once for all tests that ask for it."""
+"""A cluster, and a real Prometheus with made ones, started once for all tests that ask for it."""
 
 from collections.abc import Iterator
 from itertools import chain
 
 import pytest
 
+from apps.clusters.models import Cluster
 from tests.clusters.device_series import all_series
 from tests.clusters.openmetrics import write
 from tests.real_prometheus import RealPrometheus
+
+
+@pytest.fixture
+def cluster(db: None) -> Cluster:
+    return Cluster.objects.create(name="west")
 
 
 @pytest.fixture(scope="session")

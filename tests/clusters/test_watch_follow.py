@@ -31,11 +31,6 @@ pytestmark = pytest.mark.django_db
 DEADLINE_SECONDS = 30.0
 
 
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster.objects.create(name="west")
-
-
 class Driver:
     """Plays the world in a thread of its own while `follow` runs in the test's.
 

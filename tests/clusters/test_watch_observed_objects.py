@@ -61,11 +61,6 @@ QUEUES = f"{KUEUE}/clusterqueues"
 SOURCES = Sources({**EVERYWHERE, QUEUES: ObservedKind.CLUSTER_QUEUE})
 
 
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster.objects.create(name="west")
-
-
 def quota(hard: int = 8, used: int = 0) -> dict[str, Any]:
     key = f"requests.{GPU}"
     return {

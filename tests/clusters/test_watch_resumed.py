@@ -43,11 +43,6 @@ from tests.clusters.kube_factories import (
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster.objects.create(name="west")
-
-
 def spans() -> list[tuple[float | None, float | None]]:
     return [(offset(s.start), offset(s.end)) for s in WatchCoverage.objects.order_by("start")]
 

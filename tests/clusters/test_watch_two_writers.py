@@ -27,11 +27,6 @@ from tests.thinned import examples
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster.objects.create(name="west")
-
-
 Told = list[tuple[float | None, float | None, bool]]
 
 

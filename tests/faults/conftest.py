@@ -6,11 +6,17 @@ from collections.abc import Iterator
 import pytest
 from pytest_django import DjangoDbBlocker
 
+from apps.clusters.adapters.prometheus import client
 from tests.faults.collecting import HOURS, collecting, doors, installed
 from tests.faults.facts import Facts
 from tests.faults.proxy import Proxy
 from tests.faults.stores import database
 from tests.servers import migrated_file
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session")

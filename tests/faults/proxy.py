@@ -69,10 +69,6 @@ class Request:
         """Whether it asks Prometheus for series."""
         return urlsplit(self.path).path in {"/api/v1/query", "/api/v1/query_range"}
 
-    @property
-    def is_watch(self) -> bool:
-        return "watch=1" in urlsplit(self.path).query
-
 
 Script = Callable[[Request], Fault | None]
 """Says what happens to a request."""

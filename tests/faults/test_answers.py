@@ -2,17 +2,11 @@
 
 import pytest
 
-from apps.clusters.adapters.prometheus import client
 from tests.faults.collecting import collecting
 from tests.faults.facts import Facts, differences
 from tests.faults.proxy import BODY_FAULTS, HARMLESS, Fault, Proxy, Spoiled
 
-pytestmark = [pytest.mark.django_db, pytest.mark.long]
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.0)
+pytestmark = [pytest.mark.django_db, pytest.mark.long, pytest.mark.usefixtures("no_pauses")]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from functools import partial
 
 import pytest
 
-from apps.clusters.adapters.prometheus import client
 from apps.clusters.models import Node, Pod
 from simulator.catalog import catalog_yaml
 from simulator.fleet import GPU, Admission
@@ -25,7 +24,7 @@ from tests.simulator.only_faults import faults_once
 from tests.simulator.small import ORIGIN, Small
 from tests.usage.served_models import serving_scenario
 
-pytestmark = [pytest.mark.django_db, pytest.mark.long]
+pytestmark = [pytest.mark.django_db, pytest.mark.long, pytest.mark.usefixtures("no_pauses")]
 
 OTHER = "twin"
 _IDENTITIES = (
@@ -80,11 +79,6 @@ def _other(series: Series, labels: dict[str, str]) -> Series:
 
 def _catalog_of(scenario: Small, url: str) -> str:
     return catalog_yaml(scenario, url=url)
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.0)
 
 
 Run = Callable[[Collecting], Facts]

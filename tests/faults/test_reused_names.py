@@ -12,7 +12,6 @@ from functools import partial
 import pytest
 from django.db.models import Sum
 
-from apps.clusters.adapters.prometheus import client
 from apps.clusters.domain.window import Window
 from apps.usage.domain.amounts import NANO
 from apps.usage.models import CollectionWindow, NodeHour, PodHour, TierHour
@@ -29,7 +28,7 @@ from tests.simulator.small import ORIGIN, Small, pod
 from tests.thinned import thinned
 from tests.usage.equations import ALLOCATED_PARTS, CAPACITY_PARTS
 
-pytestmark = [pytest.mark.django_db, pytest.mark.long]
+pytestmark = [pytest.mark.django_db, pytest.mark.long, pytest.mark.usefixtures("no_pauses")]
 
 START = datetime.fromtimestamp(ORIGIN, UTC)
 ORDERS = ("one by one", "backwards", "at once")
@@ -37,11 +36,6 @@ ORDERS = ("one by one", "backwards", "at once")
 HOURS = tuple(Window.hour(START + timedelta(hours=n)) for n in range(3))
 SCRAPE = 30 / 3600
 """GPU-hours by which a GPU whose end no series tells may be off."""
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.0)
 
 
 BESIDE = a100_node(seed="beside", name="two", position=3, gpus=1, created=ORIGIN, labels={})

@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from apps.clusters.adapters.prometheus import client
 from apps.clusters.domain.window import Window
 from apps.usage.models import CollectionWindow
 from apps.usage.services import collect_window
@@ -16,7 +15,7 @@ from tests.faults.facts import differences
 from tests.faults.proxy import BODY_FAULTS, Fault, Proxy, Spoiled
 from tests.served_lab import scenario_of
 
-pytestmark = [pytest.mark.django_db, pytest.mark.exhaustive]
+pytestmark = [pytest.mark.django_db, pytest.mark.exhaustive, pytest.mark.usefixtures("no_pauses")]
 
 END = datetime(2026, 11, 21, tzinfo=UTC)
 DAYS = int(os.environ.get("SOAK_DAYS", "4"))
@@ -26,11 +25,6 @@ All of them take longer than `make check-full` has for a file.
 """
 TOGETHER = 6
 """Hours of one query: a fault spoils them all."""
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.0)
 
 
 def _reference() -> World:

@@ -9,21 +9,15 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from apps.clusters.adapters.prometheus import client
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow
 from tests.faults.collecting import HOURS, collecting
 from tests.faults.facts import Facts, differences
 from tests.faults.proxy import Proxy, Rewrite
 
-pytestmark = [pytest.mark.django_db, pytest.mark.long]
+pytestmark = [pytest.mark.django_db, pytest.mark.long, pytest.mark.usefixtures("no_pauses")]
 
 Points = list[list[Any]]
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.0)
 
 
 def with_points(change: Callable[[Points], None]) -> Rewrite:

@@ -10,7 +10,6 @@ import pytest
 from django.db.models import Count, Sum
 from django.test import TestCase
 
-from apps.clusters.adapters.prometheus import client
 from apps.clusters.domain.window import Window, day_window
 from apps.clusters.models import Cluster
 from apps.usage.domain.collection import CollectionState
@@ -22,12 +21,7 @@ from tests.faults.proxy import BODY_FAULTS, Fault, Proxy, Spoiled, undisturbed
 from tests.faults.stages import messages
 from tests.simulator.only_faults import OnlyFaults
 
-pytestmark = [pytest.mark.django_db, pytest.mark.long]
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.0)
+pytestmark = [pytest.mark.django_db, pytest.mark.long, pytest.mark.usefixtures("no_pauses")]
 
 
 # ---------------------------------------------------------------- summer time

@@ -1,9 +1,10 @@
 """A portal with a cluster whose one quota can be changed, and the people who do so."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.utils import timezone
@@ -11,7 +12,9 @@ from django.utils import timezone
 from apps.accounts.domain.identity import Role
 from apps.accounts.models import Team, User
 from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind, QuotaSnapshot
+from apps.clusters.gateways import ClusterClients, quota_writer
 from apps.clusters.models import Cluster, ObservedObject, Tier, WatchCoverage
+from apps.clusters.ports import QuotaWriter, Reply
 from apps.quota_requests import services
 from apps.quota_requests.domain.execution.kube_requests import object_path
 from apps.quota_requests.domain.execution.patches import live_amount
@@ -230,3 +233,18 @@ def served_portal(*troubles: Trouble, live: Any = ..., writer: bool = True) -> I
         portal = make_portal(f"http://127.0.0.1:{api.port}", writer=writer)
         portal.api = api
         yield portal
+
+
+def clients_through(send: Callable[..., Reply]) -> ClusterClients:
+    """Return clients whose writers hand each request to `send`, with what really sends it."""
+
+    class Through:
+        def __init__(self, inner: QuotaWriter) -> None:
+            self.send = partial(send, inner.send)
+            self.close = inner.close
+
+    def writer(cluster: Cluster) -> QuotaWriter | None:
+        found = quota_writer(cluster)
+        return None if found is None else Through(found)
+
+    return ClusterClients(writer=writer)

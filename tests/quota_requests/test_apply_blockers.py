@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 from django.conf import LazySettings
 
-from apps.clusters.gateways import ClusterClients, quota_writer
-from apps.clusters.models import Cluster
-from apps.clusters.ports import QuotaWriter, Reply
+from apps.clusters.ports import Reply
 from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState, TransitionDenied
 from apps.quota_requests.models import Execution
 from apps.quota_requests.services.execution.executor import LEASE
 from apps.quota_requests.services.execution.orders import NotConfirmed
 from tests.quota_requests import recorded
-from tests.quota_requests.portal import KEY, NOW, OWNER, Portal, served_portal
+from tests.quota_requests.portal import KEY, NOW, OWNER, Portal, clients_through, served_portal
 from tests.quota_requests.test_timing import DAY
 
 pytestmark = pytest.mark.django_db
@@ -92,29 +90,17 @@ def test_a_write_that_somebody_took_back_before_the_portal_looked_is_not_made_ag
         pk = portal.started()
         assert portal.api is not None
 
-        class Lost:
-            """Carries a patch to the server, loses its answer; somebody sets the limit back."""
-
-            def __init__(self, inner: QuotaWriter) -> None:
-                self.inner = inner
-
-            def send(self, method: str, *args: Any, **kwargs: Any) -> Reply:
-                reply = self.inner.send(method, *args, **kwargs)
-                if method == "PATCH" and "dryRun" not in kwargs["query"]:
-                    assert portal.api is not None
-                    portal.api.live = quota_owned_by("kubectl-edit")
-                    return Reply(502, None)
-                return reply
-
-            def close(self) -> None:
-                self.inner.close()
-
-        def writer(cluster: Cluster) -> QuotaWriter | None:
-            found = quota_writer(cluster)
-            return None if found is None else Lost(found)
+        def lost(send: Callable[..., Reply], method: str, *args: Any, **kwargs: Any) -> Reply:
+            """Carry a patch to the server, and lose its answer; somebody sets the limit back."""
+            reply = send(method, *args, **kwargs)
+            if method == "PATCH" and "dryRun" not in kwargs["query"]:
+                assert portal.api is not None
+                portal.api.live = quota_owned_by("kubectl-edit")
+                return Reply(502, None)
+            return reply
 
         services.carry_out(
-            portal.execution(pk).pk, clock=portal.clock, clients=ClusterClients(writer=writer)
+            portal.execution(pk).pk, clock=portal.clock, clients=clients_through(lost)
         )
         portal.wait(minutes=1)
         portal.carry_through(pk)
@@ -238,24 +224,13 @@ def test_neighbouring_keys_of_one_quota_are_changed_at_once_without_harm() -> No
 def carry_with(portal: Portal, pk: int, *, before_the_write: Callable[[], None]) -> str:
     """Carry out, and let something happen after everything was looked at, before the write."""
 
-    class Slow:
-        def __init__(self, inner: QuotaWriter) -> None:
-            self.inner = inner
-
-        def send(self, method: str, *args: Any, **kwargs: Any) -> Reply:
-            if method == "PATCH" and "dryRun" not in kwargs["query"]:
-                before_the_write()
-            return self.inner.send(method, *args, **kwargs)
-
-        def close(self) -> None:
-            self.inner.close()
-
-    def writer(cluster: Cluster) -> QuotaWriter | None:
-        found = quota_writer(cluster)
-        return None if found is None else Slow(found)
+    def slow(send: Callable[..., Reply], method: str, *args: Any, **kwargs: Any) -> Reply:
+        if method == "PATCH" and "dryRun" not in kwargs["query"]:
+            before_the_write()
+        return send(method, *args, **kwargs)
 
     return services.carry_out(
-        portal.execution(pk).pk, clock=portal.clock, clients=ClusterClients(writer=writer)
+        portal.execution(pk).pk, clock=portal.clock, clients=clients_through(slow)
     )
 
 

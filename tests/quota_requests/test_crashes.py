@@ -9,14 +9,13 @@ import pytest
 from django.db import connection, transaction
 
 from apps.accounts.models import AuditEntry
-from apps.clusters.gateways import ClusterClients, quota_writer
-from apps.clusters.models import Cluster
-from apps.clusters.ports import QuotaWriter, Reply
+from apps.clusters.gateways import ClusterClients
+from apps.clusters.ports import Reply
 from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.services.execution.executor import LEASE
 from tests.quota_requests import recorded
-from tests.quota_requests.portal import KEY, Portal, served_portal
+from tests.quota_requests.portal import KEY, Portal, clients_through, served_portal
 
 pytestmark = pytest.mark.django_db
 WRITES = ("INSERT", "UPDATE", "DELETE")
@@ -53,26 +52,14 @@ class Fuse:
 
     def clients(self) -> ClusterClients:
         """Step before and after each request to the API server."""
-        fuse = self
 
-        class Fused:
-            def __init__(self, inner: QuotaWriter) -> None:
-                self.inner = inner
+        def fused(send: Callable[..., Reply], *args: Any, **kwargs: Any) -> Reply:
+            self.tick()
+            reply = send(*args, **kwargs)
+            self.tick()
+            return reply
 
-            def send(self, *args: Any, **kwargs: Any) -> Reply:
-                fuse.tick()
-                reply = self.inner.send(*args, **kwargs)
-                fuse.tick()
-                return reply
-
-            def close(self) -> None:
-                self.inner.close()
-
-        def writer(cluster: Cluster) -> QuotaWriter | None:
-            found = quota_writer(cluster)
-            return None if found is None else Fused(found)
-
-        return ClusterClients(writer=writer)
+        return clients_through(fused)
 
 
 def work(portal: Portal, pk: int, fuse: Fuse) -> bool:

@@ -32,6 +32,7 @@ from tests.quota_requests import portal as quota_portal
 from tests.shared_rows import copy_of, shared
 from tests.sign_in_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
 from tests.web.alerts import Board, make_board
+from tests.web.axe import cookie_of
 from tests.web.devices import make_devices
 from tests.web.entitlements import make_promises
 from tests.web.in_transaction import Gate, serving_in_transaction
@@ -282,6 +283,7 @@ class Screen:
         url: str,
         steps: Callable[[Page], None],
         *,
+        person: str = "",
         width: int = 1280,
         dark: bool = False,
         scripts: bool = True,
@@ -290,12 +292,17 @@ class Screen:
     ) -> None:
         """Take the steps as somebody who was never here, and fail on what the pages got wrong.
 
-        Problems that hold one of the texts `provoked` are what the steps are about. A window that
-        steps change for good is not `left_as_found`.
+        A `person` is signed in before the first step. Problems that hold one of the texts
+        `provoked` are what the steps are about. A window that steps change for good is not
+        `left_as_found`.
         """
+
+        # Here: the browser's thread must not touch the database.
+        session = [cookie_of(person, url)] if person else []
 
         def run() -> list[str]:
             page = self._window(url, scripts=scripts)
+            page.context.add_cookies(session)
             visit = Visit(page, url)
             try:
                 page.set_viewport_size({"width": width, "height": 900})

@@ -9,7 +9,7 @@ from apps.alerts.models import Delivery, IdleAnswer
 from tests.factories import make_portal
 from tests.web.alerts import SECRET, SLACK, Board, make_board, say_many
 from tests.web.appearances import LOOKS, share_of
-from tests.web.axe import cookie_of, settle, violations
+from tests.web.axe import settle, violations
 from tests.web.conftest import Screen
 
 pytestmark = pytest.mark.browser
@@ -41,7 +41,6 @@ def test_axe_finds_nothing_and_no_page_scrolls_sideways(
     )
 
     def look(page: Page) -> None:
-        page.context.add_cookies([cookie])
         for path in share_of(paths, dark=dark):
             page.goto(path)
             settle(page)
@@ -52,8 +51,7 @@ def test_axe_finds_nothing_and_no_page_scrolls_sideways(
             if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
                 found.append(f"{path} scrolls sideways")
 
-    cookie = cookie_of("cleo", address)
-    screen.visit(address, look, width=width, dark=dark)
+    screen.visit(address, look, person="cleo", width=width, dark=dark)
     assert not found, "\n".join(found)
 
 
@@ -62,7 +60,6 @@ def test_an_idle_alert_is_answered_in_its_line(
     board: Board, address: str, screen: Screen, scripts: bool
 ) -> None:
     def steps(page: Page) -> None:
-        page.context.add_cookies([cookie])
         page.goto("/alerts/?kind=idle&team=vision")
         line = page.locator("li.alerts-line").first
         line.get_by_text("Answer").first.click()
@@ -73,8 +70,7 @@ def test_an_idle_alert_is_answered_in_its_line(
         expect(page.locator("li.alerts-line").first).to_contain_text("Released, because it is done")
         assert "kind=idle" in page.url
 
-    cookie = cookie_of("ada", address)
-    screen.visit(address, steps, scripts=scripts, provoked=("400",))
+    screen.visit(address, steps, person="ada", scripts=scripts, provoked=("400",))
     assert IdleAnswer.objects.count() == 1
 
 
@@ -82,7 +78,6 @@ def test_a_channel_is_made_tried_muted_and_removed(
     board: Board, address: str, screen: Screen
 ) -> None:
     def steps(page: Page) -> None:
-        page.context.add_cookies([cookie])
         page.goto("/tokens/")
         page.get_by_role("link", name="Alerts").click()
         page.get_by_role("link", name="Channels").first.click()
@@ -114,5 +109,4 @@ def test_a_channel_is_made_tried_muted_and_removed(
         page.get_by_role("button", name="Remove channel").click()
         expect(page.get_by_role("link", name="chat", exact=True)).to_have_count(0)
 
-    cookie = cookie_of("ada", address)
-    screen.visit(address, steps, width=390, provoked=("400",))
+    screen.visit(address, steps, person="ada", width=390, provoked=("400",))

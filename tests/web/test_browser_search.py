@@ -3,17 +3,13 @@
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.web.axe import cookie_of
 from tests.web.conftest import HOURLY, Screen
 
 pytestmark = pytest.mark.browser
 
 
 def test_the_keyboard_leads_from_the_slash_to_a_pod(served: str, screen: Screen) -> None:
-    cookie = cookie_of("ada", served)
-
     def steps(page: Page) -> None:
-        page.context.add_cookies([cookie])
         page.goto(f"/capacity/teams/?{HOURLY}")
         page.keyboard.press("/")
         box = page.get_by_role("searchbox")
@@ -36,17 +32,14 @@ def test_the_keyboard_leads_from_the_slash_to_a_pod(served: str, screen: Screen)
         expect(page.get_by_role("heading", level=1)).to_contain_text("train-1")
         assert page.url.endswith(HOURLY)
 
-    screen.visit(served, steps)
+    screen.visit(served, steps, person="ada")
 
 
 def test_suggestions_that_do_not_come_leave_the_page_alone(served: str, screen: Screen) -> None:
     def fail(route: Route) -> None:
         route.fulfill(status=500, body="")
 
-    cookie = cookie_of("ada", served)
-
     def steps(page: Page) -> None:
-        page.context.add_cookies([cookie])
         page.goto("/capacity/teams/")
         page.route("**/search/**", fail)
         page.get_by_role("searchbox").focus()
@@ -55,18 +48,15 @@ def test_suggestions_that_do_not_come_leave_the_page_alone(served: str, screen: 
         expect(page.get_by_role("heading", level=1)).to_have_text("Teams")
         expect(page.locator("#search-suggestions")).to_be_hidden()
 
-    screen.visit(served, steps, provoked=("500", "Response Status Error"))
+    screen.visit(served, steps, person="ada", provoked=("500", "Response Status Error"))
 
 
 def test_the_search_works_without_scripts(served: str, screen: Screen) -> None:
-    cookie = cookie_of("ada", served)
-
     def steps(page: Page) -> None:
-        page.context.add_cookies([cookie])
         page.goto(f"/capacity/teams/?{HOURLY}")
         page.get_by_role("searchbox").fill("train")
         page.keyboard.press("Enter")
         page.get_by_role("main").get_by_role("link", name="Job/train").click()
         assert page.url.endswith(f"/workloads/west/vision/Job/train/?{HOURLY}")
 
-    screen.visit(served, steps, scripts=False)
+    screen.visit(served, steps, person="ada", scripts=False)

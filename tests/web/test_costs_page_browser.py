@@ -5,7 +5,7 @@ from playwright.sync_api import Page, expect
 
 from tests.costs.portal import PRICES, make_priced
 from tests.web.appearances import LOOKS, share_of
-from tests.web.axe import cookie_of, settle, violations
+from tests.web.axe import settle, violations
 from tests.web.conftest import Screen
 from tests.web.test_browser import draw_all
 
@@ -26,7 +26,6 @@ def priced(address: str) -> str:
 def test_axe_finds_nothing_and_nothing_is_too_wide(
     priced: str, screen: Screen, dark: bool, width: int
 ) -> None:
-    cookie = cookie_of("finn", priced)
     paths = (
         f"/costs/?{DAYS}",
         f"/costs/?{DAYS}&by=workload",
@@ -35,24 +34,20 @@ def test_axe_finds_nothing_and_nothing_is_too_wide(
     )
 
     def steps(page: Page) -> None:
-        page.context.add_cookies([cookie])
         for path in share_of(paths, dark=dark):
             page.goto(path)
             settle(page)
             assert violations(page) == [], path
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
 
-    screen.visit(priced, steps, width=width, dark=dark)
+    screen.visit(priced, steps, person="finn", width=width, dark=dark)
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without"])
 def test_costs_are_grouped_and_charged_otherwise_with_the_form(
     priced: str, screen: Screen, scripts: bool
 ) -> None:
-    cookie = cookie_of("finn", priced)
-
     def steps(page: Page) -> None:
-        page.context.add_cookies([cookie])
         page.goto(f"/costs/?{DAYS}")
         title = page.locator("#costs-title")
         expect(title).to_have_text("Costs in USD by team")
@@ -67,4 +62,4 @@ def test_costs_are_grouped_and_charged_otherwise_with_the_form(
         if scripts:
             assert draw_all(page) == 1
 
-    screen.visit(priced, steps, scripts=scripts)
+    screen.visit(priced, steps, person="finn", scripts=scripts)

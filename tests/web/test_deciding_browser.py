@@ -12,7 +12,7 @@ from apps.quota_requests.models import ChangeRequest
 from apps.web.quota_requests.request_pages import OPEN_CARDS
 from tests.quota_requests.portal import Portal, as_of_now, served_portal
 from tests.web.appearances import DESK, LOOKS
-from tests.web.axe import cookie_of, violations
+from tests.web.axe import violations
 from tests.web.conftest import Screen
 
 pytestmark = pytest.mark.browser
@@ -34,14 +34,9 @@ def as_cleo(
     asked: Portal, address: str, screen: Screen
 ) -> Callable[[Callable[[Page], None], bool, int], None]:
     """Return what takes steps as an administrator."""
-    cookie = cookie_of("cleo", address)
 
     def visit(steps: Callable[[Page], None], dark: bool, width: int) -> None:
-        def signed_in(page: Page) -> None:
-            page.context.add_cookies([cookie])
-            steps(page)
-
-        screen.visit(address, signed_in, dark=dark, width=width, provoked=("403",))
+        screen.visit(address, steps, person="cleo", dark=dark, width=width, provoked=("403",))
 
     return visit
 

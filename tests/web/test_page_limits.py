@@ -20,7 +20,7 @@ from pytest_django import Settings
 
 from tests.shared_rows import shared
 from tests.web.appearances import DESK, PHONE, is_exhaustive
-from tests.web.axe import cookie_of, settle, violations
+from tests.web.axe import settle, violations
 from tests.web.campus_portal import (
     ADMIN,
     FINANCE,
@@ -176,13 +176,7 @@ def visit(
     campus: str, screen: Screen, person: str, steps: Callable[[Page], None], **look: Any
 ) -> None:
     """Take steps as a person. Pages that are not theirs answer so, which is no error here."""
-    cookie = cookie_of(person, campus)
-
-    def signed_in(page: Page) -> None:
-        page.context.add_cookies([cookie])
-        steps(page)
-
-    screen.visit(campus, signed_in, provoked=("403", "404"), **look)
+    screen.visit(campus, steps, person=person, provoked=("403", "404"), **look)
 
 
 def pages_of(person: str) -> dict[str, str]:

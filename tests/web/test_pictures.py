@@ -20,7 +20,6 @@ from playwright.sync_api import Page
 from pytest_django.live_server_helper import LiveServer
 
 from tests.servers import ROOT
-from tests.web.axe import cookie_of
 from tests.web.conftest import Screen
 from tests.web.picture_portal import NOW, fill_picture_portal
 from tests.web.test_browser import draw_all
@@ -125,14 +124,12 @@ def grid_of(page: Page, png: bytes) -> list[Any]:
 def looks(pictured: str, screen: Screen) -> Iterator[tuple[Picture, Look]]:
     """Yield every picture with the page as it is now."""
     taken: list[tuple[Picture, Look]] = []
-    cookie = cookie_of("morgan", pictured)
 
     def visit(pictures: list[Picture], width: int, *, dark: bool) -> None:
         def steps(page: Page) -> None:
-            page.context.add_cookies([cookie])
             taken.extend((picture, take(page, picture)) for picture in pictures)
 
-        screen.visit(pictured, steps, width=width, dark=dark)
+        screen.visit(pictured, steps, person="morgan", width=width, dark=dark)
 
     visit([p for p in PICTURES if not p.phone], 1440, dark=False)
     visit([p for p in PICTURES if p.phone], 390, dark=True)

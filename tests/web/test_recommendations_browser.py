@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from apps.costs.models import Recommendation
 from tests.costs.recommendation_rows import make
-from tests.web.axe import cookie_of, settle, violations
+from tests.web.axe import settle, violations
 from tests.web.conftest import Screen
 from tests.web.test_page_limits import USUAL, Measured, measured
 
@@ -22,15 +22,13 @@ def notebooks(served: str) -> list[Recommendation]:
 @pytest.fixture
 def decide(served: str, screen: Screen) -> Callable[..., None]:
     """Return a function that takes steps as an admin, on the page of recommendations."""
-    cookie = cookie_of("cleo", served)
 
     def visit(steps: Callable[[Page], None], **how: object) -> None:
-        def signed_in(page: Page) -> None:
-            page.context.add_cookies([cookie])
+        def on_the_list(page: Page) -> None:
             page.goto("/costs/recommendations/")
             steps(page)
 
-        screen.visit(served, signed_in, **how)  # type: ignore[arg-type]
+        screen.visit(served, on_the_list, person="cleo", **how)  # type: ignore[arg-type]
 
     return visit
 

@@ -18,7 +18,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.servers import ROOT
 from tests.shared_rows import shared
 from tests.web.appearances import DESK
-from tests.web.axe import cookie_of, settle
+from tests.web.axe import settle
 from tests.web.campus_portal import (
     ADMIN,
     FINANCE,
@@ -280,15 +280,13 @@ def campus(_campus: None, address: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def walked(task: Task, campus: str, screen: Screen) -> Walk:
     """Walk a task as its person; anything that goes wrong on a page fails."""
-    cookie = cookie_of(task.person, campus)
     walks: list[Walk] = []
 
     def steps(page: Page) -> None:
-        page.context.add_cookies([cookie])
         walks.append(Walk(page))
         task.walk(walks[0])
 
-    screen.visit(campus, steps, width=DESK)
+    screen.visit(campus, steps, person=task.person, width=DESK)
     return walks[0]
 
 

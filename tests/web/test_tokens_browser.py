@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.axe import cookie_of, violations
+from tests.web.axe import violations
 from tests.web.conftest import Screen
 
 
@@ -12,7 +12,6 @@ def test_making_a_token_revoking_it_and_leaving_everywhere_in_a_browser(
     served: str, screen: Screen
 ) -> None:
     def steps(page: Page) -> None:
-        page.context.add_cookies([cookie])
         page.goto("/tokens/")
         page.get_by_label("Purpose", exact=True).fill("nightly export")
         page.get_by_label("decide").check()
@@ -32,5 +31,4 @@ def test_making_a_token_revoking_it_and_leaving_everywhere_in_a_browser(
         page.get_by_role("button", name="Sign out everywhere").click()
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
-    cookie = cookie_of("cleo", served)
-    screen.visit(served, steps)
+    screen.visit(served, steps, person="cleo")

@@ -18,7 +18,7 @@ from tests.pending.watched_lab import WatchedLab, watched_lab
 from tests.simulator.applying import Kube
 from tests.simulator.only_faults import OnlyFaults
 from tests.simulator.test_applying import running, soon
-from tests.web.axe import cookie_of, violations
+from tests.web.axe import violations
 from tests.web.conftest import Screen
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
@@ -73,13 +73,7 @@ def test_a_lead_asks_two_admins_approve_and_the_pod_starts(
     url = str(live_server.url)
 
     def as_person(name: str, steps: Callable[[Page], None], *, dark: bool, width: int) -> None:
-        cookie = cookie_of(name, url)
-
-        def signed_in(page: Page) -> None:
-            page.context.add_cookies([cookie])
-            steps(page)
-
-        screen.visit(url, signed_in, dark=dark, width=width)
+        screen.visit(url, steps, person=name, dark=dark, width=width)
 
     assert hard(lab) == "2"
     assert len(running(lab.served, "speech-lab", "voice-serve-")) < 3
@@ -150,10 +144,8 @@ def test_the_second_to_save_sees_both_texts(
     scripts: bool, lab: WatchedLab, live_server: LiveServer, screen: Screen
 ) -> None:
     url = str(live_server.url)
-    cookie = cookie_of(ADA, url)
 
     def steps(page: Page) -> None:
-        page.context.add_cookies([cookie])
         page.goto(f"/quotas/requests/new/?key=lab/ResourceQuota/speech-lab/gpus/{KEY}&after=3")
         page.get_by_label("Reason").fill("First words.")
         page.get_by_role("button", name="Save draft").click()
@@ -172,4 +164,4 @@ def test_the_second_to_save_sees_both_texts(
         other.get_by_role("button", name="Keep mine instead").click()
         expect(other.locator("#standing")).to_contain_text("The words of the second.")
 
-    screen.visit(url, steps, scripts=scripts, provoked=("409",))
+    screen.visit(url, steps, person=ADA, scripts=scripts, provoked=("409",))
