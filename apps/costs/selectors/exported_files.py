@@ -178,12 +178,11 @@ def _is_stored(row: ClosedFile) -> bool | None:
 
 def _closed_row(row: ClosedFile, *, stored: bool | None) -> ClosedFileRow:
     format_ = FileFormat(row.format)
-    return ClosedFileRow(
+    return row_from(
+        ClosedFileRow,
+        row,
         month=row.period.month,
         format=format_,
-        sha256=row.sha256,
         stored=stored,
-        size=row.size,
-        remade_at=row.remade_at,
         agrees=row.remade_sha256 == row.sha256 if row.remade_at else None,
     )

@@ -55,14 +55,7 @@ def _entry(row: Price) -> PriceEntry:
 def energy_factors() -> list[SiteFactor]:
     """Return the factors of all clusters and times, oldest first. One query."""
     return [
-        SiteFactor(
-            cluster=row.cluster_id,
-            valid_from=row.valid_from,
-            valid_to=row.valid_to,
-            pue=row.pue,
-            carbon_g_per_kwh=row.carbon_g_per_kwh,
-            by_hour=row.carbon_hours,
-        )
+        row_from(SiteFactor, row, cluster=row.cluster_id, by_hour=row.carbon_hours)
         for row in EnergyFactor.objects.order_by("cluster", "valid_from")
     ]
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.db.models import Q
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.models import User
 from apps.accounts.permissions import Visibility, visibility_of_led
 from apps.clusters.domain.tiers import UNDETERMINED
@@ -114,7 +115,9 @@ def person_pods(window: Window, *, people: People, visibility: Visibility) -> li
 
 
 def _pod(row: Any, team: str) -> PersonPod:
-    return PersonPod(
+    return row_from(
+        PersonPod,
+        row,
         key=PersonWorkload(
             row.behind__person,
             row.cluster__name,
@@ -123,15 +126,7 @@ def _pod(row: Any, team: str) -> PersonPod:
             team,
             row.tier__name or UNDETERMINED,
         ),
-        workload_id=row.workload_id,
-        cluster_id=row.cluster_id,
-        queue=row.queue,
-        units=row.units,
         gpus=row.gpu_equivalents,
-        created_at=row.created_at,
-        bound_at=row.bound_at,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
     )
 
 

@@ -22,6 +22,7 @@ from django.views.decorators.http import require_safe
 
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.identity import TokenScope
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import can_administer
 from apps.accounts.selectors import TokenRow, tokens_of
 from apps.accounts.services import (
@@ -299,13 +300,11 @@ def token_table(rows: Sequence[TokenRow], zone: ZoneInfo) -> Table:
 
 
 def _token_row(row: TokenRow) -> TableRow:
-    line = TokenLine(
-        name=row.name,
+    line = row_from(
+        TokenLine,
+        row,
         ending=f"…{row.ending}",
         scopes=", ".join(row.scopes),
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        last_used_at=row.last_used_at,
         state=_STATES.get(row.state, row.state),
     )
     revoke = RowAction(

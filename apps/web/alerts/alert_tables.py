@@ -79,13 +79,13 @@ def channel_line(row: ChannelRow) -> ChannelLine:
     """Return a channel in words; an error only where it is on."""
     # Rows name no error any more once something was sent after it.
     state = "disabled" if not row.active else "failing" if row.last_error else "on"
-    return ChannelLine(
-        name=row.name,
+    return row_from(
+        ChannelLine,
+        row,
         owner=_owner(row),
         destination=f"{_channel_label(row.kind)}: {row.address}",
         kinds=_kinds(row.kinds),
         schedule=_schedule(row),
-        last_sent_at=row.last_sent_at,
         state=state,
         last_error=row.last_error if row.active else "",
     )
@@ -277,14 +277,7 @@ def mail_table(rows: Sequence[MonthlyMailRow], zone: ZoneInfo) -> Table:
 
 def _mail_row(row: MonthlyMailRow) -> TableRow:
     month = f"{row.month:%Y-%m}"
-    line = MailLine(
-        month=month,
-        recipient=row.recipient,
-        state=_mail_state(row),
-        next_at=row.next_at,
-        sent_at=row.sent_at,
-        error=row.error,
-    )
+    line = row_from(MailLine, row, month=month, state=_mail_state(row))
     return TableRow(
         declared_values(line),
         {"month": href("month-report", month=month)},

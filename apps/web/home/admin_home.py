@@ -24,7 +24,7 @@ from apps.usage.selectors import PODS_NOW, AllocatedGpus, TierQueueTimes, gap_ti
 from apps.web.components import formats, listings, tables
 from apps.web.components.drawings import GridHead, GridRow, HeatCell, capacity_flow, heat_map
 from apps.web.components.drawings.flow import Flow
-from apps.web.components.drawings.heat_map import HeatMap
+from apps.web.components.drawings.heat_map import HeatMap, by_total
 from apps.web.components.drawings.panels import Sparkline, sparkline
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
 from apps.web.components.formats import Format, gpus_text, gpus_words
@@ -459,7 +459,7 @@ def _heat_maps(scope: AdminScope) -> list[HeatMap]:
         for (team, tier), gpus in entitled.items()
         if (not own.team or team in own.team) and (not own.tier or tier in own.tier)
     }
-    teams, tiers = _largest(pairs, 0), _largest(pairs, 1)
+    teams, tiers = by_total(pairs, 0), by_total(pairs, 1)
     held = (
         usage.allocated_now(scope.reading.now, visibility=scope.reading.visibility) if pairs else {}
     )
@@ -502,13 +502,6 @@ def _shown_over(cell: HeatCell | None) -> HeatCell | None:
     if cell is None or cell.ratio is None or cell.ratio >= _OVER:
         return cell
     return replace(cell, text=_BLANK)
-
-
-def _largest(pairs: Mapping[tuple[str, str], float], side: int) -> list[str]:
-    sums: dict[str, float] = {}
-    for pair, gpus in pairs.items():
-        sums[pair[side]] = sums.get(pair[side], 0.0) + gpus
-    return sorted(sums, key=lambda name: (-sums[name], name))
 
 
 def _heat_cell(

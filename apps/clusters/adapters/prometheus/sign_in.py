@@ -274,7 +274,21 @@ class ClientCredentials:
         )
 
 
-class SigV4:
+class _FoundCredentials:
+    """Credentials that a library finds where the portal runs; kept until they are refused."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._credentials: Any = None
+
+    def renewed(self, used: AuthBase) -> bool:
+        """Find them anew: those of a file may have been replaced."""
+        with self._lock:
+            self._credentials = None
+        return True
+
+
+class SigV4(_FoundCredentials):
     """Signature version 4 of AWS, with the credentials that botocore finds and renews.
 
     Those are, in its order: variables, the AWS configuration (`profile`), a role by a web identity
@@ -284,11 +298,10 @@ class SigV4:
     hint = "check that the role may do aps:QueryMetrics and the region is the workspace's"
 
     def __init__(self, entry: Mapping[str, Any]) -> None:
+        super().__init__()
         self._region = str(entry["region"])
         self._service = str(entry.get("service") or "aps")
         self._profile = str(entry.get("profile") or "") or None
-        self._lock = threading.Lock()
-        self._credentials: Any = None
 
     def auth(self) -> AuthBase:
         """Return what signs with the credentials of now; they are found once."""
@@ -327,12 +340,6 @@ class SigV4:
             ) from None
         return _Signature(frozen, self._service, self._region)
 
-    def renewed(self, used: AuthBase) -> bool:
-        """Find credentials anew: those of a file may have been replaced."""
-        with self._lock:
-            self._credentials = None
-        return True
-
 
 class _Signature(AuthBase):
     def __init__(self, credentials: Any, service: str, region: str) -> None:
@@ -353,14 +360,10 @@ class _Signature(AuthBase):
         return request
 
 
-class GoogleCredentials:
+class GoogleCredentials(_FoundCredentials):
     """A token of Google's application default credentials: workload identity, or a key file."""
 
     hint = "check that the service account has the role monitoring.viewer"
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._credentials: Any = None
 
     def auth(self) -> Header:
         """Return the token, renewed by Google's library shortly before it expires."""
@@ -381,12 +384,6 @@ class GoogleCredentials:
                 f"google_credentials of the catalog finds no credentials ({type(error).__name__}): "
                 "give the portal a workload identity, or GOOGLE_APPLICATION_CREDENTIALS"
             ) from None
-
-    def renewed(self, used: AuthBase) -> bool:
-        """Find credentials and a token anew."""
-        with self._lock:
-            self._credentials = None
-        return True
 
 
 def read_token(path: str, key: str) -> str:

@@ -203,10 +203,10 @@ def borrowing_matrix(
         )
         for pair, amount in given.items()
     }
-    taken = _totals(given, 1)
+    taken = by_total(given, 1)
     rows = [
         GridRow(lender, [cells.get((lender, borrower)) for borrower in taken])
-        for lender in _totals(given, 0)
+        for lender in by_total(given, 0)
     ]
     drawn = [
         DrawnRow(
@@ -240,7 +240,7 @@ def borrowing_matrix(
     )
 
 
-def _totals(amounts: Mapping[tuple[str, str], float], side: int) -> list[str]:
+def by_total(amounts: Mapping[tuple[str, str], float], side: int) -> list[str]:
     """Return the names on one side of the pairs, by the sum of their amounts, largest first."""
     sums: dict[str, float] = {}
     for pair, amount in amounts.items():
