@@ -107,7 +107,7 @@ _GROUPS = [grouping.value for grouping in Grouping if grouping is not Grouping.N
 _MONTH = re.compile(r"^20\d\d-(0[1-9]|1[0-2])$")
 
 
-class WasteParams(parameters.WindowParams, parameters.CsvParams, parameters.PlaceParams):
+class WasteParams(parameters.WindowParams, parameters.CsvParams, parameters.WorkParams):
     """Parameters of `waste`."""
 
     format = choices(
@@ -115,20 +115,12 @@ class WasteParams(parameters.WindowParams, parameters.CsvParams, parameters.Plac
         required=False,
         help_text="csv, xlsx and parquet give all rows of the window as a file, without pages.",
     )
-    interval = choices(
-        [interval.value for interval in TimeStep],
-        required=False,
-        help_text="Length of a period; day unless told.",
-    )
+    interval = parameters.interval_field(TimeStep.DAY)
     group_by = NamesField(
         child=choices(_GROUPS),
         help_text="Columns to group by, in this order; without it, a row for each cause.",
     )
     team = NamesField(help_text="Only what these teams pay for.")
-    workload = NamesField(help_text="Only these workloads, written Kind/name.")
-    gpu_model = NamesField(
-        help_text="Only these GPU models; case, blanks and dashes do not matter."
-    )
     capacity_type = NamesField(child=choices([kind.value for kind in CapacityType]))
 
 

@@ -293,6 +293,21 @@ class ClusterParams(PageParams):
     cluster = NamesField(help_text="Only these clusters.")
 
 
+class TierParams(ClusterParams):
+    """A list that is narrowed to clusters and service tiers."""
+
+    tier = NamesField(help_text="Only these service tiers.")
+
+
+def interval_field(unless_told: TimeStep) -> serializers.ChoiceField:
+    """Return the parameter for the length of a list's periods."""
+    return choices(
+        [step.value for step in TimeStep],
+        required=False,
+        help_text=f"Length of a period; {unless_told.value} unless told.",
+    )
+
+
 class WindowParams(PageParams):
     start = serializers.CharField(
         required=False, help_text=f"{_START} Unless told: seven local days before `end`."
@@ -305,13 +320,18 @@ class WindowParams(PageParams):
     )
 
 
-class FileParams(WindowParams, CsvParams, PlaceParams):
-    """A window of facts that can be had as a file."""
+class WorkParams(PlaceParams):
+    """What a list is narrowed to by work, too, and the GPUs that it holds."""
 
     workload = NamesField(help_text="Only these workloads, written Kind/name.")
     gpu_model = NamesField(
         help_text="Only these GPU models; case, blanks and dashes do not matter."
     )
+
+
+class FileParams(WindowParams, CsvParams, WorkParams):
+    """A window of facts that can be had as a file."""
+
     node = NamesField(help_text="Only these nodes.")
 
     def validate_workload(self, names: list[str]) -> list[str]:
@@ -325,11 +345,7 @@ class FileParams(WindowParams, CsvParams, PlaceParams):
 class UsageParams(FileParams):
     """Parameters of `usage`."""
 
-    interval = choices(
-        [interval.value for interval in TimeStep],
-        required=False,
-        help_text="Length of a period; day unless told.",
-    )
+    interval = interval_field(TimeStep.DAY)
     group_by = NamesField(
         child=choices([grouping.value for grouping in Grouping]),
         help_text="Columns to group by, in this order; without it, one row for each period.",
@@ -341,12 +357,11 @@ class PodsParams(FileParams):
     """Parameters of `pods`."""
 
 
-class CollectionsParams(PageParams):
+class CollectionsParams(ClusterParams):
     """Parameters of `collections`: without a window all hours, newest first."""
 
     start = serializers.CharField(required=False, help_text=_START)
     end = serializers.CharField(required=False, help_text="End of the window, not included.")
-    cluster = NamesField(help_text="Only these clusters.")
     state = NamesField(child=choices([state.value for state in CollectionState]))
 
 

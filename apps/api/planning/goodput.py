@@ -26,11 +26,7 @@ class GoodputParams(parameters.FileParams):
         child=choices([grouping.value for grouping in Grouping]),
         help_text="Columns to group by, in this order; without it, one row for all.",
     )
-    interval = choices(
-        [step.value for step in TimeStep],
-        required=False,
-        help_text="Length of a period; total unless told.",
-    )
+    interval = parameters.interval_field(TimeStep.TOTAL)
 
 
 class LossesParams(parameters.FileParams):

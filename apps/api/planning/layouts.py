@@ -5,19 +5,11 @@ from rest_framework.request import Request
 
 from apps.api import parameters
 from apps.api.endpoints import PortalView, ShortList, documented, visibility_in
-from apps.api.parameters import NamesField, filters_of
+from apps.api.parameters import filters_of
 from apps.api.row_serializers import records, serializer_of
 from apps.planning import selectors as planning
 from apps.planning.selectors import LayoutRow
 from apps.usage import selectors as usage
-
-
-class LayoutsParams(parameters.PageParams):
-    """Parameters of `layouts`."""
-
-    cluster = NamesField(help_text="Only these clusters.")
-    tier = NamesField(help_text="Only these service tiers.")
-
 
 _ROWS: ShortList[LayoutRow] = ShortList("layouts", lambda row: row.name, records)
 
@@ -27,12 +19,12 @@ class LayoutsView(PortalView):
 
     @documented(
         "layouts",
-        LayoutsParams,
+        parameters.TierParams,
         serializer_of(LayoutRow),
         summary="Unmet and unallocated GPU-hours of tiers, with today's layout and the advised.",
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = LayoutsParams.read(request.query_params)
+        query = parameters.TierParams.read(request.query_params)
         usage.check_names(filters_of(query))
         reports = planning.layout_reports(visibility=visibility_in(request))
         rows = [

@@ -31,11 +31,9 @@ _MOST_POD_GPUS = 64
 _MOST_DAYS = 31
 
 
-class SlotsParams(parameters.PageParams, parameters.CsvParams):
+class SlotsParams(parameters.TierParams, parameters.CsvParams):
     """Parameters of `slots`: those there are now."""
 
-    cluster = NamesField(help_text="Only these clusters.")
-    tier = NamesField(help_text="Only these service tiers.")
     level = NamesField(child=choices([level.value for level in LEVELS]))
     pod_gpus = serializers.IntegerField(
         required=False,
@@ -45,23 +43,15 @@ class SlotsParams(parameters.PageParams, parameters.CsvParams):
     )
 
 
-class FragmentationParams(parameters.WindowParams, parameters.CsvParams):
+class FragmentationParams(parameters.WindowParams, parameters.CsvParams, parameters.TierParams):
     """Parameters of `fragmentation`."""
 
-    cluster = NamesField(help_text="Only these clusters.")
-    tier = NamesField(help_text="Only these service tiers.")
-    interval = choices(
-        [step.value for step in TimeStep],
-        required=False,
-        help_text="Length of a period; total unless told.",
-    )
+    interval = parameters.interval_field(TimeStep.TOTAL)
 
 
-class SlotHistoryParams(parameters.WindowParams, parameters.CsvParams):
+class SlotHistoryParams(parameters.WindowParams, parameters.CsvParams, parameters.TierParams):
     """Parameters of `slot-history`."""
 
-    cluster = NamesField(help_text="Only these clusters.")
-    tier = NamesField(help_text="Only these service tiers.")
     level = NamesField(child=choices([level.value for level in LEVELS]))
 
 
