@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -77,7 +77,7 @@ class Portal:
     tier: Tier
     people: dict[str, User]
     now: datetime = NOW
-    api: QuotaApi | None = None
+    api: QuotaApi = field(init=False, repr=False, compare=False)
 
     def actor(self, name: str) -> Actor:
         return actor_of(self.people[name], origin="127.0.0.1")
@@ -160,7 +160,6 @@ class Portal:
         self.cluster.save()
 
     def address(self) -> str:
-        assert self.api is not None
         return f"http://127.0.0.1:{self.api.port}"
 
     def of(self, pk: int) -> ChangeRequest:
@@ -183,7 +182,6 @@ class Portal:
 
     def live(self) -> str | None:
         """Return what the API server has."""
-        assert self.api is not None
         amount = live_amount(TARGET, self.api.live)
         return None if amount is None else amount.text
 

@@ -81,7 +81,6 @@ def test_every_answer_ends_in_a_right_state_and_a_clear_sentence(
 ) -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
         portal.api.troubles = list(troubles)
         portal.carry_through(pk)
         assert (portal.of(pk).state, portal.live()) == (state, shown)
@@ -108,7 +107,6 @@ def test_what_changed_since_the_review_is_left_as_it_is(
 ) -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
         live = None if change is None else recorded.quota("gpu") | {"spec": {"hard": change}}
         portal.api.live = live
         portal.carry_through(pk)
@@ -119,7 +117,6 @@ def test_what_changed_since_the_review_is_left_as_it_is(
 def test_what_somebody_changed_after_a_lost_answer_is_told_apart_by_what_watch_saw() -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
         # As a worker leaves it that was killed before it saw an answer.
         Execution.objects.filter(request=pk).update(
             mark="sending", sent=1, first_sent_at=portal.now
@@ -140,7 +137,6 @@ def test_what_somebody_changed_after_a_lost_answer_is_told_apart_by_what_watch_s
 def test_a_patch_that_was_lost_is_sent_again_later_and_later() -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
         portal.api.troubles = [Trouble()] * 4
         pauses = []
         while portal.carry_out(pk) == "wait":
@@ -153,7 +149,6 @@ def test_a_patch_that_was_lost_is_sent_again_later_and_later() -> None:
 def test_a_patch_that_arrives_after_all_copies_were_lost_is_noticed() -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
         portal.api.troubles = [Trouble()] * 5
         for _ in range(5):
             portal.now = portal.execution(pk).next_at
@@ -196,7 +191,6 @@ def test_a_yes_counts_when_it_shows_the_change(
 ) -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
         portal.api.troubles = [trouble]
         if not trouble.writes:
             assert portal.carry_out(pk) == "wait"
@@ -210,7 +204,6 @@ def test_a_yes_counts_when_it_shows_the_change(
 def test_a_yes_that_never_shows_the_change_is_no_success() -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
         portal.api.troubles = [Trouble(200, recorded.quota("gpu"))] * 5
         assert portal.carry_through(pk) == "failed"
         assert (portal.of(pk).state, portal.live()) == (RequestState.FAILED, "6")
@@ -232,7 +225,6 @@ def test_a_page_of_a_proxy_in_place_of_the_quota_does_not_mean_that_it_is_gone()
 def test_the_servers_own_words_are_for_administrators() -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
         portal.api.troubles = [recorded_error("403-sa-quotas")]
         portal.carry_through(pk)
         for who, is_told in (("cleo", True), ("ada", False)):
@@ -245,7 +237,6 @@ def test_the_servers_own_words_are_for_administrators() -> None:
 def test_a_plain_no_to_the_only_patch_ends_at_once() -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
         portal.api.troubles = [recorded_error("403-sa-quotas")]
         assert portal.carry_out(pk) == "failed"
 
@@ -299,7 +290,6 @@ def test_a_limit_that_another_tool_owns_needs_a_confirmation() -> None:
 def test_an_owner_that_came_after_the_review_sends_it_back() -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
         portal.api.live = owned("kustomize-controller", "Apply")
         portal.carry_out(pk)
         assert portal.of(pk).state == RequestState.IN_REVIEW
@@ -310,7 +300,6 @@ def test_an_owner_that_came_after_the_review_sends_it_back() -> None:
 def test_an_object_that_is_being_deleted_is_not_written_to() -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
         assert portal.api.live is not None
         meta = {**portal.api.live["metadata"], "deletionTimestamp": "2026-11-16T12:00:00Z"}
         portal.api.live = {**portal.api.live, "metadata": meta}
@@ -341,7 +330,6 @@ def test_an_account_that_is_taken_away_fails_what_was_not_begun() -> None:
 def test_a_failed_change_can_be_applied_again_or_decided_anew() -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
         portal.api.troubles = [recorded_error("403-sa-quotas")]
         portal.carry_through(pk)
         assert portal.of(pk).state == RequestState.FAILED
@@ -358,7 +346,6 @@ def test_a_message_that_comes_twice_does_nothing_twice() -> None:
     with served_portal() as portal:
         pk = portal.applied()
         assert again(portal, pk) == ""
-        assert portal.api is not None
         assert portal.api.writes == 1
 
 
@@ -403,7 +390,6 @@ def test_a_look_that_is_refused_is_no_refusal_of_the_patch() -> None:
 def test_an_object_that_is_being_deleted_after_a_patch_was_lost_ends_as_not_written() -> None:
     with served_portal() as portal:
         pk = sent(portal)
-        assert portal.api is not None
         assert portal.api.live is not None
         meta = {**portal.api.live["metadata"], "deletionTimestamp": "2026-11-16T12:00:00Z"}
         portal.api.live = {**portal.api.live, "metadata": meta}
@@ -446,7 +432,6 @@ def served_answer(status: int, content: bytes) -> Iterator[str]:
 def test_a_refused_change_is_decided_anew() -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
         portal.api.troubles = [recorded_error("403-sa-quotas")]
         portal.carry_through(pk)
         services.reopen(pk, by=portal.actor("carl"), now=portal.now)

@@ -49,7 +49,6 @@ def retired(portal: Portal) -> None:
 def test_who_took_the_limit_over_meanwhile_is_asked_about_before_each_write(mark: str) -> None:
     with served_portal() as portal:
         pk = at_mark(portal, mark)
-        assert portal.api is not None
         portal.api.live = quota_owned_by("kubectl-edit")
         portal.carry_through(pk)
         assert (portal.of(pk).state, portal.api.writes) == (RequestState.IN_REVIEW, 0)
@@ -59,7 +58,6 @@ def test_who_took_the_limit_over_meanwhile_is_asked_about_before_each_write(mark
 def test_who_took_the_limit_over_meanwhile_can_be_agreed_to_and_applied_again() -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
         portal.api.live = quota_owned_by("kubectl-edit")
         portal.carry_through(pk)
         request, cleo = portal.of(pk), portal.actor("cleo")
@@ -78,7 +76,6 @@ def test_who_took_the_limit_over_meanwhile_can_be_agreed_to_and_applied_again() 
 def test_another_amount_goes_back_to_review_wherever_a_worker_was_killed(mark: str) -> None:
     with served_portal() as portal:
         pk = at_mark(portal, mark)
-        assert portal.api is not None
         portal.api.live = quota_owned_by(OWNER, hard="7")
         portal.carry_through(pk)
         assert (portal.of(pk).state, portal.api.writes) == (RequestState.IN_REVIEW, 0)
@@ -88,13 +85,11 @@ def test_another_amount_goes_back_to_review_wherever_a_worker_was_killed(mark: s
 def test_a_write_that_somebody_took_back_before_the_portal_looked_is_not_made_again() -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
 
         def lost(send: Callable[..., Reply], method: str, *args: Any, **kwargs: Any) -> Reply:
             """Carry a patch to the server, and lose its answer; somebody sets the limit back."""
             reply = send(method, *args, **kwargs)
             if method == "PATCH" and "dryRun" not in kwargs["query"]:
-                assert portal.api is not None
                 portal.api.live = quota_owned_by("kubectl-edit")
                 return Reply(502, None)
             return reply
@@ -114,7 +109,6 @@ def test_a_write_that_somebody_took_back_before_the_portal_looked_is_not_made_ag
 def test_a_quota_that_was_deleted_and_made_anew_goes_back_to_review() -> None:
     with served_portal() as portal:
         pk = portal.started()
-        assert portal.api is not None
         portal.api.live = quota_owned_by(OWNER, uid="made-anew")
         assert portal.carry_out(pk) == "back to review"
         assert (portal.of(pk).state, portal.api.writes) == (RequestState.IN_REVIEW, 0)
@@ -124,7 +118,6 @@ def test_a_quota_that_was_deleted_and_made_anew_goes_back_to_review() -> None:
 def test_a_raise_in_a_quota_that_was_made_anew_still_ends_on_its_date() -> None:
     with served_portal() as portal:
         pk = portal.applied(until=NOW + DAY)
-        assert portal.api is not None
         portal.api.live = quota_owned_by(OWNER, hard="8", uid="made-anew")
         portal.wait(days=1)
         services.revert_due(now=portal.now)
@@ -159,7 +152,6 @@ def test_a_cluster_that_is_retired_before_the_write_is_not_written_to(mark: str)
         pk = at_mark(portal, mark)
         retired(portal)
         portal.carry_through(pk)
-        assert portal.api is not None
         assert (portal.of(pk).state, portal.api.writes) == (RequestState.FAILED, 0)
         assert "west is no longer in the catalog" in portal.of(pk).outcome
 
@@ -167,7 +159,6 @@ def test_a_cluster_that_is_retired_before_the_write_is_not_written_to(mark: str)
 def test_what_arrived_in_a_cluster_that_is_retired_since_counts_as_applied() -> None:
     with served_portal() as portal:
         pk = at_mark(portal, "sending")
-        assert portal.api is not None
         portal.api.live = quota_owned_by("gpuportal", hard="8")
         retired(portal)
         assert portal.carry_out(pk) == "applied"
@@ -183,7 +174,6 @@ def test_a_raise_whose_end_passed_while_nobody_worked_is_not_made(mark: str) -> 
         Execution.objects.filter(request=pk).update(mark=mark)
         portal.wait(days=2)
         assert portal.carry_out(pk) == "failed"
-        assert portal.api is not None
         assert (portal.live(), portal.api.writes) == ("6", 0)
         assert "Nothing was written. Its end has passed" in portal.of(pk).outcome
         services.expire(now=portal.now)
@@ -208,10 +198,8 @@ def test_neighbouring_keys_of_one_quota_are_changed_at_once_without_harm() -> No
     hard = {KEY: "6", OTHER_KEY: "4", "pods": "30"}
     with served_portal(live={**live, "spec": {"hard": hard}}) as portal:
         one = portal.started()
-        assert portal.api is not None
 
         def meanwhile() -> None:
-            assert portal.api is not None
             assert portal.api.live is not None
             amounts = {**portal.api.live["spec"]["hard"], OTHER_KEY: "5"}
             portal.api.live = {**portal.api.live, "spec": {"hard": amounts}}
@@ -243,7 +231,6 @@ def test_a_worker_whose_lease_ran_out_in_the_write_changes_nothing_any_more() ->
             assert portal.carry_out(pk) == "applied"
 
         assert carry_with(portal, pk, before_the_write=another_takes_over) == ""
-        assert portal.api is not None
         assert (portal.of(pk).state, portal.live(), portal.api.writes) == (
             RequestState.APPLIED,
             "8",
@@ -264,7 +251,6 @@ def test_a_worker_that_stood_still_before_it_sent_sends_nothing() -> None:
             return portal.now
 
         assert services.carry_out(portal.execution(pk).pk, clock=clock) == ""
-        assert portal.api is not None
         assert portal.api.writes == 0
         portal.wait(seconds=LEASE.total_seconds() + 1)
         assert portal.carry_through(pk) == "applied"
@@ -275,7 +261,6 @@ def test_a_dry_run_of_before_an_outage_is_made_again() -> None:
     with served_portal() as portal:
         pk = at_mark(portal, "rehearsed")
         portal.wait(hours=5)
-        assert portal.api is not None
         portal.api.asked.clear()
         assert portal.carry_out(pk) == "applied"
         assert [one for one in portal.api.asked if one != "GET"] == ["PATCH dry", "PATCH"]
@@ -288,7 +273,6 @@ def test_a_worker_that_is_overtaken_does_not_undo_what_was_taken_back() -> None:
         def applied_and_changed() -> None:
             portal.wait(seconds=LEASE.total_seconds() + 1)
             portal.carry_out(pk)
-            assert portal.api is not None
             portal.api.live = quota_owned_by("kubectl-edit", hard="5")
 
         assert carry_with(portal, pk, before_the_write=applied_and_changed) == ""
@@ -313,7 +297,6 @@ def test_without_its_account_the_reader_finds_out_what_became_of_a_patch(
 ) -> None:
     with served_portal() as portal:
         pk = at_mark(portal, "sending")
-        assert portal.api is not None
         portal.api.live = quota_owned_by(OWNER, hard=hard)
         portal.write_to(None)
         portal.carry_through(pk)

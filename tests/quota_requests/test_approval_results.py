@@ -90,7 +90,6 @@ def test_a_site_may_keep_the_portal_from_writing_at_all() -> None:
             portal.start(pk)
         portal.start(pk, gitops=True)
         assert portal.of(pk).state == RequestState.APPLYING
-        assert portal.api is not None
         assert [one for one in portal.api.asked if one.startswith("PATCH")] == []
     assert services.verify().holds
 

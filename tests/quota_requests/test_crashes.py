@@ -98,7 +98,6 @@ class Run:
     def afresh(self) -> Iterator[Portal]:
         """Begin where it was prepared, and forget afterwards what was done."""
         portal = self.portal
-        assert portal.api is not None
         before = (portal.now, portal.api.live, portal.api.writes)
         with transaction.atomic():
             yield portal
@@ -154,7 +153,6 @@ def test_a_worker_killed_at_any_step_leaves_the_change_to_be_made_exactly_once(
         for step in steps:
             with run.killed_at(step) as portal:
                 assert (portal.of(run.pk).state, portal.live()) == (state, shown), step
-                assert portal.api is not None
                 assert portal.api.writes == writes, step
 
 
@@ -172,7 +170,6 @@ def test_a_worker_killed_while_others_change_the_quota_never_overwrites_them(
     live = None if hard is None else recorded.quota("gpu") | {"spec": {"hard": hard}}
 
     def change(portal: Portal) -> None:
-        assert portal.api is not None
         if portal.live() == "8":
             # Watch has seen ours before it went.
             portal.wait(seconds=1)
@@ -182,7 +179,6 @@ def test_a_worker_killed_while_others_change_the_quota_never_overwrites_them(
     with run_of(Portal.started) as run:
         for step in run.steps():
             with run.killed_at(step, change) as portal:
-                assert portal.api is not None
                 assert portal.api.live == live, step
                 applied = portal.of(run.pk).state == RequestState.APPLIED
                 assert applied == (portal.api.writes == 1), step

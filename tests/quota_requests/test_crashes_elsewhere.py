@@ -147,7 +147,6 @@ def asked(portal: Portal, **values: Any) -> int:
 
 
 def shown(portal: Portal) -> str:
-    assert portal.api is not None
     return str(live_amount(CELL, portal.api.live))
 
 
@@ -172,7 +171,6 @@ def test_a_queue_is_changed_and_taken_back_under_the_version_that_is_served(vers
         assert services.revert_due(now=portal.now) == 1
         assert portal.carry_out(pk) == "applied"
         assert (portal.of(pk).state, shown(portal)) == (RequestState.REVERTED, "2")
-        assert portal.api is not None
         assert portal.api.live == recorded.cluster_queue("cq-a", version)
 
 
@@ -181,7 +179,6 @@ def test_a_worker_killed_at_any_step_changes_a_queue_exactly_once() -> None:
         run = Run(portal, asked(portal))
         for step in run.steps():
             with run.killed_at(step):
-                assert portal.api is not None
                 assert (portal.of(run.pk).state, shown(portal)) == (RequestState.APPLIED, "4"), step
                 assert portal.api.writes == 1, step
 
@@ -194,7 +191,6 @@ def test_lists_put_in_another_order_before_the_write_do_not_lead_it_astray(
         pk = asked(portal)
 
         def reordered() -> None:
-            assert portal.api is not None
             assert portal.api.live is not None
             groups = portal.api.live["spec"]["resourceGroups"]
             groups = [{**one, "flavors": one["flavors"][::-1]} for one in groups]
@@ -212,7 +208,6 @@ def test_lists_put_in_another_order_before_the_write_do_not_lead_it_astray(
         if portal.execution(pk).ended_at is None:
             portal.carry_through(pk)
         assert (portal.of(pk).state, shown(portal)) == (RequestState.APPLIED, "4")
-        assert portal.api is not None
         assert others_of(portal.api.live) == others_of(recorded.cluster_queue("cq-a"))
 
 
@@ -221,7 +216,6 @@ def test_a_queue_whose_other_cell_somebody_set_still_goes_back_on_its_date() -> 
     with served_queue() as portal:
         pk = asked(portal, until=NOW + DAY)
         assert portal.carry_out(pk) == "applied"
-        assert portal.api is not None
         assert portal.api.live is not None
         fields: dict[str, Any] = {"f:spec": {"f:resourceGroups": {}}}
         entry = {"manager": "kubectl-edit", "operation": "Update", "fieldsV1": fields}
@@ -236,7 +230,6 @@ def test_a_queue_whose_other_cell_somebody_set_still_goes_back_on_its_date() -> 
 def test_a_cell_that_is_there_twice_is_not_said_to_be_gone() -> None:
     with served_queue() as portal:
         pk = asked(portal)
-        assert portal.api is not None
         assert portal.api.live is not None
         groups = portal.api.live["spec"]["resourceGroups"]
         spec = {**portal.api.live["spec"], "resourceGroups": [groups[0], groups[0]]}
@@ -250,7 +243,6 @@ def test_a_file_that_takes_a_queue_back_is_made_of_the_queue_as_it_is_now() -> N
     with served_queue() as portal:
         pk = asked(portal)
         assert portal.carry_out(pk) == "applied"
-        assert portal.api is not None
         assert portal.api.live is not None
         groups = portal.api.live["spec"]["resourceGroups"]
         spec = {**portal.api.live["spec"], "resourceGroups": groups[::-1]}

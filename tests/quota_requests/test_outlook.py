@@ -68,7 +68,6 @@ def test_an_outlook_is_what_would_be_frozen_and_keeps_nothing() -> None:
 def test_an_outlook_of_a_kept_request_shows_what_moved_on() -> None:
     with served_portal() as portal:
         pk = portal.submitted()
-        assert portal.api is not None
         portal.api.live = recorded.quota("gpu") | {"spec": {"hard": {KEY: "7"}}}
         found = services.outlook_of(pk, by=portal.actor("ben"), now=portal.now)
         assert found.preview.live == "7"

@@ -257,7 +257,6 @@ def test_the_same_error_for_what_is_not_there_and_what_may_not_be_seen(portal: P
 def test_a_quota_that_changed_before_submission_is_noticed() -> None:
     with served_portal() as portal:
         pk = portal.draft()
-        assert portal.api is not None
         portal.api.live = portal.api.live and {
             **portal.api.live, "spec": {"hard": {KEY: "7"}}
         }  # fmt: skip
@@ -271,7 +270,6 @@ def test_a_quota_that_changed_before_submission_is_noticed() -> None:
 def test_a_decrease_approves_and_applies_itself_where_the_rule_is_on() -> None:
     with served_portal() as portal:
         portal.see(6, used=2.0)
-        assert portal.api is not None
         assert portal.api.live is not None
         metadata = {**portal.api.live["metadata"], "managedFields": []}
         portal.api.live = {**portal.api.live, "metadata": metadata}

@@ -55,7 +55,6 @@ def test_raises_whose_end_is_far_cost_no_query_each(
 def test_a_raise_that_somebody_changed_is_not_taken_back_over_them() -> None:
     with served_portal() as portal:
         pk = portal.applied(until=NOW + DAY)
-        assert portal.api is not None
         portal.api.live = recorded.quota("gpu") | {"spec": {"hard": {KEY: "10"}}}
         portal.wait(days=1)
         assert services.revert_due(now=portal.now) == 1
@@ -102,7 +101,6 @@ def test_a_revert_by_hand_that_failed_leaves_the_date_as_it_was() -> None:
 def test_a_revert_by_hand_of_what_somebody_changed_leaves_the_date_as_it_was() -> None:
     with served_portal() as portal:
         pk = portal.applied(until=NOW + 10 * DAY)
-        assert portal.api is not None
         raised, portal.api.live = portal.api.live, changed_to("9")
         services.revert(pk, by=portal.actor("cleo"), now=portal.now)
         assert portal.carry_out(pk) == "back to review"
@@ -120,7 +118,6 @@ def changed_to(amount: str) -> dict[str, Any]:
 def test_a_revert_that_keeps_failing_is_tried_less_and_less_often() -> None:
     with served_portal() as portal:
         pk = portal.applied(until=NOW + DAY)
-        assert portal.api is not None
         portal.api.live = None
         portal.wait(days=1)
         pauses = []
@@ -245,7 +242,6 @@ def test_a_commit_that_takes_back_what_was_stacked_has_the_amount_beneath() -> N
         portal.see("8")
         second = portal.approved(before="8", after="10")
         portal.start(second, gitops=True)
-        assert portal.api is not None
         portal.api.live = recorded.quota("gpu") | {"spec": {"hard": {KEY: "10"}}}
         portal.wait(minutes=5)
         portal.see("10")

@@ -91,7 +91,6 @@ def test_the_portal_watches_until_the_cluster_shows_a_commit(
         services.watch_gitops(now=portal.now)
         assert portal.of(pk).state == state
         assert words in portal.of(pk).outcome
-        assert portal.api is not None
         assert portal.api.writes == 0
         assert portal.carry_out(pk) == "", "no worker writes in GitOps mode"
 
