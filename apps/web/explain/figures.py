@@ -9,6 +9,7 @@ from django.http import QueryDict
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Filters, Grouping
 from apps.web.components.page_query import LABELS, SCOPES, Query, explain_href, href, workload_href
+from apps.web.components.tables import LEDGER
 from apps.web.query_session import QuerySession
 
 Number = int | float | None
@@ -47,15 +48,15 @@ _OF_NODES = ("capacity", "holding")
 
 def _amount(
     name: str,
-    label: str,
     meaning: str,
     anchor: str,
     formula: Sequence[str] = (),
     sources: Sequence[str] = _MEASURED,
 ) -> LedgerFigure:
+    key = f"{name}_gpu_hours"
     return LedgerFigure(
-        key=f"{name}_gpu_hours",
-        label=label,
+        key=key,
+        label=LEDGER[key].label,
         meaning=meaning,
         anchor=anchor,
         value=lambda amounts: getattr(amounts, name),
@@ -76,7 +77,6 @@ _SPLIT = (
 _ALL = (
     _of_capacity(
         "capacity",
-        "Capacity",
         "The GPUs that the tier's nodes have, for as long as each node exists, whether anybody "
         "holds them or not. Comes from the nodes, never from which devices happen to be measured.",
         "capacity",
@@ -88,7 +88,6 @@ _ALL = (
     ),
     _of_capacity(
         "planned_outage",
-        "Planned outage",
         "Held by no pod while its node was away as announced beforehand. It is in neither "
         "unavailable nor unallocated, and no waste.",
         "planned-outages",
@@ -96,7 +95,6 @@ _ALL = (
     ),
     _of_capacity(
         "unhealthy",
-        "Unavailable",
         "Held by no pod, on a node that is not ready or takes no pods, or on a device that "
         "cannot be allocated. A pod on such a node counts as allocated.",
         "ledger",
@@ -104,7 +102,6 @@ _ALL = (
     ),
     _of_capacity(
         "unallocated",
-        "Unallocated",
         "Healthy, and held by no pod.",
         "ledger",
         (
@@ -115,21 +112,18 @@ _ALL = (
     ),
     _of_capacity(
         "stranded",
-        "Stranded",
         "The part of unallocated that no unit of its GPU's layout can use.",
         "ledger",
         sources=_OF_NODES,
     ),
     _of_capacity(
         "unattributed",
-        "Unattributed",
         "Activity on a device while no pod explains it. It stands beside the ledger and belongs "
         "to no team.",
         "attribution",
     ),
     _amount(
         "allocated",
-        "Allocated",
         "Held by pods, each from the moment it is bound to a node until it ends, to the second, "
         "weighed with what it asked for.",
         "allocated",
@@ -138,7 +132,6 @@ _ALL = (
     ),
     _amount(
         "not_running",
-        "Allocated, not running",
         "Allocated while no container that asked for GPU runs: an image is pulled, or a container "
         "crashed and has not started again.",
         "ledger",
@@ -146,14 +139,12 @@ _ALL = (
     ),
     _amount(
         "unmeasured",
-        "No metrics",
         "Running, with no device sample to say what happened. It is neither waste, nor idle, "
         "nor zero.",
         "no-metrics",
     ),
     _amount(
         "idle",
-        "Idle",
         "Measured and not active, in whole half hours whose mean activity is under the idle "
         "threshold (10 % unless set otherwise). The half hour in which a pod starts or ends is "
         "never idle.",
@@ -161,20 +152,17 @@ _ALL = (
     ),
     _amount(
         "underused",
-        "Underutilized",
         "Measured and not active, in all half hours that are not idle.",
         "idle",
     ),
     _amount(
         "busy",
-        "Active",
         "Measured time × mean activity × weight. Activity is the fraction of time in which the "
         "engines of the GPU were active. It says that the GPU worked, not that it worked well.",
         "busy",
     ),
     _amount(
         "burst",
-        "Burst",
         "Activity of a shared GPU above what its tenants held. It stands beside the ledger.",
         "attribution",
     ),
@@ -200,7 +188,7 @@ _ALL = (
     ),
     LedgerFigure(
         key="allocation_ratio",
-        label="Allocation",
+        label=LEDGER["allocation_ratio"].label,
         meaning="The share of the capacity that pods held.",
         anchor="ratios",
         value=lambda amounts: amounts.allocation_ratio,
@@ -211,7 +199,7 @@ _ALL = (
     ),
     LedgerFigure(
         key="utilization_ratio",
-        label="Utilization",
+        label=LEDGER["utilization_ratio"].label,
         meaning="Active GPU-hours ÷ GPU-hours that were allocated, running and have metrics. "
         "Read it together with metrics coverage: 90 % says little when half has no "
         "metrics.",
@@ -225,7 +213,7 @@ _ALL = (
     ),
     LedgerFigure(
         key="coverage_ratio",
-        label="Metrics coverage",
+        label=LEDGER["coverage_ratio"].label,
         meaning="The share of the running time that device samples cover.",
         anchor="ratios",
         value=lambda amounts: amounts.coverage_ratio,
@@ -253,16 +241,7 @@ def terms_of(figure: LedgerFigure) -> list[LedgerFigure]:
     return [FIGURES[part] for part in figure.formula if part in FIGURES]
 
 
-_LABELS = {
-    "cluster": "cluster",
-    "tier": "tier",
-    "team": "team",
-    "namespace": "namespace",
-    "workload": "workload",
-    "pod": "pod",
-    "gpu_model": "GPU model",
-    "capacity_type": "capacity type",
-}
+_LABELS = {**LABELS, "workload": "workload", "pod": "pod"}
 
 
 @dataclass(frozen=True, slots=True)
