@@ -1,5 +1,0 @@
-from django.apps import AppConfig
-
-
-class CostsConfig(AppConfig):
-    name = "apps.costs"

@@ -1,5 +1,0 @@
-from django.apps import AppConfig
-
-
-class GoodputConfig(AppConfig):
-    name = "apps.goodput"

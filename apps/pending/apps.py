@@ -1,5 +1,0 @@
-from django.apps import AppConfig
-
-
-class PendingConfig(AppConfig):
-    name = "apps.pending"

@@ -1,5 +1,0 @@
-from django.apps import AppConfig
-
-
-class PlanningConfig(AppConfig):
-    name = "apps.planning"

@@ -1,5 +1,0 @@
-from django.apps import AppConfig
-
-
-class QuotaRequestsConfig(AppConfig):
-    name = "apps.quota_requests"

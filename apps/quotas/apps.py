@@ -1,5 +1,0 @@
-from django.apps import AppConfig
-
-
-class QuotasConfig(AppConfig):
-    name = "apps.quotas"
