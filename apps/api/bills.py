@@ -1,7 +1,7 @@
 """The endpoints of bills and of what months differ by: for finance and administrators."""
 
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from django.http.response import HttpResponseBase
 from django.utils import timezone
@@ -10,17 +10,13 @@ from rest_framework.request import Request
 
 from apps.accounts.permissions import Visibility
 from apps.api import parameters
-from apps.api.endpoints import PortalView, ShortList, documented, visibility_in
+from apps.api.endpoints import PortalView, ShortList, caller_of, documented, visibility_in
 from apps.api.row_serializers import records, serializer_of
 from apps.clusters import selectors as clusters
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import money
 from apps.costs.permissions import check_bills
 from apps.costs.selectors import BillRow, ReconciledDay, Reconciliation
-
-if TYPE_CHECKING:
-    from apps.accounts.models import User
-
 
 _REFUSALS = {403: "Bills are for finance and administrators."}
 _BILLS: ShortList[BillRow] = ShortList("bills", lambda row: str(row.id), records)
@@ -46,7 +42,7 @@ class BillsView(PortalView):
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = BillsParams.read(request.query_params)
-        check_bills(cast("User", request.user))
+        check_bills(caller_of(request))
         rows = costs.bill_rows(visibility=visibility_in(request))
         return _BILLS.response(request, query, rows)
 
@@ -101,7 +97,7 @@ class ReconciliationView(PortalView):
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = ReconciliationParams.read(request.query_params)
-        check_bills(cast("User", request.user))
+        check_bills(caller_of(request))
         visibility = visibility_in(request)
         found = costs.reconcile(
             _month(query, visibility), visibility=visibility, now=timezone.now()

@@ -74,9 +74,14 @@ def window_in(query: dict[str, Any], zone: ZoneInfo) -> Window:
     return window_of(query.get("start"), query.get("end"), zone=zone, now=timezone.now())
 
 
+def caller_of(request: Request) -> "User":
+    """Return who asks."""
+    return cast("User", request.user)
+
+
 def visibility_in(request: Request) -> Visibility:
     """Return what the caller may see."""
-    return visibility_of(cast("User", request.user))
+    return visibility_of(caller_of(request))
 
 
 def paging(query: dict[str, Any]) -> dict[str, Any]:

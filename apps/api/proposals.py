@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from django.utils import timezone
 from rest_framework import serializers
@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from apps.accounts.domain.identity import ActingParty, TokenScope
 from apps.api.endpoints import (
+    caller_of,
     documented,
     page_response,
     paging,
@@ -40,9 +41,6 @@ from apps.operations.domain.proposals import (
     ProposedValue,
 )
 from apps.operations.selectors import ProposalRow, ProposalStep
-
-if TYPE_CHECKING:
-    from apps.accounts.models import User
 
 _LONGEST = 2000
 _FIELDS: Mapping[ProposalKind, tuple[str, ...]] = {
@@ -132,7 +130,7 @@ class ProposalsOf(ChangesView):
 
     def by(self, request: Request) -> ActingParty:
         """Return who acts, and from where."""
-        return ActingParty(cast("User", request.user).username, origin_of(request))
+        return ActingParty(caller_of(request).username, origin_of(request))
 
     def proposal(self, request: Request, pk: int) -> ProposalRow:
         """Return a proposal that the caller sees. Raises RequestRefusal."""
@@ -186,7 +184,7 @@ class ProposalsView(ProposalsOf):
         target = ProposalTarget(ProposalKind(body["kind"]), body["team"], body.get("subject", ""))
         with _refusals():
             row = services.submit_proposal(
-                cast("User", request.user),
+                caller_of(request),
                 target,
                 _value(target.kind, body),
                 reason=body["reason"],

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 from django.http import HttpRequest
 from django.utils import timezone
@@ -19,7 +19,7 @@ from rest_framework.reverse import reverse
 
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.identity import TokenScope
-from apps.api.endpoints import F, PortalView, documented, page_response, paging, problems
+from apps.api.endpoints import F, PortalView, caller_of, documented, page_response, paging, problems
 from apps.api.parameters import NamesField, PageParams, choices, filters_of, moment
 from apps.api.problems import InvalidParameters
 from apps.api.row_serializers import RowSerializer, record, records, serializer_of
@@ -32,10 +32,6 @@ from apps.quota_requests.permissions import Actor, actor_of
 from apps.quota_requests.selectors import RequestDetail, RequestFilters, RequestList, RequestRow
 from apps.quotas.domain.keys import QuotaRef
 from apps.usage import selectors as usage
-
-if TYPE_CHECKING:
-    from apps.accounts.models import User
-
 
 SOURCES = ("ResourceQuota", "ClusterQueue", "Queue")
 STATES = [state.value for state in RequestState]
@@ -368,7 +364,7 @@ class ChangesView(PortalView):
 
     def actor(self, request: Request) -> Actor:
         """Return who asks, and from where."""
-        return actor_of(cast("User", request.user), origin=origin_of(request))
+        return actor_of(caller_of(request), origin=origin_of(request))
 
     def one(self, request: Request, pk: int, *, status: int = HTTPStatus.OK) -> Response:
         """Answer with a request as it is, its version as the ETag."""

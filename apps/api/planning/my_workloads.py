@@ -1,7 +1,5 @@
 """The caller's own workloads: rows and the endpoint."""
 
-from typing import TYPE_CHECKING, cast
-
 from django.conf import settings
 from django.http.response import HttpResponseBase
 from django.utils import timezone
@@ -12,13 +10,10 @@ from rest_framework.response import Response
 
 from apps.accounts.permissions import visibility_of_led
 from apps.api import parameters
-from apps.api.endpoints import CSV, PortalView, ShortList, WindowRequest, documented
+from apps.api.endpoints import CSV, PortalView, ShortList, WindowRequest, caller_of, documented
 from apps.api.row_serializers import cells_of, records, serializer_of
 from apps.clusters import selectors as clusters
 from apps.costs.selectors import PersonWorkloadRow, person_workloads
-
-if TYPE_CHECKING:
-    from apps.accounts.models import User
 
 
 class MyWorkloadsParams(parameters.WindowParams, parameters.CsvParams):
@@ -53,7 +48,7 @@ class MyWorkloadsView(PortalView):
         },
     )
     def get(self, request: Request) -> HttpResponseBase:
-        of, user = WindowRequest.read(request, MyWorkloadsParams), cast("User", request.user)
+        of, user = WindowRequest.read(request, MyWorkloadsParams), caller_of(request)
         if settings.PEOPLE is None:
             raise NotFound("The portal does not keep who is behind a pod.")
         people, visibility = clusters.people_of(user), of.visibility

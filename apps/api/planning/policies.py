@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from django.utils import timezone
 from rest_framework import serializers
@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.domain.identity import TokenScope
-from apps.api.endpoints import ShortList, documented
+from apps.api.endpoints import ShortList, caller_of, documented
 from apps.api.parameters import PageParams
 from apps.api.quota_requests import (
     OF_BODIES,
@@ -33,9 +33,6 @@ from apps.planning.selectors import SimulatedTeamRow, SimulationReport
 from apps.planning.services import LimitInput
 from apps.quota_requests import services as quota_requests
 from apps.quotas.domain.keys import QuotaRef
-
-if TYPE_CHECKING:
-    from apps.accounts.models import User
 
 _MOST = 1e9
 
@@ -125,7 +122,7 @@ def _detail(found: SimulationReport, *, status: int = HTTPStatus.OK) -> Response
 
 
 def _found(request: Request, pk: int) -> SimulationReport:
-    found = planning.simulation_report(pk, cast("User", request.user))
+    found = planning.simulation_report(pk, caller_of(request))
     if found is None:
         raise RequestRefusal(HTTPStatus.NOT_FOUND, f"There is no simulation {pk}.")
     return found
@@ -149,7 +146,7 @@ class PolicySimulationsView(ChangesView):
     )
     def get(self, request: Request) -> Response:
         query = PageParams.read(request.query_params)
-        found = planning.simulation_reports(cast("User", request.user))
+        found = planning.simulation_reports(caller_of(request))
         return _ROWS.response(request, query, found)
 
     @_described(
@@ -160,7 +157,7 @@ class PolicySimulationsView(ChangesView):
     )
     def post(self, request: Request) -> Response:
         body = SimulationBody.read(request.data)
-        user = cast("User", request.user)
+        user = caller_of(request)
         try:
             pk = planning_services.start_simulation(
                 user, body["cluster"], _change(body), _limits(body), now=timezone.now()
