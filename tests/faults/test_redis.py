@@ -28,6 +28,8 @@ from tests.usage.test_worker import (
     staged,
 )
 
+pytestmark = pytest.mark.django_db
+
 SEND = "from celery import current_app; current_app.send_task('operations.note_heartbeat')"
 SENT = "SELECT sent_at FROM operations_heartbeat"
 REDIS_CACHE = "django.core.cache.backends.redis.RedisCache"
@@ -51,7 +53,6 @@ def a_task_is_done(made: Portal) -> None:
 
 @pytest.mark.redis
 @pytest.mark.exhaustive
-@pytest.mark.django_db
 def test_hours_whose_messages_redis_lost_are_sent_again_and_complete(tmp_path: Path) -> None:
     with ExitStack() as servers:
         url = servers.enter_context(temporary_redis())
@@ -79,7 +80,6 @@ def test_hours_whose_messages_redis_lost_are_sent_again_and_complete(tmp_path: P
         assert (beat.poll(), worker.poll()) == (None, None)
 
 
-@pytest.mark.django_db
 def test_what_is_remembered_in_redis_is_read_again_while_that_is_away(settings: Settings) -> None:
     away = f"redis://127.0.0.1:{free_port()}/0"
     settings.CACHES = {"default": {"BACKEND": REDIS_CACHE, "LOCATION": away}}
@@ -91,7 +91,6 @@ def test_what_is_remembered_in_redis_is_read_again_while_that_is_away(settings: 
 
 
 @pytest.mark.long
-@pytest.mark.django_db
 def test_hours_that_no_worker_heard_of_while_redis_is_away_lack_and_are_no_zero(
     door: Proxy, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:

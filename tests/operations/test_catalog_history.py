@@ -34,8 +34,9 @@ from tests.operations.catalogs import (
     small,
 )
 
+pytestmark = pytest.mark.django_db
 
-@pytest.mark.django_db
+
 def test_a_changed_rule_is_closed_and_opened_and_earlier_hours_keep_theirs() -> None:
     load(small())
     wider = small()
@@ -62,7 +63,6 @@ def test_a_changed_rule_is_closed_and_opened_and_earlier_hours_keep_theirs() -> 
         assert clusters.tier_rules_at(at) == [rule, untouched]
 
 
-@pytest.mark.django_db
 def test_a_change_with_its_own_valid_from_begins_then() -> None:
     load(small())
     changed = small()
@@ -78,7 +78,6 @@ def test_a_change_with_its_own_valid_from_begins_then() -> None:
     assert load(changed, december + timedelta(days=3)).is_empty
 
 
-@pytest.mark.django_db
 def test_a_change_that_would_rewrite_history_is_refused_with_its_line() -> None:
     load(small())
     load(small(tiers=[small()["tiers"][1]]), TUESDAY)
@@ -100,7 +99,6 @@ def test_a_change_that_would_rewrite_history_is_refused_with_its_line() -> None:
     assert all_rows() == before
 
 
-@pytest.mark.django_db
 def test_only_the_first_catalog_of_a_portal_opens_at_the_beginning_of_time() -> None:
     load(small())
     more = small()
@@ -118,7 +116,6 @@ def test_only_the_first_catalog_of_a_portal_opens_at_the_beginning_of_time() -> 
     assert [rule.tier for rule in clusters.tier_rules_at(TUESDAY)] == ["special", "a100", "any"]
 
 
-@pytest.mark.django_db
 def test_what_disappears_is_closed_and_never_deleted() -> None:
     load(EVERY_KEY)
     before = all_rows()
@@ -137,7 +134,6 @@ def test_what_disappears_is_closed_and_never_deleted() -> None:
     assert not Budget.objects.filter(valid_to=None).exists()
 
 
-@pytest.mark.django_db
 def test_what_comes_back_is_active_again_and_its_gap_stays() -> None:
     load(small())
     load(small(teams=[small()["teams"][1]]), TUESDAY)
@@ -155,7 +151,6 @@ def test_what_comes_back_is_active_again_and_its_gap_stays() -> None:
     assert owners == [vision, unassigned, vision, vision]
 
 
-@pytest.mark.django_db
 def test_a_namespace_belongs_to_its_exact_claim_then_to_the_first_pattern() -> None:
     catalog = small(
         teams=[
@@ -176,7 +171,6 @@ def test_a_namespace_belongs_to_its_exact_claim_then_to_the_first_pattern() -> N
     assert names[clusters.team_finder_at(TUESDAY)("soon")] == "late"
 
 
-@pytest.mark.django_db
 def test_without_claims_all_namespaces_are_unassigned() -> None:
     ensure_builtin()
     assert clusters.team_finder_at(MONDAY)("any") == Team.objects.get(name=UNASSIGNED).pk
@@ -185,7 +179,6 @@ def test_without_claims_all_namespaces_are_unassigned() -> None:
         clusters.team_finder_at(MONDAY)
 
 
-@pytest.mark.django_db
 def test_a_pattern_that_moves_to_another_team_changes_hands_at_one_moment() -> None:
     load(small())
     moved = small()
@@ -198,7 +191,6 @@ def test_a_pattern_that_moves_to_another_team_changes_hands_at_one_moment() -> N
     assert owners == ["vision", "speech"]
 
 
-@pytest.mark.django_db
 def test_a_price_is_put_right_and_followed_by_the_next() -> None:
     def priced(*listed: tuple[str, str]) -> dict[str, Any]:
         common = {"gpu_model": "A100", "capacity_type": "spot", "currency": "USD"}
@@ -220,7 +212,6 @@ def test_a_price_is_put_right_and_followed_by_the_next() -> None:
     assert load(priced(("2.50", "2026-06-01")), WEDNESDAY).is_empty
 
 
-@pytest.mark.django_db
 def test_a_gpu_model_spelt_another_way_is_the_same_price() -> None:
     load(small())
     again = small()
@@ -228,7 +219,6 @@ def test_a_gpu_model_spelt_another_way_is_the_same_price() -> None:
     assert load(again, TUESDAY).is_empty
 
 
-@pytest.mark.django_db
 def test_a_plan_that_was_never_in_force_is_withdrawn() -> None:
     load(small())
     plan = small()
@@ -240,7 +230,6 @@ def test_a_plan_that_was_never_in_force_is_withdrawn() -> None:
     assert (rule.sharing, rule.valid_from, rule.valid_to) == ("exclusive", BEGINNING, None)
 
 
-@pytest.mark.django_db
 def test_a_start_that_nobody_decided_is_never_stored() -> None:
     record = clusters.NamespaceTeamRecord("p", "t", 1)
     with pytest.raises(ValueError, match="no start was decided"):
@@ -259,7 +248,6 @@ def _objectives(*entries: dict[str, str]) -> dict[str, Any]:
     return small(serving_objectives=list(entries))
 
 
-@pytest.mark.django_db
 def test_objectives_of_services_are_closed_and_opened_and_keep_their_order() -> None:
     chat = {"namespace": "chat", "workload": "llama-*", "ttft": "300ms"}
     load(_objectives(chat, {"cluster": "west", "ttft": "2s"}))
@@ -287,7 +275,6 @@ def test_objectives_of_services_are_closed_and_opened_and_keep_their_order() -> 
     assert load(changed, WEDNESDAY).is_empty
 
 
-@pytest.mark.django_db
 def test_a_planned_objective_is_exported_with_its_day() -> None:
     load(_objectives({"ttft": "500ms"}))
     load(_objectives({"ttft": "300ms", "valid_from": "2026-12-01"}), TUESDAY)

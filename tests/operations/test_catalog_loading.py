@@ -43,8 +43,9 @@ from tests.operations.catalogs import (
 )
 from tests.thinned import examples
 
+pytestmark = pytest.mark.django_db
 
-@pytest.mark.django_db
+
 def test_the_example_of_the_documentation_loads() -> None:
     load(DESIGN)
     cluster = Cluster.objects.get()
@@ -80,7 +81,6 @@ def test_the_example_of_the_documentation_loads() -> None:
     assert (report.time_zone, report.currency) == ("Europe/Berlin", "USD")
 
 
-@pytest.mark.django_db
 def test_every_key_of_the_schema_loads() -> None:
     load(EVERY_KEY)
     kubernetes = dict(Cluster.objects.values_list("name", "kubernetes"))
@@ -113,7 +113,6 @@ def test_every_key_of_the_schema_loads() -> None:
     assert mig.valid_from == datetime(2026, 2, 28, 18, 30, tzinfo=UTC)
 
 
-@pytest.mark.django_db
 def test_the_tiers_and_the_team_of_the_portal_itself_always_exist() -> None:
     Team.objects.filter(name=UNASSIGNED).delete()
     Tier.objects.filter(name__in=BUILTIN_TIERS).delete()
@@ -128,7 +127,6 @@ def test_the_tiers_and_the_team_of_the_portal_itself_always_exist() -> None:
     assert Tier.objects.filter(builtin=True, active=True).count() == 2
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("text", [DESIGN, EVERY_KEY], ids=["design", "every key"])
 def test_loading_twice_changes_nothing_and_writes_nothing(text: str) -> None:
     load(text)
@@ -140,7 +138,6 @@ def test_loading_twice_changes_nothing_and_writes_nothing(text: str) -> None:
     assert all_rows() == before
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("loaded", [False, True], ids=["into nothing", "over another"])
 def test_a_dry_run_tells_the_difference_and_writes_nothing(*, loaded: bool) -> None:
     Team.objects.filter(name=UNASSIGNED).delete()
@@ -155,7 +152,6 @@ def test_a_dry_run_tells_the_difference_and_writes_nothing(*, loaded: bool) -> N
     assert not told.is_empty
 
 
-@pytest.mark.django_db
 def test_an_error_changes_nothing() -> None:
     load(small())
     before = all_rows()
@@ -165,7 +161,6 @@ def test_an_error_changes_nothing() -> None:
     assert all_rows() == before
 
 
-@pytest.mark.django_db
 def test_leads_follow_the_catalog_and_members_added_elsewhere_stay() -> None:
     load(small())
     vision = Team.objects.get(name="vision")
@@ -184,7 +179,6 @@ def test_leads_follow_the_catalog_and_members_added_elsewhere_stay() -> None:
     assert load(changed, WEDNESDAY).is_empty
 
 
-@pytest.mark.django_db
 def test_a_connection_changes_in_place() -> None:
     load(small())
     moved = small(clusters=[{"name": "west", "prometheus": {"url": "http://q:9090"}}])
@@ -199,7 +193,6 @@ def test_a_connection_changes_in_place() -> None:
     assert Cluster.objects.get().prometheus["url"] == "http://q:9090"
 
 
-@pytest.mark.django_db
 def test_the_number_of_queries_does_not_grow_with_the_catalog() -> None:
     def large(teams: int) -> dict[str, Any]:
         return small(
@@ -230,7 +223,6 @@ def test_the_number_of_queries_does_not_grow_with_the_catalog() -> None:
     assert len(captured) == 2
 
 
-@pytest.mark.django_db
 @examples(6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 7), max_size=6))
 def test_any_edits_load_and_loading_each_again_changes_nothing(edits: list[int]) -> None:
@@ -279,7 +271,6 @@ def load_again_changes_nothing(catalog: dict[str, Any]) -> bool:
     return load_catalog(yaml.safe_dump(catalog), "c", now=TUESDAY, dry_run=True).is_empty
 
 
-@pytest.mark.django_db
 def test_rows_that_another_process_put_in_the_way_are_told_and_nothing_is_stored() -> None:
     load(small())
     Tier.objects.create(name="b", builtin=True)
@@ -292,7 +283,6 @@ def test_rows_that_another_process_put_in_the_way_are_told_and_nothing_is_stored
 # ---------------------------------------------------------------- the zone of facts
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize(
     ("catalog", "line"),
@@ -316,7 +306,6 @@ def test_the_zone_stays_once_days_were_summed_in_it(
     assert all_rows() == before
 
 
-@pytest.mark.django_db
 def test_the_currency_may_change_while_the_zone_stays() -> None:
     load(small(report={"time_zone": "Europe/Berlin", "currency": "USD"}))
     _with_facts()
@@ -324,7 +313,6 @@ def test_the_currency_may_change_while_the_zone_stays() -> None:
     assert changes(difference) == ["changed report settings"]
 
 
-@pytest.mark.django_db
 def test_the_zone_may_change_before_there_are_facts() -> None:
     load(small(report={"time_zone": "Europe/Berlin"}))
     assert changes(load(small(), TUESDAY)) == ["changed report settings"]

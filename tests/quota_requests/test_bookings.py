@@ -30,6 +30,8 @@ from apps.usage.models import TierDay, TierHour
 from tests.factories import BEGINNING, make_model, note_collection
 from tests.quota_requests.portal import NOW, Portal, make_portal, served_portal
 
+pytestmark = pytest.mark.django_db
+
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 
 
@@ -102,7 +104,6 @@ def begin(portal: Portal) -> int:
     return services.start_due(now=portal.now)
 
 
-@pytest.mark.django_db
 def test_a_booking_is_applied_at_its_start_and_reverted_at_its_end() -> None:
     with served_portal() as portal:
         pk = booked(portal)
@@ -122,7 +123,6 @@ def test_a_booking_is_applied_at_its_start_and_reverted_at_its_end() -> None:
         assert notes("apply") == [""]
 
 
-@pytest.mark.django_db
 def test_people_apply_no_booking_before_its_start() -> None:
     with served_portal() as portal:
         pk = booked(portal)
@@ -134,7 +134,6 @@ def test_people_apply_no_booking_before_its_start() -> None:
         assert portal.of(pk).state == RequestState.WITHDRAWN
 
 
-@pytest.mark.django_db
 def test_a_portal_that_was_down_begins_late_and_says_so() -> None:
     with served_portal() as portal:
         pk = booked(portal)
@@ -145,7 +144,6 @@ def test_a_portal_that_was_down_begins_late_and_says_so() -> None:
         assert portal.of(pk).state == RequestState.APPLIED
 
 
-@pytest.mark.django_db
 def test_a_portal_that_was_down_until_the_end_changes_nothing() -> None:
     with served_portal() as portal:
         pk = booked(portal)
@@ -156,7 +154,6 @@ def test_a_portal_that_was_down_until_the_end_changes_nothing() -> None:
         assert portal.api.writes == 0
 
 
-@pytest.mark.django_db
 def test_a_quota_that_changed_meanwhile_is_not_overwritten() -> None:
     with served_portal() as portal:
         pk = booked(portal, before="6", after="8")
@@ -171,7 +168,6 @@ def test_a_quota_that_changed_meanwhile_is_not_overwritten() -> None:
         assert "7" in portal.of(pk).outcome
 
 
-@pytest.mark.django_db
 def test_two_bookings_of_a_key_lie_one_on_the_other() -> None:
     with served_portal() as portal:
         first = booked(portal)
@@ -193,7 +189,6 @@ def test_two_bookings_of_a_key_lie_one_on_the_other() -> None:
         assert portal.of(second).executions.latest("pk").wanted == "6"
 
 
-@pytest.mark.django_db
 def test_a_booking_that_waits_blocks_no_other_request() -> None:
     with served_portal() as portal:
         booked(portal)
@@ -202,7 +197,6 @@ def test_a_booking_that_waits_blocks_no_other_request() -> None:
                                           until=NOW + 3 * DAY)).before == "8"  # fmt: skip
 
 
-@pytest.mark.django_db
 def test_a_booking_that_the_portal_may_not_write_is_handed_to_people() -> None:
     portal = make_portal(None)
     pk = booked(portal)
@@ -213,7 +207,6 @@ def test_a_booking_that_the_portal_may_not_write_is_handed_to_people() -> None:
     assert "the portal could not apply it" in portal.of(pk).outcome
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -229,7 +222,6 @@ def test_a_booking_that_cannot_be_is_refused(values: dict[str, Any], words: str)
         portal.draft(**{"starts_at": NOW + DAY, "until": NOW + 4 * DAY, **values})
 
 
-@pytest.mark.django_db
 def test_the_start_of_a_booking_can_be_edited_and_taken_away() -> None:
     portal = make_portal(None)
     pk = portal.draft(starts_at=NOW + DAY, until=NOW + 4 * DAY)
@@ -247,7 +239,6 @@ def test_the_start_of_a_booking_can_be_edited_and_taken_away() -> None:
 WEEK = Window(NOW - 7 * DAY, NOW + 14 * DAY)
 
 
-@pytest.mark.django_db
 def test_the_calendar_names_bookings_to_those_who_may_know_of_them() -> None:
     portal = make_portal(None)
     pk = booked(portal)
@@ -265,7 +256,6 @@ def test_the_calendar_names_bookings_to_those_who_may_know_of_them() -> None:
     assert [one.booked for one in found.spans] == [0, 2, 0]
 
 
-@pytest.mark.django_db
 def test_a_team_has_its_bookings_that_run_or_are_to_come() -> None:
     portal = make_portal(None)
     pk = booked(portal)
@@ -282,7 +272,6 @@ def test_a_team_has_its_bookings_that_run_or_are_to_come() -> None:
     assert (row.tiers, row.gpus) == (("whole",), 2.0)
 
 
-@pytest.mark.django_db
 def test_the_calendar_needs_as_many_queries_however_many_bookings(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
@@ -295,7 +284,6 @@ def test_the_calendar_needs_as_many_queries_however_many_bookings(
         assert len(found.rows) == count
 
 
-@pytest.mark.django_db
 def test_the_capacity_plan_knows_bookings_that_have_not_begun(
     django_assert_num_queries: DjangoAssertNumQueries,
     monkeypatch: pytest.MonkeyPatch,
@@ -328,7 +316,6 @@ def test_the_capacity_plan_knows_bookings_that_have_not_begun(
     assert row["booked_peak_gpus"] == 8.5  # two on the whole day, one from noon on
 
 
-@pytest.mark.django_db
 def test_a_clash_with_capacity_is_told_before_approval() -> None:
     portal = make_portal(None)
     hour = NOW.replace(hour=11)

@@ -34,6 +34,8 @@ from apps.quota_requests.services.evidence.known_quotas import (
 from tests.factories import make_cluster
 from tests.quota_requests.portal import make_sighting
 
+pytestmark = pytest.mark.django_db
+
 GPU = "nvidia.com/gpu"
 KEY = f"requests.{GPU}"
 VOLCANO = VolcanoQueueSnapshot(capability={GPU: 4.0}, deserved={GPU: 2.0})
@@ -97,7 +99,6 @@ def test_a_object_shows_the_amount_of_its_target(
     assert amount_in(seen, target) == (None if amount is None else quantity(amount))
 
 
-@pytest.mark.django_db
 def test_nothing_is_shown_of_a_cluster_that_nobody_watches() -> None:
     assert shown_now(make_cluster("west").pk, [QuotaKeyTarget("a", "q", KEY)]) == {}
 
@@ -115,7 +116,6 @@ def watched(subject: str = "") -> Cluster:
     return cluster
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("subject", "at"),
     [
@@ -133,14 +133,12 @@ def test_a_quota_is_known_as_long_as_its_collection_is_followed(subject: str, at
     }
 
 
-@pytest.mark.django_db
 def test_what_is_not_there_is_not_gone_where_its_collection_is_silent() -> None:
     cell, key = QueueCell("q", "y", GPU), QuotaKeyTarget("a", "q", KEY)
     cluster = watched("waiting:kueue.x-k8s.io")
     assert set(shown_now(cluster.pk, [cell, key])) == {key}
 
 
-@pytest.mark.django_db
 def test_what_many_targets_show_takes_three_queries(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
@@ -149,7 +147,6 @@ def test_what_many_targets_show_takes_three_queries(
         shown_now(cluster.pk, [QuotaKeyTarget("a", f"q{n}", KEY) for n in range(20)])
 
 
-@pytest.mark.django_db
 def test_tasks_with_nothing_to_do_do_nothing() -> None:
     assert tasks.carry_out(execution_id=1) == ""
     assert [

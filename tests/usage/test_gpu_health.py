@@ -27,6 +27,8 @@ from tests.clusters.scripted_prometheus import Answer, forwarded, scripted
 from tests.served_lab import served_lab
 from tests.simulator.small import ORIGIN, Small, pod
 
+pytestmark = pytest.mark.django_db
+
 HOUR = 3600
 START = datetime.fromtimestamp(ORIGIN, UTC)
 NOW_SECONDS = ORIGIN + 6 * HOUR + 900
@@ -77,7 +79,6 @@ def stored() -> list[tuple[object, ...]]:
     return list(DeviceHealthHour.objects.order_by("hour", "uuid").values_list(*columns))
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     "windows",
     [[hours(0, 6)], [hours(n, n + 1) for n in (3, 0, 5, 2, 4, 1)]],
@@ -119,7 +120,6 @@ def test_planted_faults_are_found_in_their_hours(windows: list[Window]) -> None:
     assert stored() == again
 
 
-@pytest.mark.django_db
 def test_what_is_not_exported_is_no_data() -> None:
     scenario = planted(STANDARD_METRICS)
     collect(scenario, hours(0, 6))
@@ -133,7 +133,6 @@ def test_what_is_not_exported_is_no_data() -> None:
         assert {state[name] for state in states} == {None}
 
 
-@pytest.mark.django_db
 def test_the_state_of_a_gpu_tells_ecc_and_throttling_now() -> None:
     scenario = planted((*STANDARD_METRICS, *HEALTH_METRICS))
     collect(scenario, hours(0, 1))
@@ -150,7 +149,6 @@ def test_the_state_of_a_gpu_tells_ecc_and_throttling_now() -> None:
     assert states[faulty]["ecc_corrected_volatile"] == 0
 
 
-@pytest.mark.django_db
 def test_pods_are_kept_with_the_gpus_they_were_seen_on() -> None:
     scenario = planted(STANDARD_METRICS)
     collect(scenario, *(hours(n, n + 1) for n in range(3)))
@@ -159,7 +157,6 @@ def test_pods_are_kept_with_the_gpus_they_were_seen_on() -> None:
     assert kept == {"train": sorted([first, second]), "eval": [third]}
 
 
-@pytest.mark.django_db
 def test_gpus_of_pods_that_are_known_are_read_once_and_not_written(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
@@ -179,7 +176,6 @@ def test_gpus_of_pods_that_are_known_are_read_once_and_not_written(
     assert again == seen
 
 
-@pytest.mark.django_db
 def test_where_none_of_these_series_exist_an_hour_costs_one_request_more() -> None:
     scenario = planted((*CLASSIC_METRICS, "up"))
     with (

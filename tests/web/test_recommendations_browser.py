@@ -11,6 +11,8 @@ from tests.web.axe import settle, violations
 from tests.web.conftest import Screen
 from tests.web.test_page_limits import USUAL, Measured, measured
 
+pytestmark = pytest.mark.browser
+
 WIDTHS = pytest.mark.parametrize(("width", "dark"), [(1440, False), (390, True)])
 
 
@@ -33,7 +35,6 @@ def decide(served: str, screen: Screen) -> Callable[..., None]:
     return visit
 
 
-@pytest.mark.browser
 @WIDTHS
 def test_accepting_and_dismissing_on_the_page_of_one(
     width: int, dark: bool, notebooks: list[Recommendation], decide: Callable[..., None]
@@ -61,7 +62,6 @@ def look(page: Page) -> None:
     assert not page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
 
 
-@pytest.mark.browser
 def test_without_scripts_the_list_is_sorted_and_decided_on(
     notebooks: list[Recommendation], decide: Callable[..., None]
 ) -> None:
@@ -76,7 +76,6 @@ def test_without_scripts_the_list_is_sorted_and_decided_on(
     decide(steps, scripts=False)
 
 
-@pytest.mark.browser
 def test_a_full_list_is_short(served: str, decide: Callable[..., None]) -> None:
     for number in range(60):
         make(number, evidence={"days": 30.0, "saved_gpu_hours_per_month": 1234.5})
