@@ -61,7 +61,7 @@ def make_stocked() -> Stocked:
         quota = _changing(portal, f"http://127.0.0.1:{api.port}")
         quota.api = api
         requests = tuple(_requests(quota))
-        quota.api = None
+        del quota.api
         return Stocked(portal, quota, window, requests, _tokens(portal))
 
 
