@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.clusters.device_series import END
-from tests.clusters.exporter_clusters import Clusters
+from tests.clusters.exporter_clusters import FIRST_HOUR, Clusters
 from tests.clusters.openmetrics import ORIGIN, Series, scrapes, series, write
 from tests.real_prometheus import RealPrometheus
 
@@ -64,6 +64,19 @@ def _all_series() -> Iterator[Series]:
         yield from _shown(vendor, "sound", SOUND)
         for name, value in ODD.items():
             yield from _shown(vendor, name, value)
+    for name, value in ODD.items():
+        yield from _neuron(name, value)
+
+
+def _neuron(node: str, odd: float) -> Iterator[Series]:
+    """Two devices of two cores each, one of which shows what cannot be."""
+    target = {"cluster": "neuron", "job": "neuron", "instance": f"{node}:8000", "node": node}
+    told = {"neuron_device_count": "2", "neuroncore_per_device_count": "2"}
+    at = list(scrapes(ORIGIN, END, phase=7.123))
+    yield series("neuron_hardware_info", {**target, **told}, 1.0, at)
+    for core, value in enumerate((odd, 0.0, 0.4, 0.4)):
+        core_of = {**target, "neuroncore": str(core)}
+        yield series("neuroncore_utilization_ratio", core_of, value, at)
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +99,22 @@ def test_what_cannot_be_is_no_data_and_no_zero(clusters: Clusters, vendor: str) 
         assert row.memory_used_peak_mib is None or 0 <= row.memory_used_peak_mib < 1e7
         assert row.energy_wh is None or 0 <= row.energy_wh <= 2500
     assert any("outside 0..1" in warning for warning in answer.warnings)
+
+
+@pytest.mark.parametrize("node", ODD)
+def test_a_neuron_device_with_a_core_that_cannot_be_is_not_idle(
+    clusters: Clusters, node: str
+) -> None:
+    """Without that core the mean of the others would be a zero that was never measured."""
+    rows = [one for one in clusters.devices("neuron").rows if one.node == node]
+    assert {(one.uuid, one.activity_sum is None) for one in rows} == {
+        (f"{node}/neuron0:0-1", True),
+        (f"{node}/neuron1:2-3", False),
+    }
+    assert {
+        round(one.activity_sum / one.samples, 9) for one in rows if one.activity_sum is not None
+    } == {0.4}
+    source = clusters.source("neuron")
+    samples = source.activity_samples([f"{node}/neuron0:0-1"], FIRST_HOUR).rows
+    source.close()
+    assert not [one for one in samples if one.activity is not None]

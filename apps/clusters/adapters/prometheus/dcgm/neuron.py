@@ -9,12 +9,14 @@ Sources: AWS' documentation of Neuron Monitor and its script for Prometheus.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from math import nan
 from typing import NamedTuple
 
 import msgspec
 
 from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     LARGEST_FRACTION,
+    LARGEST_PERCENT,
     DeviceRow,
     Raw,
     Sample,
@@ -96,6 +98,12 @@ class _Device(NamedTuple):
         """Return the mean over all its cores of what is known of some."""
         return sum(values.get(core, 0.0) for core in self.cores) / len(self.cores)
 
+    def sample(self, values: Mapping[int, float]) -> float:
+        """Return the mean at one time; NaN, which is left out, where a value cannot be."""
+        here = (values.get(core, 0.0) for core in self.cores)
+        # Together with others it might look like a fraction.
+        return self.mean(values) if all(0.0 <= v <= LARGEST_PERCENT for v in here) else nan
+
 
 def vendor_reader(reading: WindowReader, part: SeriesPart) -> VendorReader:
     """Return the reader of a part of another vendor's devices."""
@@ -160,20 +168,25 @@ class NeuronReader(VendorReader):
             self.rescaled.add(metric)
             self._reading.remark(f"{metric} reads per cent here, not 0..1")
             scale = 0.01
-        usable = {}
+        usable, odd = {}, set()
         for core, value in sums.items():
             if 0.0 <= value * scale <= LARGEST_FRACTION * samples:
                 usable[core] = min(value * scale, float(samples))
             else:
+                odd.add(core)
                 self._reading.remark(
-                    f"{metric} has values outside 0..1 on core {core} of {labels.place}: these "
-                    "samples were left out"
+                    f"{metric} has values outside 0..1 on core {core} of {labels.place}: its "
+                    "device has no metrics"
                 )
         self.metrics.add(metric)
         for device in _devices_of(labels):
             self.uuids.add(device.uuid)
             named = DeviceLabels(uuid=device.uuid, node_label=device.place)
-            yield DeviceRow(named, "", "", "", device.mean(usable), samples, None, None)
+            # A core that is not shown does nothing; of one that shows what cannot be, nothing is
+            # known, and its device would look idle without it.
+            known = odd.isdisjoint(device.cores)
+            told = (device.mean(usable), samples) if known else (None, 0)
+            yield DeviceRow(named, "", "", "", *told, None, None)
 
 
 def _devices_of(hardware: NeuronLabels) -> Iterator[_Device]:
@@ -236,7 +249,7 @@ def _neuron_series(
             # All series of a target have the times of its scrapes.
             target = max(targets, key=lambda one: (len(times[one]), one))
             samples: list[Sample] = [
-                (at, device.mean(cores[target].get(at, {}))) for at in sorted(times[target])
+                (at, device.sample(cores[target].get(at, {}))) for at in sorted(times[target])
             ]
             found[HolderLabels(device.uuid)] = [samples]
     return found
