@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from math import inf, nan
 
 import pytest
 
@@ -309,6 +310,17 @@ def test_what_was_there_before_the_hour_alone_is_no_zero_of_it(ends: float) -> N
     gone = counter("vllm:generation_tokens_total", 5, spans=((-2.0, ends),))
     assert read([gone]) == []
     (row,) = read([gone, counter("vllm:prompt_tokens_total", 20)])
+    assert row.tokens_in == pytest.approx(72_000)
+    assert row.tokens_out is None
+
+
+@pytest.mark.parametrize("odd", [nan, inf, -1.0])
+@pytest.mark.parametrize("begin", [-2.0, 0.0, 0.25])
+def test_what_no_counter_can_have_is_no_zero(odd: float, begin: float) -> None:
+    start = LOW + round(begin * HOUR_MS)
+    labels = {"__name__": "vllm:generation_tokens_total", **POD}
+    odd_one = Series(labels, 7_000, [Segment(start, LOW + 26 * HOUR_MS, odd)])
+    (row,) = read([odd_one, counter("vllm:prompt_tokens_total", 20)])
     assert row.tokens_in == pytest.approx(72_000)
     assert row.tokens_out is None
 

@@ -370,8 +370,10 @@ def _grown(by_name: _ByName, times: set[float], start: float) -> float | None:
             goes_on = (is_renamed and own[:1] and own[0].at == first) or len(own) < len(samples)
             begins = bool(own) and not goes_on and was_seen_to_begin(own[0].at, times)
             total += growth(own, start, from_zero=begins)
-            seconds = measured_seconds((one.at for one in own), start)
-            is_known = is_known or seconds > 0 or (begins and own[0].at >= start)
+            # Of NaN alone nothing grows: that would be a zero of which nothing is known.
+            told = [one.at for one in own if 0.0 <= one.value < inf]
+            is_known = is_known or measured_seconds(told, start) > 0
+            is_known = is_known or (begins and bool(told) and own[0].at >= start)
         last = max(one[-1].at for one in series)
         if last > end:
             end = last
