@@ -11,7 +11,13 @@ from pytest_django import DjangoAssertNumQueries
 from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
-from apps.clusters.domain.devices.errors import XidEvent, xid_events
+from apps.clusters.domain.devices.errors import (
+    GpuHealthHour,
+    HealthAnswer,
+    HealthMeasure,
+    XidEvent,
+    xid_events,
+)
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Device
 from apps.clusters.services import snapshot_cluster, store_device_states
@@ -19,7 +25,7 @@ from apps.operations.services import load_catalog
 from apps.usage.models import CollectionWindow, DeviceHealthHour, PodDevices
 from apps.usage.services import collect_window
 from apps.usage.services.facts import Dimensions, PodIds
-from apps.usage.services.health import write_pod_devices
+from apps.usage.services.health import write_health, write_pod_devices
 from simulator.catalog import catalog_yaml
 from simulator.fleet import CLASSIC_METRICS, HEALTH_METRICS, STANDARD_METRICS
 from simulator.scenarios.base import Team
@@ -209,3 +215,15 @@ def test_an_error_that_was_there_before_is_no_event() -> None:
     assert list(xid_events(late, start=400, read_from=0)) == [XidEvent(400.0, 79)]
     mixed = [(0.0, 0.0), (610.0, 31.0), (640.0, 31.0), (670.0, 79.0), (700.0, 31.0)]
     assert list(xid_events(mixed, start=600, read_from=0)) == [(610, 31), (670, 79), (700, 31)]
+
+
+@pytest.mark.django_db
+def test_a_measure_that_cannot_be_is_stored_as_no_data_beside_zeros() -> None:
+    cluster = Cluster.objects.create(name="west")
+    exported = {ORIGIN: frozenset(HealthMeasure)}
+    growth = {HealthMeasure.ECC_UNCORRECTED: None, HealthMeasure.THERMAL: None}
+    row = GpuHealthHour(ORIGIN, "GPU-1", growth=growth)
+    write_health(cluster, hours(0, 1), HealthAnswer((row,), exported), ())
+    found = DeviceHealthHour.objects.get()
+    assert (found.ecc_uncorrected, found.thermal_seconds) == (None, None)
+    assert (found.ecc_corrected, found.power_seconds) == (0, 0.0)

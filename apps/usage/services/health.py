@@ -57,13 +57,16 @@ def write_health(
     )
 
 
-def _columns(row: GpuHealthHour, exported: frozenset[HealthMeasure]) -> dict[str, float | int]:
-    """Return the measures that were exported: zero where one did not grow."""
-    found = {}
+def _columns(
+    row: GpuHealthHour, exported: frozenset[HealthMeasure]
+) -> dict[str, float | int | None]:
+    """Return the measures that were exported: zero where one did not grow, None of odd values."""
+    found: dict[str, float | int | None] = {}
     for measure, column in _COLUMN_OF.items():
         if measure in exported:
             value = row.growth.get(measure, 0.0)
-            found[column] = value if measure in _IN_SECONDS else round(value)
+            in_full = value is None or measure in _IN_SECONDS
+            found[column] = value if in_full else round(value or 0.0)
     return found
 
 

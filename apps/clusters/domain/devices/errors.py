@@ -63,13 +63,14 @@ class XidEvent(NamedTuple):
 class GpuHealthHour:
     """What went wrong on a GPU in the hour that begins at `hour`, Unix seconds.
 
-    `growth` is how much each measure but the XID grew; one that did not grow is left out.
+    `growth` is how much each measure but the XID grew; one that did not grow is left out. None is
+    one whose values cannot be.
     """
 
     hour: int
     uuid: str
     xids: tuple[XidEvent, ...] = ()
-    growth: Mapping[HealthMeasure, float] = field(default_factory=dict)
+    growth: Mapping[HealthMeasure, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class HealthAnswer:
     warnings: tuple[str, ...] = ()
 
 
+_LARGEST_CODE = 9_999
 _LATE_SECONDS = 300.0
 """Scraped less often than that, a series is taken to begin where it is seen first."""
 
@@ -95,10 +97,12 @@ def xid_events(
 
     `samples` are (Unix seconds, code) from `read_from` on, a little before `start`. The gauge keeps
     the code of the last error: only another code than before is an event, and the same error
-    again is not seen.
+    again is not seen. What is no code, as NaN or a blank of DCGM, is left out.
     """
     before: int | None = None
     for at, value in sorted(samples):
+        if not 0.0 <= value <= _LARGEST_CODE:
+            continue
         code = int(value)
         # What is there from the beginning happened before; a series that comes later and shows an
         # error at once is an exporter that was started by it, or away when it happened.

@@ -56,6 +56,9 @@ _MEASURE_OF = dict.fromkeys(_XIDS, HealthMeasure.XID) | {
     name: measure for measure, (names, _) in _GROWING.items() for name in names
 }
 HEALTH_METRICS = frozenset(_MEASURE_OF)
+# DCGM writes a value of about 2^31, 2^47 or 2^63 where it has none: that a counter grew to it is
+# no error, and no second of throttling.
+_MOST, _LONGEST = 1e9, 2.0 * SLOT_SECONDS
 _SECONDS = (HealthMeasure.THERMAL, HealthMeasure.POWER)
 _UUIDS = ("UUID", "uuid")
 # One less than a query may have: it takes the end of the slot before, too.
@@ -73,7 +76,7 @@ class _Gpu(msgspec.Struct, frozen=True, gc=False):
         return self.upper or self.lower
 
 
-_Growth = dict[tuple[int, str], dict[HealthMeasure, float]]
+_Growth = dict[tuple[int, str], dict[HealthMeasure, float | None]]
 """By (hour, UUID)."""
 
 
@@ -140,11 +143,16 @@ def _read_growth(
     # Instances of a GPU repeat its values, and so do the copies for its pods.
     query = by("max", _UUIDS, increase) + " > 0"
     for slot, gpu, value in reading.one(SlotQuery(query, _Gpu, slots)):
-        grown = value * scale
+        own = found.growth[found.hour_of(slot), gpu.uuid]
+        before, grown = own.get(measure, 0.0), value * scale
+        if before is None or grown > (_LONGEST if measure in _SECONDS else _MOST):
+            # One slot that cannot be leaves the hour without a sum: the rest would be too little.
+            own[measure] = None
+            reading.remark(f"{name} has values that cannot be on {gpu.uuid}: they were left out")
+            continue
         # `increase` extrapolates: one row looks like 1.02, and a second like a little more.
         grown = min(grown, SLOT_SECONDS) if measure in _SECONDS else max(1.0, round(grown))
-        own = found.growth[found.hour_of(slot), gpu.uuid]
-        own[measure] = own.get(measure, 0.0) + grown
+        own[measure] = before + grown
 
 
 def _read_xids(

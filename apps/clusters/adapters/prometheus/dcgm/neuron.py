@@ -185,8 +185,8 @@ class NeuronReader(VendorReader):
             # A core that is not shown does nothing; of one that shows what cannot be, nothing is
             # known, and its device would look idle without it.
             known = odd.isdisjoint(device.cores)
-            told = (device.mean(usable), samples) if known else (None, 0)
-            yield DeviceRow(named, "", "", "", *told, None, None)
+            mean, count = (device.mean(usable), samples) if known else (None, 0)
+            yield DeviceRow(named, "", "", "", mean, count, None, None)
 
 
 def _devices_of(hardware: NeuronLabels) -> Iterator[_Device]:
