@@ -314,7 +314,7 @@ def test_what_was_there_before_the_hour_alone_is_no_zero_of_it(ends: float) -> N
     assert row.tokens_out is None
 
 
-@pytest.mark.parametrize("odd", [nan, inf, -1.0])
+@pytest.mark.parametrize("odd", [nan, inf, -1.0, 1e300, 2.0**63])
 @pytest.mark.parametrize("begin", [-2.0, 0.0, 0.25])
 def test_what_no_counter_can_have_is_no_zero(odd: float, begin: float) -> None:
     start = LOW + round(begin * HOUR_MS)
@@ -323,6 +323,20 @@ def test_what_no_counter_can_have_is_no_zero(odd: float, begin: float) -> None:
     (row,) = read([odd_one, counter("vllm:prompt_tokens_total", 20)])
     assert row.tokens_in == pytest.approx(72_000)
     assert row.tokens_out is None
+
+
+@pytest.mark.parametrize("odd", [inf, 1e300, 2.0**63])
+def test_a_counter_that_jumps_to_what_cannot_be_grew_by_the_rest(odd: float) -> None:
+    """No table holds such a number: writing the hour would fail."""
+    at = LOW + HOUR_MS // 2
+    labels = {"__name__": "vllm:generation_tokens_total", **POD}
+    parts = [
+        Segment(LOW - 2 * HOUR_MS, at, 500.0, 0.005),
+        Segment(at, at + 60_000, odd),
+        Segment(at + 60_000, LOW + 26 * HOUR_MS, 500.0 + 5 * 2.5 * 3600 + 300, 0.005),
+    ]
+    (row,) = read([Series(labels, 7_000, parts)])
+    assert row.tokens_out == pytest.approx(18_000)
 
 
 def test_a_single_scrape_in_an_hour_tells_nothing_of_it() -> None:

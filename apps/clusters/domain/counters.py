@@ -1,11 +1,19 @@
 """Growth of counters from their raw samples: over resets, never over gaps."""
 
 from collections.abc import Iterable, Sequence
-from math import inf
 from typing import NamedTuple
 
 LONGEST_GAP_SECONDS = 300.0
 """Samples further apart tell nothing of the time between: Prometheus looks back as far."""
+
+
+_LARGEST = 2.0**53
+"""Beyond it a float does not count by one: such a value is a blank, or no counter."""
+
+
+def is_count(value: float) -> bool:
+    """Say whether a counter can have a value; not negative, NaN, infinite or beyond counting."""
+    return 0.0 <= value <= _LARGEST
 
 
 class Sample(NamedTuple):
@@ -21,11 +29,11 @@ def growth(samples: Sequence[Sample], start: float, *, from_zero: bool = False) 
     Growth counts where a sample ends it that is not before `start`, so that the hours of a counter
     sum to the whole. After a reset the new value is the growth. Between samples too far apart
     nothing is counted, and neither is the first value, unless the counter was seen to begin
-    (`from_zero`). What no counter can have (negative, NaN, infinite) is left out.
+    (`from_zero`). What no counter can have is left out, see `is_count`.
     """
     total, before = 0.0, None
     for one in samples:
-        if not 0.0 <= one.value < inf:
+        if not is_count(one.value):
             continue
         if before is None:
             grown = one.value if from_zero else 0.0

@@ -29,6 +29,7 @@ from apps.clusters.domain.counters import (
     LONGEST_GAP_SECONDS,
     Sample,
     growth,
+    is_count,
     measured_seconds,
     was_seen_to_begin,
 )
@@ -371,7 +372,7 @@ def _grown(by_name: _ByName, times: set[float], start: float) -> float | None:
             begins = bool(own) and not goes_on and was_seen_to_begin(own[0].at, times)
             total += growth(own, start, from_zero=begins)
             # Of NaN alone nothing grows: that would be a zero of which nothing is known.
-            told = [one.at for one in own if 0.0 <= one.value < inf]
+            told = [one.at for one in own if is_count(one.value)]
             is_known = is_known or measured_seconds(told, start) > 0
             is_known = is_known or (begins and bool(told) and own[0].at >= start)
         last = max(one[-1].at for one in series)
@@ -383,7 +384,7 @@ def _grown(by_name: _ByName, times: set[float], start: float) -> float | None:
 
 def _whole(samples: Iterable[Sample], at: float) -> float:
     # NaN and what else no counter has would spoil every comparison after it.
-    return sum(one.value for one in samples if one.at == at and 0.0 <= one.value < inf)
+    return sum(one.value for one in samples if one.at == at and is_count(one.value))
 
 
 def _after(samples: list[Sample], end: float) -> list[Sample]:
