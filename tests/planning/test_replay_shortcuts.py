@@ -28,7 +28,7 @@ from apps.planning.domain.cluster_replay.inputs import (
 )
 from apps.planning.domain.cluster_replay.node_space import TierSpace
 from apps.planning.domain.cluster_replay.pending_line import PendingLine
-from apps.planning.domain.cluster_replay.quota_line import QuotaNeeds
+from apps.planning.domain.cluster_replay.quota_line import QuotaNeeds, ScopeRoom
 from apps.planning.domain.cluster_replay.quota_tree import QuotaTree
 
 END = 100.0
@@ -128,8 +128,8 @@ def test_what_is_not_tried_again_would_have_failed(monkeypatch: pytest.MonkeyPat
         tried.append(room is not None)
         return unblock(line)
 
-    def no_limit(*_: object) -> float:
-        return inf
+    def no_limit(*_: object) -> ScopeRoom:
+        return ScopeRoom(inf)
 
     def wake_all(full: FullQueues, _: int) -> list[str]:
         names = list(full._needed)
@@ -138,7 +138,8 @@ def test_what_is_not_tried_again_would_have_failed(monkeypatch: pytest.MonkeyPat
         return names
 
     monkeypatch.setattr(PendingLine, "unblock", unblock_all)
-    monkeypatch.setattr(QueueAdmission, "_most_room", no_limit)
+    monkeypatch.setattr(QueueAdmission, "_scope_room", no_limit)
+    monkeypatch.setattr(QueueAdmission, "_is_later", lambda *_: False)
     monkeypatch.setattr(QueueAdmission, "_still_next", lambda *_: None)
     monkeypatch.setattr(QueueAdmission, "_is_enough", lambda *_: True)
     monkeypatch.setattr(FullQueues, "is_full", lambda *_: False)

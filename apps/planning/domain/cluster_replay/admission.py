@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import merge
 from itertools import chain
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from apps.planning.domain.cluster_replay.full_queues import FullQueues
 from apps.planning.domain.cluster_replay.inputs import (
+    SLACK,
     FlavorQuota,
     FlavorTier,
     Labels,
@@ -25,13 +26,20 @@ from apps.planning.domain.cluster_replay.pending_line import LineKey
 from apps.planning.domain.cluster_replay.preemption import (
     QuotaDemand,
     QuotaHolder,
+    own_victims,
     quota_victims,
     rank,
 )
-from apps.planning.domain.cluster_replay.quota_line import QuotaLine, QuotaNeeds, QuotaScope
+from apps.planning.domain.cluster_replay.quota_line import (
+    QuotaLine,
+    QuotaNeeds,
+    QuotaScope,
+    ScopeRoom,
+)
 from apps.planning.domain.cluster_replay.quota_tree import QuotaTree
 
 _DOUBT = 1e-6
+_SURE = SLACK / 2
 _PRIORITY = attrgetter("priority")
 
 
@@ -42,6 +50,14 @@ class AdmittedWork(NamedTuple):
     flavor: str
     requires: Labels
     victims: tuple[int, ...]
+
+
+class _LaterWork(NamedTuple):
+    """A work that comes after others; `spare` is what it had for sure beyond its needs."""
+
+    key: LineKey
+    spare: float
+    available: float
 
 
 class _Candidate(NamedTuple):
@@ -55,8 +71,15 @@ class _Candidate(NamedTuple):
     victims: tuple[int, ...]
 
 
-def _no_limit(_: QuotaScope) -> float:
-    return inf
+_FlavorRoom = tuple[float, float, Mapping[int, float] | None, Mapping[int, float] | None]
+"""What is free of a flavor, and left of the queue's own quota; and what the queue, and all that
+borrow, hold by priority, where these may be preempted.
+"""
+_NO_LIMIT = ScopeRoom(inf)
+
+
+def _no_limit(_: QuotaScope) -> ScopeRoom:
+    return _NO_LIMIT
 
 
 class QueueAdmission:
@@ -84,9 +107,12 @@ class QueueAdmission:
                 counted[key[1]].append(key)
         self._tree = QuotaTree(cluster.queues, cluster.cohorts, borrowing=policy.borrowing)
         self._roots = {name: self._tree.root(name) for name in self._queues}
-        self._members: dict[int, list[str]] = defaultdict(list)
-        for name, root in self._roots.items():
-            self._members[root].append(name)
+        # Trees with a queue that takes back what others borrow.
+        self._reclaiming = {
+            self._roots[name]
+            for name, queue in self._queues.items()
+            if queue.reclaim != Reclaim.NEVER
+        }
         self._lines = {name: QuotaLine() for name in self._queues}
         self._works: dict[int, tuple[RecordedWork, LineKey]] = {}
         self._holders: dict[int, QuotaHolder] = {}
@@ -106,10 +132,16 @@ class QueueAdmission:
         # Of each tree how often its use has changed, and by queue what failed since then.
         self._changes: Counter[int] = Counter()
         self._failed: dict[str, tuple[int, list[QuotaNeeds]]] = {}
-        # Who borrows of a tree and flavor, at that number of changes.
-        self._borrowing: dict[tuple[int, FlavorTier], tuple[int, list[str]]] = {}
+        # Who borrows of a tree and flavor, and the units that all of them hold by priority.
+        self._borrowing: dict[tuple[int, FlavorTier], set[str]] = defaultdict(set)
+        self._borrowed: dict[tuple[int, FlavorTier], dict[int, float]] = defaultdict(
+            lambda: defaultdict(float)
+        )
         # Whom each queue would admit, until something comes, goes or gives quota back.
         self._next: dict[str, _Candidate] = {}
+        # Who comes first of queues that were not tried further, as they had to wait for others.
+        self._later: dict[str, _LaterWork] = {}
+        self._first_keys = {queue.name: next(iter(queue.quotas), None) for queue in cluster.queues}
 
     @property
     def is_dirty(self) -> bool:
@@ -127,6 +159,7 @@ class QueueAdmission:
         needs = QuotaNeeds(scope, work.tier, work.total_units, work.requires)
         self._lines[queue.name].add(needs, key)
         self._next.pop(queue.name, None)
+        self._later.pop(queue.name, None)
         self._full.forget(queue.name)
         self._live.add(queue.name)
         return True
@@ -137,6 +170,7 @@ class QueueAdmission:
         self._lines[name].remove(number)
         self._lines[name].begin_round()
         self._next.pop(name, None)
+        self._later.pop(name, None)
         self._full.forget(name)
         self._live.add(name)
 
@@ -184,11 +218,17 @@ class QueueAdmission:
         own: list[str] = []
         borrowing: list[str] = []
         for name in sorted(self._live):
-            (own if self._tree.has_unused(name) else borrowing).append(name)
+            if self._full.is_full(name):
+                self._live.discard(name)
+                self._next.pop(name, None)
+            else:
+                (own if self._tree.has_unused(name) else borrowing).append(name)
         best: _Candidate | None = None
         for names in (own, borrowing):
             for name in names:
-                found = self._still_next(name) or self._head(name)
+                if best is not None and self._stays_later(name, best):
+                    continue
+                found = self._still_next(name) or self._head(name, best)
                 if found is not None and (best is None or found < best):
                     best = found
             if best is not None and not best.borrows:
@@ -203,10 +243,26 @@ class QueueAdmission:
         self._use(holder, 1)
 
     def _use(self, holder: QuotaHolder, sign: int) -> None:
-        self._tree.use(holder.queue, holder.key, sign * holder.units)
-        self._held[holder.queue, holder.key][holder.priority] += sign * holder.units
-        self._changes[self._roots[holder.queue]] += 1
-        self._full.forget(holder.queue)
+        name, key, units, root = (
+            holder.queue,
+            holder.key,
+            sign * holder.units,
+            self._roots[holder.queue],
+        )
+        borrowing, held = self._borrowing[root, key], self._held[name, key]
+        self._tree.use(name, key, units)
+        borrowed = self._borrowed[root, key]
+        if name in borrowing:
+            borrowed[holder.priority] += units
+        held[holder.priority] += units
+        if self._tree.borrows(name, key) != (name in borrowing):
+            borrowing ^= {name}
+            sign = 1 if name in borrowing else -1
+            for priority, own in held.items():
+                borrowed[priority] += sign * own
+        self._changes[root] += 1
+        self._later.pop(name, None)
+        self._full.forget(name)
 
     def _try_again(self) -> None:
         """Let work be tried again that may have quota now, after all that one instant freed."""
@@ -214,6 +270,8 @@ class QueueAdmission:
             self._rounds[root] += 1
             # Most releases free too little for most pending work: that is not tried again.
             self._live.update(self._full.woken(root))
+        for name in [name for name in self._later if self._roots[name] in self._freed]:
+            del self._later[name]
         # An earlier work or flavor may have room now.
         for name in [name for name in self._next if self._roots[name] in self._freed]:
             del self._next[name]
@@ -228,18 +286,26 @@ class QueueAdmission:
         work, _ = self._works[known.key[-1]]
         return known if self._tree.fits(name, known.flavor, work.total_units) else None
 
-    def _head(self, name: str) -> _Candidate | None:
-        """Return the first work of a queue that can have quota; the others are passed over."""
+    def _head(self, name: str, best: _Candidate | None) -> _Candidate | None:
+        """Return the first work of a queue that can have quota; the others are passed over.
+
+        None also where it would come after `best` in any case: then the queue is looked at again.
+        """
         line, queue = self._lines[name], self._queues[name]
         self._next.pop(name, None)
-        if self._full.is_full(name):
-            self._live.discard(name)
-            return None
+        self._later.pop(name, None)
         line.enter_round(self._rounds[self._roots[name]])
         # In strict order what is too large is tried as well: it lets no other pass.
-        room = _no_limit if queue.strict else partial(self._most_room, queue)
+        room = _no_limit if queue.strict else partial(self._scope_room, queue, {})
         while (first := line.first(room)) is not None:
-            key, needs = first
+            key, needs, spare = first
+            if (
+                best is not None
+                and self._may_come_later(name, spare)
+                and self._is_later(name, key, best)
+            ):
+                self._later[name] = _LaterWork(key, spare, self._available(name))
+                return None
             failed = self._failed_since(name)
             if not queue.strict and any(map(needs.includes, failed)):
                 line.fail(needs)
@@ -262,6 +328,35 @@ class QueueAdmission:
         self._full.add(name, line.lacks)
         return None
 
+    def _is_later(self, name: str, key: LineKey, best: _Candidate) -> bool:
+        """Say whether a work comes after `best` in any case, and need not be tried for now."""
+        return (best.borrows, best.share, best.key) < (not self._tree.has_unused(name), 0.0, key)
+
+    def _may_come_later(self, name: str, spare: float) -> bool:
+        """Say whether it comes to the same if a work is tried later: so does what fails always.
+
+        Not what fails for now in a tree in which queues reclaim: once others have borrowed more it
+        might do better.
+        """
+        return spare > -_SURE or self._roots[name] not in self._reclaiming
+
+    def _stays_later(self, name: str, best: _Candidate) -> bool:
+        """Say whether the first work of a queue, which was not tried, still comes after `best`.
+
+        Others have only taken since, so no other work of the queue comes before it.
+        """
+        later = self._later.get(name)
+        if later is None or not self._is_later(name, later.key, best):
+            return False
+        if self._roots[name] not in self._reclaiming:
+            return True
+        return self._may_come_later(name, later.spare - (later.available - self._available(name)))
+
+    def _available(self, name: str) -> float:
+        """Return what a queue may take of its flavor, where it has one."""
+        keys = self._first_keys[name]
+        return self._tree.available(name, keys) if keys else 0.0
+
     def _failed_since(self, name: str) -> list[QuotaNeeds]:
         """Return the needs that failed in a queue since the use of its tree has changed last."""
         changes = self._changes[self._roots[name]]
@@ -269,26 +364,48 @@ class QueueAdmission:
             self._failed[name] = (changes, [])
         return self._failed[name][1]
 
-    def _most_room(self, queue: ReplayQueue, scope: QuotaScope) -> float:
-        """Return the most units that one flavor has for a scope of a queue, by preemption too.
+    def _scope_room(
+        self, queue: ReplayQueue, known: dict[str, list[_FlavorRoom]], scope: QuotaScope
+    ) -> ScopeRoom:
+        """Return the most that one flavor has for a scope of a queue, by preemption too.
 
-        It never grows while the queues of a tree only take quota: who is told that it is too little
-        need not ask again before a release.
+        What is free never grows while the queues of a tree only take quota: who is told that it is
+        too little need not ask again before a release.
         """
-        most = 0.0
-        for key in self._keys[queue.name].get(scope.counted, ()):
-            room = self._tree.available(queue.name, key)
-            if queue.preempts_own:
+        free, unused, reclaimed, sure = 0.0, -inf, -inf, -inf
+        rooms = self._flavor_rooms(queue, known, scope.counted)
+        for room, left, held, borrowed in rooms:
+            if held:
+                room += _below(held, scope.priority)
+                sure = room
                 # Sums of other orders differ by their last digits: in doubt it is tried.
                 room += _DOUBT
-                for priority, units in self._held[queue.name, key].items():
-                    if priority < scope.priority:
-                        room += units
-            if queue.reclaim != Reclaim.NEVER:
-                # Who borrows gives back at most what is left of the queue's own quota.
-                room = max(room, self._tree.unused(queue.name, key))
-            most = max(most, room)
-        return most
+            else:
+                sure = room
+            if room > free:
+                free = room
+            if borrowed is not None:
+                keeps = scope.priority if queue.reclaim == Reclaim.LOWER_PRIORITY else inf
+                unused = max(unused, left)
+                reclaimed = max(reclaimed, room + _below(borrowed, keeps) + _DOUBT)
+        # Of several flavors a work may not have all.
+        return ScopeRoom(free, unused, reclaimed, sure if len(rooms) == 1 else -inf)
+
+    def _flavor_rooms(
+        self, queue: ReplayQueue, known: dict[str, list[_FlavorRoom]], counted: str
+    ) -> list[_FlavorRoom]:
+        """Return what all scopes of a queue that count the same have in common."""
+        rooms = known.get(counted)
+        if rooms is None:
+            rooms = known[counted] = []
+            for key in self._keys[queue.name].get(counted, ()):
+                room, left, borrowed = self._tree.available(queue.name, key), -inf, None
+                held = self._held[queue.name, key] if queue.preempts_own else None
+                if queue.reclaim != Reclaim.NEVER:
+                    left = self._tree.unused(queue.name, key)
+                    borrowed = self._borrowed[self._roots[queue.name], key]
+                rooms.append((room, left, held, borrowed))
+        return rooms
 
     def _fitting(
         self, queue: ReplayQueue, work: RecordedWork
@@ -309,7 +426,11 @@ class QueueAdmission:
             names = self._losing_queues(demand)
             if not self._is_enough(demand, names):
                 continue
-            victims = quota_victims(self._tree, demand, self._candidates(demand, names))
+            holders = self._candidates(demand, names)
+            if names == [queue.name]:
+                victims = own_victims(self._tree.lacking(queue.name, key, units), holders)
+            else:
+                victims = quota_victims(self._tree, demand, holders)
             if victims:
                 return key, tuple(victims)
         return None
@@ -322,16 +443,8 @@ class QueueAdmission:
         )
         names = [queue.name] if queue.preempts_own else []
         if reclaims:
-            names += [one for one in self._borrowers(demand) if one != queue.name]
-        return names
-
-    def _borrowers(self, demand: QuotaDemand) -> list[str]:
-        """Return the queues of the tree that use more than their own quota of a flavor."""
-        root = self._roots[demand.queue.name]
-        changes, names = self._borrowing.get((root, demand.key), (-1, []))
-        if changes != self._changes[root]:
-            names = [one for one in self._members[root] if self._tree.borrows(one, demand.key)]
-            self._borrowing[root, demand.key] = (self._changes[root], names)
+            # A queue that reclaims has quota left, so it is not among those that borrow.
+            names += sorted(self._borrowing[self._roots[queue.name], demand.key])
         return names
 
     def _is_enough(self, demand: QuotaDemand, names: Sequence[str]) -> bool:
@@ -342,9 +455,7 @@ class QueueAdmission:
         room = self._tree.available(demand.queue.name, demand.key)
         for name in names:
             keeps = self._keeping_priority(demand, name)
-            for priority, units in self._held[name, demand.key].items():
-                if priority < keeps:
-                    room += units
+            room += _below(self._held[name, demand.key], keeps)
         # Sums of other orders differ by their last digits: in doubt it is tried.
         return room >= demand.units - _DOUBT
 
@@ -397,6 +508,15 @@ class QueueAdmission:
 
     def _requires(self, work: RecordedWork, key: FlavorTier) -> Labels:
         return tuple(sorted({*work.requires, *self._flavors.get(key[0], ())}))
+
+
+def _below(held: Mapping[int, float], priority: float) -> float:
+    """Return the units that are held below a priority."""
+    found = 0.0
+    for own, units in held.items():
+        if own < priority:
+            found += units
+    return found
 
 
 def namespace_admission(cluster: ReplayCluster, policy: ReplayPolicy) -> QueueAdmission:

@@ -48,7 +48,8 @@ class FullQueues:
         if needed is None:
             return False
         for key, units in zip(self._keys[name], needed, strict=True):
-            if self._tree.lent(name, key) >= units - SLACK:
+            # Most often it lacks nothing that could be told.
+            if units == -inf or self._tree.lent(name, key) >= units - SLACK:
                 return False
         self._put_to_sleep(name)
         return True

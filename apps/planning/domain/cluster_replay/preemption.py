@@ -60,6 +60,28 @@ def quota_victims(
     return [holder.number for holder in needed]
 
 
+def own_victims(lacking: float, holders: Iterable[QuotaHolder]) -> list[int]:
+    """Return the holders to preempt of a queue that lacks so many units; empty where too few.
+
+    What a queue gives back it may take again, so sums tell what `quota_victims` tries.
+    """
+    gone: list[QuotaHolder] = []
+    left = lacking - SLACK
+    for holder in holders:
+        if left <= 0:
+            break
+        left -= holder.units
+        gone.append(holder)
+    if left > 0:
+        return []
+    needed = list(gone)
+    for holder in reversed(gone):
+        if left + holder.units <= 0:
+            left += holder.units
+            needed.remove(holder)
+    return [holder.number for holder in needed]
+
+
 def _fewest(tree: QuotaTree, demand: QuotaDemand, gone: Sequence[QuotaHolder]) -> list[QuotaHolder]:
     """Put back holders that need not go, the last one first; return the others."""
     needed = list(gone)

@@ -19,6 +19,24 @@ class QuotaScope(NamedTuple):
     priority: int
 
 
+class ScopeRoom(NamedTuple):
+    """What needs of one scope can have: by themselves, or where others give back.
+
+    `free` is what the queue may take, by preemption of its own work too. Work of other queues goes
+    for up to `unused` units, what is left of the queue's own quota; `reclaimed` is what there would
+    be if all went that may. A queue that reclaims nothing has no `unused` units.
+    `sure` is what it can have in any case, where that is known.
+    """
+
+    free: float
+    unused: float = -inf
+    reclaimed: float = -inf
+    sure: float = -inf
+
+
+_NO_ROOM = ScopeRoom(0.0)
+
+
 class QuotaNeeds(NamedTuple):
     """Needs that works of one queue have in common: where one does not fit, none does."""
 
@@ -52,7 +70,7 @@ class QuotaLine:
     """Pending work of one queue. What failed is not tried again until the next round.
 
     Groups are sorted by units; those that request more than the room are skipped. `lacks` is how
-    much the room must grow before another group can come first.
+    much what is free must grow before another group can come first.
     """
 
     def __init__(self) -> None:
@@ -108,27 +126,46 @@ class QuotaLine:
         self._round += 1
         self._closed = False
 
-    def first(self, room: Callable[[QuotaScope], float]) -> tuple[LineKey, QuotaNeeds] | None:
-        """Return who comes next of those that need at most the room of their scope."""
+    def first(
+        self, room: Callable[[QuotaScope], ScopeRoom]
+    ) -> tuple[LineKey, QuotaNeeds, float] | None:
+        """Return who comes next of those that need at most the room of their scope.
+
+        And what it can have for sure beyond what it needs.
+        """
         self.lacks = 0.0
         if self._closed:
             return None
-        best: LineKey | None = None
-        found, lacks = None, inf
-        for scope, groups in self._by_scope.items():
-            if not groups:
-                continue
-            most = room(scope) + SLACK
-            for group in groups:
-                if group.units > most:
-                    lacks = min(lacks, group.units - most)
-                    break
-                key = group.heap[0]
-                if group.failed_in == self._round:
-                    lacks = 0.0
-                elif best is None or key < best:
-                    best, found = key, group
-        if best is None or found is None:
+        found, hopeless, lacks, spare = self._with_room(room)
+        for group in hopeless:
+            # Its turn comes, and even if all went that may it would have no quota.
+            if found is None or group.heap[0] < found.heap[0]:
+                group.failed_in, lacks = self._round, 0.0
+        if found is None:
             self.lacks = lacks
             return None
-        return best, found.needs
+        return found.heap[0], found.needs, spare
+
+    def _with_room(
+        self, room: Callable[[QuotaScope], ScopeRoom]
+    ) -> tuple[_NeedsGroup | None, list[_NeedsGroup], float, float]:
+        """Return the first group with room, who reclaims too little, and what others lack.
+
+        And what is sure for the first beyond its needs.
+        """
+        found, lacks, spare, this_round = None, inf, -inf, self._round
+        hopeless: list[_NeedsGroup] = []
+        for scope, groups in self._by_scope.items():
+            free, unused, reclaimed, sure = room(scope) if groups else _NO_ROOM
+            for group in groups:
+                units = group.units - SLACK
+                if units > free and units > unused:
+                    lacks = min(lacks, units - free)
+                    break
+                if group.failed_in == this_round:
+                    lacks = 0.0
+                elif units > free and group.units > reclaimed:
+                    hopeless.append(group)
+                elif found is None or group.heap[0] < found.heap[0]:
+                    found, spare = group, sure - group.units
+        return found, hopeless, lacks, spare

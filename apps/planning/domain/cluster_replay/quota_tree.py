@@ -31,6 +31,7 @@ class _QuotaNode:
     used: defaultdict[FlavorTier, float] = field(default_factory=lambda: defaultdict(float))
     _retained: dict[FlavorTier, float] = field(default_factory=dict)
     _passed_on: dict[FlavorTier, float] = field(default_factory=dict)
+    _has_unused: bool | None = None
 
     def sum_up(self) -> None:
         for child in self.children:
@@ -74,12 +75,24 @@ class _QuotaNode:
 
     def use(self, key: FlavorTier, units: float) -> None:
         """Add use, or take it away where negative."""
-        before = max(0.0, self.used[key] - self.retained(key))
-        self.used[key] += units
-        after = max(0.0, self.used[key] - self.retained(key))
-        # Only what is beyond the part that is never lent counts further up.
-        if self.parent is not None and after != before:
-            self.parent.use(key, after - before)
+        self._has_unused = None
+        used = self.used[key]
+        now = self.used[key] = used + units
+        if self.parent is None:
+            return
+        retained = self._retained.get(key)
+        if retained:
+            # Only what is beyond the part that is never lent counts further up.
+            units = max(0.0, now - retained) - max(0.0, used - retained)
+        if units:
+            self.parent.use(key, units)
+
+    def has_unused(self) -> bool:
+        """Say whether anything is left of its own quota."""
+        if self._has_unused is None:
+            used = self.used
+            self._has_unused = any(used[key] < total for key, total in self.total.items())
+        return self._has_unused
 
 
 class QuotaTree:
@@ -115,6 +128,10 @@ class QuotaTree:
         """Return how many units more the queue may take now, by borrowing too."""
         return max(0.0, self._queues[queue].available(key, borrowing=self._borrowing))
 
+    def lacking(self, queue: str, key: FlavorTier, units: float) -> float:
+        """Return how much the queue must give back before it may take so many units."""
+        return units - self._queues[queue].available(key, borrowing=self._borrowing)
+
     def fits(self, queue: str, key: FlavorTier, units: float) -> bool:
         return units <= self.available(queue, key) + SLACK
 
@@ -135,9 +152,7 @@ class QuotaTree:
 
     def has_unused(self, queue: str) -> bool:
         """Say whether anything is left of the queue's own quota."""
-        node = self._queues[queue]
-        used = node.used
-        return any(used[key] < total for key, total in node.total.items())
+        return self._queues[queue].has_unused()
 
     def lent(self, queue: str, key: FlavorTier) -> float:
         """Return what the cohort of a queue has for it now."""
