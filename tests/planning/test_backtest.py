@@ -10,15 +10,18 @@ from apps.planning.domain.cluster_replay.backtest import (
     WorkTimes,
     backtest,
     nearest_packing,
+    replayed_times,
     tier_times,
 )
+from apps.planning.domain.cluster_replay.engine import replay_cluster
 from apps.planning.domain.cluster_replay.inputs import (
     ClosedSpan,
     Packing,
     ReplayAssumption,
     ReplayCluster,
+    ReplayPolicy,
 )
-from tests.planning.clusters import TIER, node, pool, work
+from tests.planning.clusters import TIER, node, pool, queue, work
 from tests.planning.scenario_backtest import (
     AS_STARTED,
     AS_STARTED_TOLERANCE,
@@ -44,6 +47,48 @@ def test_sums_are_of_the_window_and_waits_of_what_started_in_it() -> None:
     assert sums == {"a": (3, 20), "b": (2, 0), ALL_TIERS: (5, 20)}
     assert found["a"].percentiles() == (hour, hour)
     assert found["b"].percentiles() == (None, None)
+
+
+def test_what_ran_before_and_lost_its_room_is_unmet_and_has_no_queue_time() -> None:
+    hour = 3600.0
+    works = [
+        WorkTimes("a", 4, -hour, 2 * hour, None, running=True),
+        WorkTimes("a", 1, -hour, None, None, running=True, delay=hour),
+    ]
+    own = tier_times(works, start=0, end=4 * hour)["a"]
+    assert (own.unmet_gpu_hours, own.allocated_gpu_hours, own.delayed_gpu_hours) == (12, 8, 0)
+    assert own.percentiles() == (None, None)
+
+
+def test_time_between_the_runs_of_preempted_work_is_unmet_and_not_allocated() -> None:
+    asked = [
+        work(0, 8, runs=100.0, queue="low"),
+        work(10, 8, runs=50.0, queue="low", priority=1),
+        # Preempted by the second, and never started again.
+        work(200, 8, runs=100.0, queue="low"),
+        work(210, 8, runs=None, queue="low", priority=1),
+    ]
+    cluster = pool(8, queues=(queue("low", 8, preempts_own=True),))
+    happened = [WorkTimes(TIER, one.units, one.asked_at, None, None) for one in asked]
+    found = replay_cluster(asked, cluster, ReplayPolicy(), start=0, end=300)
+    times = replayed_times(found.played, happened, end=300.0)
+    assert [one.preempted for one in times] == [50, 0, 90, 0]
+    own = tier_times(times, start=0, end=300)[TIER]
+    # Held: 10 and 100 of the first, 50, 10 and 90.
+    assert own.allocated_gpu_hours * 3600 == 8 * 260
+    assert own.unmet_gpu_hours * 3600 == 8 * 140
+
+
+def test_a_preempted_service_that_is_scaled_down_is_pending_no_longer() -> None:
+    asked = [
+        work(0, 8, runs=None, queue="low", ends_at=60.0),
+        work(10, 8, runs=None, queue="low", priority=1),
+    ]
+    cluster = pool(8, queues=(queue("low", 8, preempts_own=True),))
+    found = replay_cluster(asked, cluster, ReplayPolicy(), start=0, end=300)
+    assert found.played[0].ended_at == 60
+    happened = [WorkTimes(TIER, one.units, one.asked_at, None, None) for one in asked]
+    assert replayed_times(found.played, happened, end=300.0)[0].preempted == 50
 
 
 def test_what_no_replay_can_know_is_in_no_sum_that_is_compared() -> None:

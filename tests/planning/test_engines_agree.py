@@ -10,15 +10,11 @@ They differ by definition, and these worlds leave that out:
 * Work that is canceled before it arrives: the pool starts it where it has room, the cluster never.
 * Teams whose turn is the same: the pool goes by their names, the cluster by who came first. So each
   team holds a GPU throughout, and no amounts ÷ weights are equal.
-* Work that ran before and has no room any more: what it is pending counts as unmet in the pool. In
-  the cluster's sums, which are those of the backtest, what ran before has no queue time. So what
-  runs at the start fits.
 * A work larger than the pool: nowhere in the pool's results does it count as pending; the what-if
   leaves it out of demand. The cluster counts it. So no work is larger.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -134,7 +130,7 @@ def test_strict_first_in_first_out_has_the_same_queue_times_in_both_engines(
 ) -> None:
     gpus = (1.0, 2.0, 0.5, 8.0)[part]
     capacity = places * gpus
-    works = _kept([_work(one, gpus=gpus, team="a", number=0) for one in asked], capacity)
+    works = [_work(one, gpus=gpus, team="a", number=0) for one in asked]
     assert_equal(
         one_pool(works, capacity, TierPlan(capacity, {"a": 1.0})),
         whole_cluster(works, capacity, ReplayPolicy(strict=True)),
@@ -145,13 +141,10 @@ def test_strict_first_in_first_out_has_the_same_queue_times_in_both_engines(
 def test_fair_order_has_the_same_queue_times_in_both_engines(
     asked: list[Request], capacity: int
 ) -> None:
-    works = _kept(
-        [
-            _work(one, gpus=float(one.size), team=one.team, number=number)
-            for number, one in enumerate(asked, 1)
-        ],
-        float(capacity),
-    )
+    works = [
+        _work(one, gpus=float(one.size), team=one.team, number=number)
+        for number, one in enumerate(asked, 1)
+    ]
     works += [ReplayWork(team, TIER, 1.0, -30.0, None, None, running=True) for team in TEAMS]
     capacity += len(TEAMS)
     shares = {(team, TIER): amount for team, amount in TEAMS.items()}
@@ -163,17 +156,6 @@ def test_fair_order_has_the_same_queue_times_in_both_engines(
             ReplayPolicy(order=PendingOrder.FAIR, entitlements=shares, weights=shares),
         ),
     )
-
-
-def _kept(works: Sequence[ReplayWork], capacity: float) -> list[ReplayWork]:
-    """Return the works, of which no more run at the start than there is room for."""
-    found: list[ReplayWork] = []
-    left = capacity
-    for work in works:
-        runs = work.running and work.gpus <= left
-        left -= work.gpus if runs else 0.0
-        found.append(replace(work, running=runs))
-    return found
 
 
 def _work(one: Request, *, gpus: float, team: str, number: int) -> ReplayWork:

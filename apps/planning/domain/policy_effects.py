@@ -10,6 +10,7 @@ from apps.planning.domain.cluster_replay.backtest import (
     TierTimes,
     TimesRow,
     WorkTimes,
+    replayed_times,
     tier_times,
     times_row,
 )
@@ -134,9 +135,8 @@ def _replay(
 def _sums(weeks: RecordedWeeks, found: ClusterReplay) -> Mapping[tuple[str, str], TierTimes]:
     """Return the sums by team and tier."""
     by_team: dict[str, list[WorkTimes]] = defaultdict(list)
-    for one, was in zip(found.played, weeks.happened, strict=True):
-        # The recorded size of both, as in the backtest: units may weigh differently on other nodes.
-        times = was._replace(started_at=one.started_at, ended_at=one.ended_at)
+    played = replayed_times(found.played, weeks.happened, end=weeks.end)
+    for one, times in zip(found.played, played, strict=True):
         for team in (one.work.team, ALL_TEAMS):
             by_team[team].append(times)
     return {

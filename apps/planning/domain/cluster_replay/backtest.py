@@ -9,8 +9,8 @@ from apps.pending.domain.day_sums import nearest_rank
 from apps.planning.domain.cluster_replay.engine import replay_cluster
 from apps.planning.domain.cluster_replay.inputs import (
     SLACK,
-    ClusterReplay,
     Packing,
+    PlayedWork,
     RecordedWork,
     ReplayAssumption,
     ReplayCluster,
@@ -26,7 +26,8 @@ class WorkTimes(NamedTuple):
     """When a work was asked for, started and ended or was canceled, as it was or in a replay.
 
     `running`: it held GPUs before the window; it has no queue time in it. `delay`: seconds that it
-    was pending for what is neither quota nor room: no replay knows why.
+    was pending for what is neither quota nor room: no replay knows why. `preempted`: seconds from
+    its start on in which it was pending again.
     """
 
     tier: str
@@ -36,6 +37,7 @@ class WorkTimes(NamedTuple):
     ended_at: float | None
     running: bool = False
     delay: float = 0.0
+    preempted: float = 0.0
 
 
 @dataclass(slots=True)
@@ -65,17 +67,44 @@ def tier_times(works: Iterable[WorkTimes], *, start: float, end: float) -> Mappi
         began = end if work.started_at is None else work.started_at
         over = end if work.ended_at is None else work.ended_at
         pending = max(0.0, min(began, over, end) - max(work.asked_at, start))
-        held = max(0.0, min(over, end) - max(began, start))
-        # What ran before has its queue time in the weeks before.
+        held = max(0.0, min(over, end) - max(began, start)) - work.preempted
+        # What ran before and lost its room in a replay is pending, without a delay of its request.
+        delayed = 0.0 if work.running else min(work.delay, pending)
+        unmet = pending - delayed + work.preempted
         for own in (found[work.tier], found[ALL_TIERS]):
             own.allocated_gpu_hours += work.gpus * held / _SECONDS
-            if not work.running:
-                delayed = min(work.delay, pending)
-                own.unmet_gpu_hours += work.gpus * (pending - delayed) / _SECONDS
-                own.delayed_gpu_hours += work.gpus * delayed / _SECONDS
-                if work.started_at is not None and work.started_at < end:
-                    own.waits[max(0.0, work.started_at - work.asked_at - work.delay)] += 1
+            own.unmet_gpu_hours += work.gpus * unmet / _SECONDS
+            own.delayed_gpu_hours += work.gpus * delayed / _SECONDS
+            # What ran before has its queue time in the weeks before.
+            if not work.running and work.started_at is not None and work.started_at < end:
+                own.waits[max(0.0, work.started_at - work.asked_at - work.delay)] += 1
     return dict(found)
+
+
+def replayed_times(
+    played: Sequence[PlayedWork], happened: Sequence[WorkTimes], *, end: float
+) -> list[WorkTimes]:
+    """Return when each work was replayed until `end`, in the order of both.
+
+    It has the recorded size: what a unit weighs may differ between nodes of a tier.
+    """
+    return [
+        was._replace(
+            started_at=one.started_at, ended_at=one.ended_at, preempted=_preempted(one, end)
+        )
+        for one, was in zip(played, happened, strict=True)
+    ]
+
+
+def _preempted(one: PlayedWork, end: float) -> float:
+    """Return the seconds from its first start to `end` that a work was pending."""
+    over = end if one.ended_at is None else one.ended_at
+    begins = [*(run.start for run in one.runs[1:]), over]
+    return sum(
+        begin - run.end
+        for run, begin in zip(one.runs, begins[: len(one.runs)], strict=True)
+        if run.end is not None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +184,8 @@ def _replayed(
     span: RecordedSpan, policy: ReplayPolicy
 ) -> tuple[Mapping[str, TierTimes], tuple[ReplayAssumption, ...]]:
     found = replay_cluster(span.works, span.cluster, policy, start=span.start, end=span.end)
-    played = tier_times(_played(found, span.happened), start=span.start, end=span.end)
+    times = replayed_times(found.played, span.happened, end=span.end)
+    played = tier_times(times, start=span.start, end=span.end)
     return played, found.assumptions
 
 
@@ -167,12 +197,6 @@ def _error(real: TierTimes, played: TierTimes) -> float:
 
 def _sums(found: Mapping[str, TierTimes]) -> TierTimes:
     return found.get(ALL_TIERS, TierTimes())
-
-
-def _played(found: ClusterReplay, happened: Sequence[WorkTimes]) -> Iterable[WorkTimes]:
-    for one, was in zip(found.played, happened, strict=True):
-        # The recorded size of both: what a unit weighs may differ between nodes of a tier.
-        yield was._replace(started_at=one.started_at, ended_at=one.ended_at)
 
 
 def times_row(times: TierTimes) -> TimesRow:

@@ -344,8 +344,10 @@ class _ClusterRun:
 
     def _cancel(self, number: int, at: float) -> None:
         state = self._states[number]
-        # It would have been canceled by now, but it has started.
-        if state.played.runs or state.phase == _Phase.OVER:
+        if state.phase in (_Phase.OVER, _Phase.RUNNING):
+            return
+        # It would have been canceled by now, but it has started. A service ends all the same.
+        if state.played.runs and at != state.played.work.ends_at:
             return
         if state.phase == _Phase.UNCREATED:
             self._creation.remove(number, state.played.work)

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from apps.planning.domain.cluster_replay.backtest import WorkTimes, tier_times
+from apps.planning.domain.cluster_replay.backtest import (
+    WorkTimes,
+    replayed_times,
+    tier_times,
+)
 from apps.planning.domain.cluster_replay.engine import replay_cluster
 from apps.planning.domain.cluster_replay.inputs import (
     ClusterReplay,
@@ -76,11 +80,7 @@ def layout_figures(
     # Not on the nodes that work ran on: after a change no scheduler has that hindsight.
     policy = ReplayPolicy(packing=packing)
     found = replay_cluster(demand.works, cluster, policy, start=start, end=end)
-    played = [
-        # Sized as recorded: a replica of another layout may weigh less.
-        was._replace(started_at=one.started_at, ended_at=one.ended_at)
-        for one, was in zip(found.played, demand.happened, strict=True)
-    ]
+    played = replayed_times(found.played, demand.happened, end=end)
     times = tier_times(played, start=start, end=end)
     allocated = _allocated(found, cluster.nodes, start, end)
     capacity, stranded = _capacity(cluster.nodes, start, end)
