@@ -5,14 +5,17 @@ from typing import Any
 
 import pytest
 
+from apps.clusters.domain.observed.extract import observed_object
 from apps.clusters.domain.observed.objects import (
     Condition,
+    ControllerSnapshot,
     ObservedKind,
     ObservedObject,
     PodSnapshot,
     QuotaScope,
     QuotaSnapshot,
 )
+from apps.clusters.domain.observed.pods import ExtractionContext
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Action, Cause, Counts
 from tests.pending.cluster_states import AT, GPU, only, pod, seen, world
@@ -60,6 +63,17 @@ def test_a_full_quota_explains_missing_pods_after_the_events_are_gone() -> None:
 def test_missing_pods_that_nothing_refused_do_not_wait() -> None:
     assert diagnose_cluster(world(job("train"), quota("gpus", 80, 8))) == []
     assert diagnose_cluster(world(job("done", wanted=2, pods=2), quota("gpus", 1, 1))) == []
+
+
+def test_a_quota_of_gpus_refuses_pods_of_which_hami_shares_the_gpus() -> None:
+    resources = {"limits": {GPU: 1, "nvidia.com/gpumem": 4000}}
+    template = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+    item = {"metadata": {"uid": "u", "name": "train"}, "spec": {"template": template}}
+    found = observed_object(ObservedKind.JOB, item, ExtractionContext(gpu_memory=80_000.0))
+    assert isinstance(found, ControllerSnapshot)
+    assert GPU not in found.requests, "a part of a GPU is what it holds"
+    refused = seen(ObservedKind.JOB, "train", found)
+    assert only(world(refused, quota("gpus", 8, 8))).diagnosis.cause is Cause.QUOTA
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,9 @@ class ControllerSnapshot:
 
     `wanted` is how many pods it wants now (of a Job its parallelism, at most what is left to
     complete), `pods` how many there are that are not over; `requests` is each pod's request.
-    `together`: a Job whose pods must run at the same time, as far as its spec tells.
+    `charged` is what quotas count of each, where that is not what it holds: of a part of a GPU that
+    HAMi shares they count a GPU. `together`: a Job whose pods must run at the same time, as far as
+    its spec tells.
     """
 
     created: float
@@ -228,6 +230,12 @@ class ControllerSnapshot:
     queue: str = ""
     conditions: tuple[Condition, ...] = ()
     together: bool = False
+    charged: Amounts | None = None
+
+    @property
+    def counted(self) -> Amounts:
+        """What quotas count of a pod."""
+        return self.requests if self.charged is None else self.charged
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from apps.clusters.domain.devices.resource_claims import NO_CLAIMS, PodClaims
-from apps.clusters.domain.gpu_shares import held_of_gpus, reserves_gpu
+from apps.clusters.domain.gpu_shares import held_of_gpus, may_have_hami_parts, reserves_gpu
 from apps.clusters.domain.kube_json import (
     JsonObject,
     KubePod,
@@ -249,6 +249,7 @@ def controller_snapshot(
         queue=queue_name(metadata),
         conditions=conditions(status),
         together=kind is ObservedKind.JOB and _runs_together(spec),
+        charged=request(template) if may_have_hami_parts(of_pods, template) else None,
     )
 
 

@@ -399,7 +399,7 @@ class BlockedControllers:
                 continue
             for key, limit in sorted(quota.hard.items()):
                 used = quota.used.get(key)
-                each = each_pod(key, body.requests)
+                each = each_pod(key, body.counted)
                 # A key that no evaluator counts (`nvidia.com/gpu` without `requests.`) limits
                 # nothing.
                 if used is None or not each:
@@ -412,7 +412,7 @@ class BlockedControllers:
 
 
 def _lacks(key: str, body: ControllerSnapshot) -> float:
-    return each_pod(key, body.requests) * (body.wanted - body.pods)
+    return each_pod(key, body.counted) * (body.wanted - body.pods)
 
 
 def each_pod(key: str, requests: Mapping[str, float]) -> float:
