@@ -184,6 +184,124 @@ def test_pods_of_a_group_of_kueue_are_one_submission(
     assert [(part.count, part.gang) for part in one.templates] == made
 
 
+def amounts(manifest: Manifest) -> list[float]:
+    """Return the GPUs of all containers of each template."""
+    return [
+        sum(
+            float(one.get("resources", {}).get("limits", {}).get(GPU, 0))
+            for one in template.spec["containers"]
+        )
+        for submission in manifest.submissions
+        for template in submission.templates
+    ]
+
+
+def test_sidecars_and_first_containers_of_argo_are_in_its_pod() -> None:
+    template = {
+        "name": "train",
+        "container": CONTAINER,
+        "sidecars": [{"name": "watch", "resources": {"limits": {GPU: 1}}}],
+        "initContainers": [{"name": "fetch", "resources": {"limits": {GPU: 2}}}],
+    }
+    found = read_manifest(yaml.safe_dump(written("Workflow", {"templates": [template]})))
+    assert amounts(found) == [9.0]
+    (one,) = found.submissions[0].templates
+    assert one.spec["initContainers"] == template["initContainers"]
+
+
+@pytest.mark.parametrize(
+    ("step", "pods"),
+    [
+        pytest.param({"withItems": [1, 2, 3]}, 3, id="items"),
+        pytest.param({"withParam": "[1, 2]"}, 2, id="a list in JSON"),
+        pytest.param({"withParam": "{{steps.list.outputs.result}}"}, 1, id="known only later"),
+        pytest.param({"withSequence": {"count": "4"}}, 4, id="a count"),
+        pytest.param({"withSequence": {"start": "2", "end": 6}}, 5, id="a sequence"),
+        pytest.param({}, 1, id="once"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["steps", "dag"])
+def test_items_of_argo_run_at_the_same_time(kind: str, step: dict[str, Any], pods: int) -> None:
+    call = {"name": "each", "template": "train"} | step
+    outer = {"name": "all", "template": "inner", "withItems": ["a", "b"]}
+    inner = {"steps": [[call]]} if kind == "steps" else {"dag": {"tasks": [call]}}
+    spec: dict[str, Any] = {
+        "templates": [
+            {"name": "main", "steps": [[outer]]},
+            {"name": "inner"} | inner,
+            {"name": "train", "container": CONTAINER},
+        ]
+    }
+    found = read_manifest(yaml.safe_dump(written("Workflow", spec)))
+    assert [one.count for one in found.submissions[0].templates] == [2 * pods]
+    found = read_manifest(yaml.safe_dump(written("Workflow", spec | {"parallelism": 2})))
+    assert [one.count for one in found.submissions[0].templates] == [2]
+
+
+def test_templates_of_argo_that_call_themselves_end() -> None:
+    call = {"name": "again", "template": "main", "withItems": [1, 2]}
+    calls = [call, call | {"template": "train"}]
+    templates = [{"name": "main", "steps": [calls]}, {"name": "train", "container": CONTAINER}]
+    found = read_manifest(yaml.safe_dump(written("Workflow", {"templates": templates})))
+    assert found.submissions[0].templates[0].count == 2**16
+
+
+def test_a_patch_of_argo_changes_the_pod() -> None:
+    patch = {
+        "nodeSelector": {"pool": "h100"},
+        "containers": [{"name": "main", "resources": {"limits": {GPU: 2}}}],
+    }
+    template = {"name": "train", "container": CONTAINER, "podSpecPatch": json.dumps(patch)}
+    whole = {"templates": [template], "nodeSelector": {"zone": "a"}}
+    spec = whole | {
+        "podSpecPatch": "priorityClassName: high\ncontainers: [{name: main, tty: true}]"
+    }
+    found = read_manifest(yaml.safe_dump(written("Workflow", spec)))
+    assert amounts(found) == [2.0]
+    (one,) = found.submissions[0].templates
+    assert one.spec["nodeSelector"] == {"zone": "a", "pool": "h100"}
+    assert one.spec["priorityClassName"] == "high"
+    assert one.spec["containers"][0]["tty"] is True
+
+
+@pytest.mark.parametrize(
+    ("patch", "problem"),
+    [
+        pytest.param("{{inputs.parameters.patch}}", "has a parameter", id="a parameter"),
+        pytest.param("{", "podSpecPatch", id="no YAML"),
+        pytest.param("containers: [{resources: {limits: {cpu: much}}}]", "a quantity", id="amount"),
+    ],
+)
+def test_a_patch_of_argo_that_cannot_be_read_is_refused(patch: str, problem: str) -> None:
+    templates = [{"name": "train", "container": CONTAINER, "podSpecPatch": patch}]
+    error = refusal(yaml.safe_dump(written("Workflow", {"templates": templates})))
+    assert error is not None
+    assert problem in str(error)
+    assert "spec.templates[0].podSpecPatch" in error.field
+
+
+def test_a_job_of_ray_on_a_cluster_that_is_there_only_submits() -> None:
+    own = {"spec": {"containers": [{"name": "submit", "resources": {"limits": {"cpu": 2}}}]}}
+    for more, limits in (({}, {}), ({"submitterPodTemplate": own}, {"cpu": 2})):
+        spec = {"clusterSelector": {"ray.io/cluster": "shared"}, "entrypoint": "run"} | more
+        found = read_manifest(yaml.safe_dump(written("RayJob", spec)))
+        (one,) = found.submissions[0].templates
+        assert (one.role, one.count) == ("submitter", 1)
+        assert one.spec["containers"][0]["resources"].get("limits", {}) == limits
+    assert "spec.rayClusterSpec" in str(refusal(yaml.safe_dump(written("RayJob", {}))))
+
+
+@pytest.mark.parametrize(("least", "gangs"), [(4, [1, 3]), (3, [1, 1]), (None, [1, 3])])
+def test_a_job_of_kubeflow_is_a_gang_of_as_many_pods_as_it_says(
+    least: int | None, gangs: list[int]
+) -> None:
+    spec: dict[str, Any] = {"pytorchReplicaSpecs": REPLICAS}
+    if least is not None:
+        spec["runPolicy"] = {"schedulingPolicy": {"minAvailable": least}}
+    found = read_manifest(yaml.safe_dump(written("PyTorchJob", spec)))
+    assert [one.gang for one in found.submissions[0].templates] == gangs
+
+
 def test_several_documents_and_lists_are_read_and_other_kinds_named() -> None:
     listed = {"kind": "List", "items": [written("Pod", SPEC), written("Service", {})]}
     text = "---\n" + yaml.safe_dump_all([listed, written("Pod", SPEC)]) + "---\n"

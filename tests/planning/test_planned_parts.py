@@ -23,6 +23,7 @@ from apps.pending.domain.submission import (
     PlannedWork,
     SubmissionDiagnoser,
 )
+from apps.planning.domain.manifests.claim_choices import claim_choices
 from apps.planning.domain.manifests.read import read_manifest
 from apps.planning.domain.planned import SubmissionReader
 from tests.pending.cluster_states import AT, seen, world
@@ -159,3 +160,33 @@ def test_a_job_that_names_no_queue_is_in_the_default_one(
     state = world(seen(ObservedKind.LOCAL_QUEUE, "default", body, namespace="other"))
     (work,) = planned({"kind": kind, "spec": {"template": {"spec": pod}}}, state=state)
     assert work.queue == ""
+
+
+def test_of_a_claims_alternatives_each_is_tried_in_order() -> None:
+    def one(name: str, *classes: str) -> dict[str, Any]:
+        others = [{"name": each, "deviceClassName": each} for each in classes]
+        return {"name": name, "firstAvailable": others}
+
+    fixed = {"name": "net", "exactly": {"deviceClassName": "rdma.example.com"}}
+    devices = {"devices": {"requests": [one("a", "big", "small"), fixed, one("b", "x", "y")]}}
+    objects = [
+        {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": devices},
+        {"kind": "ResourceClaimTemplate", "metadata": {"name": "t"}, "spec": {"spec": devices}},
+    ]
+    manifest = read_manifest(yaml.safe_dump_all(objects))
+
+    def chosen(claim: Any) -> list[str]:
+        requests = claim.get("devices", claim.get("spec", {}).get("devices"))["requests"]
+        names = [[other["name"] for other in r.get("firstAvailable", ())] for r in requests]
+        return [name for each in names for name in each]
+
+    found = [
+        (chosen(one.claims[0]["spec"]), chosen(one.claim_templates[0]["spec"]))
+        for one in claim_choices(manifest)
+    ]
+    assert len(found) == 16
+    assert found[0] == (["big", "x"], ["big", "x"])
+    assert found[1] == (["big", "x"], ["big", "y"])
+    assert found[-1] == (["small", "y"], ["small", "y"])
+    plain = read_manifest("kind: Pod\nspec: {containers: [{}]}")
+    assert list(claim_choices(plain)) == [plain]

@@ -17,7 +17,7 @@ from apps.clusters.domain.observed.objects import (
     ObservedKind,
     PodSnapshot,
 )
-from apps.clusters.models import TierRule
+from apps.clusters.models import ObservedObject, TierRule
 from apps.clusters.services import TierHistory
 from apps.costs.models import Price
 from apps.pending.services import current_state
@@ -380,3 +380,47 @@ def test_a_fresh_forecast_takes_the_place_of_history(watched: Portal) -> None:
     starts = result(watched, job(2))
     assert starts["verdict"] == "starts"
     assert starts["expected_wait_seconds"] == {"p10": 0, "p50": 0, "p90": 600, **expected}
+
+
+def test_work_without_pods_requests_nothing(watched: Portal) -> None:
+    limits = {"limits": {GPU: 99}}
+    template = {"spec": {"containers": [{"name": "main", "resources": limits}]}}
+    spec = {"replicas": 0, "template": template}
+    item = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}, "spec": spec}
+    found = result(watched, yaml.safe_dump(item))
+    assert (found["verdict"], found["cause"], found["pods"]) == ("starts", "", 0)
+    assert found["explanation"] == "It makes no pods, so it requests nothing."
+    assert (found["gpu_equivalents"], found["quotas"]) == (0.0, [])
+    assert (found["expected_wait_seconds"], found["alternatives"]) == (None, [])
+
+
+def test_a_claim_takes_the_first_alternative_that_starts(watched: Portal) -> None:
+    west = watched.clusters[0]
+    row = ObservedObject.objects.get(cluster=west, name="west-1")
+    free = {"mig.nvidia.com": 4}
+    body = {**row.body, "devices": free, "free_devices": free}
+    ObservedObject.objects.filter(pk=row.pk).update(body=body)
+    others = [
+        {"name": "whole", "deviceClassName": "gpu.nvidia.com"},
+        {"name": "part", "deviceClassName": "mig.nvidia.com", "count": 2},
+    ]
+    requests = [{"name": "either", "firstAvailable": others}]
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "one"},
+        "spec": {"spec": {"devices": {"requests": requests}}},
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "x"},
+        "spec": {
+            "containers": [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}],
+        },
+    }
+    found = result(watched, yaml.safe_dump_all([template, pod]))
+    assert (found["verdict"], found["resource"], found["units"]) == ("starts", "mig.nvidia.com", 2)
+    others.reverse()
+    assert result(watched, yaml.safe_dump_all([template, pod]))["resource"] == "mig.nvidia.com"

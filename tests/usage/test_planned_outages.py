@@ -338,6 +338,9 @@ def test_pages_announce_and_cancel(lab: Small, admin: User, client: Client) -> N
     refused = client.post("/capacity/outages/plan", {**typed, "start": "tomorrow"})
     assert refused.status_code == 400
     assert "is no time such as" in refused.content.decode()
+    skipped = {**typed, "start": "2031-03-30T02:30", "end": "2031-03-30T09:00"}
+    refused = client.post("/capacity/outages/plan?tz=Europe/Berlin", skipped)
+    assert "Clocks in Europe/Berlin skip the start" in refused.content.decode()
     assert client.post("/capacity/outages/plan", typed).status_code == 302
     page = client.get("/capacity/layouts/").content.decode()
     assert "New driver" in page

@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from apps.accounts.models import Membership, User
 from apps.clusters.domain.observed.objects import ObservedKind, QuotaSnapshot
 from apps.clusters.models import ObservedObject
+from apps.quota_requests import services
 from apps.quota_requests.models import ChangeRequest
 from apps.web.quota_requests.request_detail import detail_for
 from apps.web.quota_requests.request_input import RequestForm, edited_from
@@ -212,6 +213,19 @@ def test_an_edit_moves_no_time_that_the_form_cannot_tell(quota: Portal) -> None:
     edited = edited_from(form, detail.row, berlin)
     assert edited.starts_at is None
     assert edited.until == datetime(2030, 10, 28, 17, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("field", ["starts_at", "until"])
+def test_a_time_that_clocks_skip_is_refused(field: str, quota: Portal) -> None:
+    pk = quota.draft()
+    detail = detail_for(pk, quota.actor("ada"))
+    typed = {"before": "6", "after": "9", "reason": "A run", field: "2031-03-30T02:30"}
+    form = RequestForm(typed)
+    assert form.is_valid()
+    with pytest.raises(services.RequestRefused, match="skip 2031-03-30T02:30"):
+        edited_from(form, detail.row, ZoneInfo("Europe/Berlin"))
+    # The clocks of London go on an hour of UTC later, those of UTC never.
+    assert getattr(edited_from(form, detail.row, ZoneInfo("Europe/London")), field) is not None
 
 
 # ---------------------------------------------------------------- ended ones

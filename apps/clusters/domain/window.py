@@ -128,6 +128,13 @@ def day_start(day: date, zone: ZoneInfo) -> datetime:
     return utc
 
 
+def local_moment(written: datetime, zone: ZoneInfo) -> datetime | None:
+    """Return the moment of a local time without a zone; None for one that clocks skip in spring."""
+    at = written.replace(tzinfo=zone)
+    there = at.astimezone(UTC).astimezone(zone).replace(tzinfo=None, fold=written.fold)
+    return at if there == written.replace(tzinfo=None) else None
+
+
 def day_window(day: date, zone: ZoneInfo) -> Window:
     """Return the 23, 24 or 25 hours of a local day as a UTC window."""
     return Window(day_start(day, zone), day_start(day + timedelta(days=1), zone))

@@ -112,6 +112,10 @@ class SubmissionDiagnoser:
         queued, flavor, work, position = self._queued(work)
         index, found = self.index, []
         for part in work.pods:
+            # Not None, which is one pod on each node. Without pods nothing is requested.
+            if part.count == 0:
+                found.append(PlannedStart(None, 0, 0))
+                continue
             why = queued or self._suspended(index, work, part) or self._blocked(index, work, part)
             if why is not None:
                 could = 0
@@ -150,9 +154,7 @@ class SubmissionDiagnoser:
     def _by_kueue(
         self, work: PlannedWork
     ) -> tuple[Diagnosis | None, str, PlannedWork, QueuePosition | None]:
-        sets = tuple(
-            PodSet(f"{at}", part.least, part.pod.requests) for at, part in enumerate(work.pods)
-        )
+        sets = tuple(PodSet(f"{at}", part.least, part.counted) for at, part in enumerate(work.pods))
         body = WorkloadSnapshot(
             created=self.index.state.at,
             queue=work.queue,
@@ -216,9 +218,6 @@ class SubmissionDiagnoser:
         self, index: ClusterIndex, work: PlannedWork, part: PlannedPods
     ) -> Diagnosis | None:
         """Return which quota would refuse pods, or the claims made for them."""
-        # Not None, which is one pod on each node: a part without pods needs no quota.
-        if part.count == 0:
-            return None
         body = _controller(work, part, part.least)
         seen = self._seen(ObservedKind.JOB, work, body)
         why = BlockedControllers(index).refused(seen, body)
@@ -353,7 +352,8 @@ def _controller(work: PlannedWork, part: PlannedPods, count: int) -> ControllerS
         created=0.0,
         wanted=count,
         suspended=work.suspended and not work.queue,
-        requests=part.counted,
+        requests=part.pod.requests,
+        charged=part.charged,
         placement=part.pod.placement,
         queue=work.queue,
     )

@@ -1,6 +1,6 @@
 """Whether the pods of a manifest would start on a cluster; nothing is sent to it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from apps.accounts.permissions import Visibility
@@ -10,6 +10,7 @@ from apps.clusters.services import TierHistory
 from apps.pending import selectors as pending
 from apps.pending import services as pending_services
 from apps.pending.domain.submission import PlannedPods, PlannedStart, PlannedWork
+from apps.planning.domain.manifests.claim_choices import claim_choices
 from apps.planning.domain.manifests.read import read_manifest
 from apps.planning.domain.manifests.submissions import Manifest, Submission
 from apps.planning.domain.measured_use import FamilyHistory
@@ -58,16 +59,40 @@ def preflight_manifest(
     catalog = TierHistory.load()
     state = pending_services.current_state(found.pk, now=now, catalog=catalog)
     priorities = priority_values(found.pk, _priority_classes(read))
-    asked = SubmissionReader(read, state, namespace, catalog.resources, priorities).pods()
-    sizes = SubmissionSizes(found, asked.state, catalog, now)
-    answers = _ClusterAnswers(found, sizes, team, now, visibility)
+    choices = []
+    for choice in claim_choices(read):
+        asked = SubmissionReader(choice, state, namespace, catalog.resources, priorities).pods()
+        sizes = SubmissionSizes(found, asked.state, catalog, now)
+        choices.append((_ClusterAnswers(found, sizes, team, now, visibility), asked))
     return PreflightReport(
         results=tuple(
-            result for one, work in asked.works for result in answers.results(one, work, asked)
+            result for at in range(len(read.submissions)) for result in _best_results(choices, at)
         ),
         as_of=min(now, found.watched_until),
         other_kinds=read.other_kinds,
     )
+
+
+def _best_results(
+    choices: Sequence[tuple["_ClusterAnswers", ManifestPods]], at: int
+) -> list[PreflightResult]:
+    """Return the answers for a submission with the first alternatives of claims that let it start.
+
+    Where none does, those with the best verdict.
+    """
+    best: list[PreflightResult] = []
+    for answers, asked in choices:
+        found = list(answers.results(*asked.works[at], asked))
+        if not best or _badness(found) < _badness(best):
+            best = found
+        if _badness(best) == 0:
+            break
+    return best
+
+
+def _badness(results: Sequence[PreflightResult]) -> int:
+    order = [Verdict.STARTS.value, Verdict.WAITS.value, Verdict.NEVER.value]
+    return max(order.index(one.verdict) for one in results)
 
 
 class _ClusterAnswers:
@@ -128,7 +153,8 @@ class _ClusterAnswers:
         family = self._family(work.namespace, one)
         hours = None if family is None or family.run_seconds is None else family.run_seconds / 3600
         # Without a GPU, or without a start ever, a queue time means nothing.
-        waits = size.tier and verdict is not Verdict.NEVER
+        is_none = why is None and start.count == 0
+        waits = size.tier and not is_none and verdict is not Verdict.NEVER
         return PreflightResult(
             kind=one.kind,
             name=one.name,
@@ -143,7 +169,7 @@ class _ClusterAnswers:
             verdict=verdict.value,
             cause="" if why is None else why.cause.value,
             detail="" if why is None else why.detail,
-            explanation="" if why is None else why.explanation,
+            explanation=_explanation(start),
             expected_wait=self._sizes.wait(work, size, start.count, verdict) if waits else None,
             position=start.position if verdict is Verdict.WAITS else None,
             quotas=tuple(quotas),
@@ -153,7 +179,9 @@ class _ClusterAnswers:
             family=family,
             change=rows[0] if rows else None,
             suggestions=tuple(rows),
-            alternatives=self._alternatives(work, at, size, family, is_held=why is not None),
+            alternatives=()
+            if is_none
+            else self._alternatives(work, at, size, family, is_held=why is not None),
             unchecked=unchecked,
         )
 
@@ -179,6 +207,12 @@ class _ClusterAnswers:
         named = {(one.tier, one.resource, one.units) for one in cheaper}
         # What starts now and holds what was measured is said once, with the stronger reason.
         return (*cheaper, *(o for o in found if (o.tier, o.resource, o.units) not in named))
+
+
+def _explanation(start: PlannedStart) -> str:
+    if start.why is not None:
+        return start.why.explanation
+    return "It makes no pods, so it requests nothing." if start.count == 0 else ""
 
 
 def _priority_classes(manifest: Manifest) -> set[str]:

@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedi
 
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.permissions import can_administer
+from apps.clusters.domain.window import local_moment
 from apps.planning import selectors as planning
 from apps.usage import selectors as usage
 from apps.usage import services as usage_services
@@ -113,4 +114,7 @@ def _time(text: str, what: str, zone: ZoneInfo) -> datetime:
     # Other years cannot be written in every zone.
     if not 1970 < found.year < 9000:
         raise OutageRefused(f"The year of the {what} “{text[:40]}” cannot be.")
-    return (found if found.tzinfo is not None else found.replace(tzinfo=zone)).astimezone(UTC)
+    at = found if found.tzinfo is not None else local_moment(found, zone)
+    if at is None:
+        raise OutageRefused(f"Clocks in {zone.key} skip the {what} “{text[:40]}”.")
+    return at.astimezone(UTC)

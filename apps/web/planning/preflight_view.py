@@ -39,6 +39,7 @@ VERDICTS = {
     Verdict.WAITS.value: ("Pending", Tone.WARNING),
     Verdict.NEVER.value: ("Cannot start", Tone.DANGER),
 }
+_NOTHING = ("Nothing requested", Tone.NONE)
 _QUEUEING = (Cause.QUEUE.value, Cause.CAPACITY.value, Cause.GANG.value)
 """Causes of work that stands in a queue; what a quota refuses does not."""
 _NO_HISTORY = "Fewer than 5 such pods started in the last 30 days"
@@ -86,7 +87,7 @@ def summary_of(report: PreflightReport) -> str:
 def _answer(
     one: PreflightResult, number: str, cluster: str, reading: QuerySession
 ) -> PreflightAnswer:
-    verdict, tone = VERDICTS[one.verdict]
+    verdict, tone = _NOTHING if _is_none(one) else VERDICTS[one.verdict]
     target = FixTarget(cluster, one.namespace, suggestions=one.suggestions)
     return PreflightAnswer(
         verdict=verdict,
@@ -104,6 +105,11 @@ def _answer(
     )
 
 
+def _is_none(one: PreflightResult) -> bool:
+    """Say whether no pods are requested; a DaemonSet that no node takes has a cause."""
+    return not one.pods and not one.cause
+
+
 def _reason(one: PreflightResult) -> str:
     """Return the reason that a request of more quota begins with; no name of a manifest is in it.
 
@@ -119,6 +125,8 @@ def _reason(one: PreflightResult) -> str:
 
 
 def _figures(one: PreflightResult, tone: Tone) -> Iterable[KeyFigure]:
+    if _is_none(one):
+        return
     of = f"of {counted(one.pods, 'pod')}"
     yield KeyFigure("Starting now", f"{one.could_start:,}", of, tone=tone)
     if one.tier:

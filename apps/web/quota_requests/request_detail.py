@@ -243,8 +243,8 @@ def ahead(given: QueryDict, ref: QuotaRef, actor: Actor, reading: QuerySession) 
     if not form.is_valid():
         problem = " ".join(str(text) for texts in form.errors.values() for text in texts)
         return _decided_by(typed, ref, actor, reading, problem)
-    asked = asking.input_from(form, ref, reading.choice.zone)
     try:
+        asked = asking.input_from(form, ref, reading.choice.zone)
         found = services.outlook(asked, by=actor, now=reading.now)
     except REFUSALS as refusal:
         return _decided_by(typed, ref, actor, reading, said(refusal))

@@ -12,6 +12,7 @@ from django.http import QueryDict
 
 from apps.accounts.permissions import can_administer, led_by, teams_led_by
 from apps.accounts.selectors import leads_by_team, team_names
+from apps.clusters.domain.window import local_moment
 from apps.quota_requests import services
 from apps.quota_requests.domain.quantities import quantity
 from apps.quota_requests.domain.states import RequestState
@@ -204,16 +205,23 @@ def _times(cleaned: Mapping[str, Any], zone: ZoneInfo) -> tuple[datetime | None,
     """Return needed by, the start of its day, and until, both in the report's time zone."""
     day, until = cleaned["needed_by"], cleaned["until"]
     needed_by = None if day is None else datetime.combine(day, time(), tzinfo=zone)
-    return needed_by, None if until is None else until.replace(tzinfo=zone)
+    return needed_by, None if until is None else _moment(until, zone)
 
 
 def _start_of(form: RequestForm, zone: ZoneInfo) -> datetime | None:
     starts_at: datetime | None = form.cleaned_data["starts_at"]
-    return None if starts_at is None else starts_at.replace(tzinfo=zone)
+    return None if starts_at is None else _moment(starts_at, zone)
+
+
+def _moment(written: datetime, zone: ZoneInfo) -> datetime:
+    at = local_moment(written, zone)
+    if at is None:
+        raise services.RequestRefused(f"Clocks in {zone.key} skip {written:{LOCAL}}.")
+    return at
 
 
 def input_from(form: RequestForm, ref: QuotaRef, zone: ZoneInfo) -> services.RequestInput:
-    """Return the input of a valid form."""
+    """Return the input of a valid form. Raises RequestRefused for a time that never is."""
     needed_by, until = _times(form.cleaned_data, zone)
     return services.RequestInput(
         ref=ref,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from apps.clusters.domain.kube_json import JsonObject, mapping
+from apps.planning.domain.manifests.argo import workflow_pods
 from apps.planning.domain.manifests.pod_specs import (
     check_placement,
     check_resources,
@@ -14,6 +15,10 @@ from apps.planning.domain.manifests.pod_specs import (
 from apps.planning.domain.manifests.submissions import PodTemplate, Reader
 
 Templates = Iterator[PodTemplate]
+_SUBMITTER: JsonObject = {
+    "containers": [{"name": "submitter", "resources": {"requests": {"cpu": "500m"}}}]
+}
+"""What KubeRay submits a job with where the job does not tell."""
 ONE_AFTER_THE_OTHER = frozenset(
     {
         *("Workflow", "CronWorkflow", "WorkflowTemplate", "ClusterWorkflowTemplate"),
@@ -115,12 +120,17 @@ def _all_together(one: PodTemplate) -> PodTemplate:
 def _kubeflow(key: str) -> Callable[[Reader], Templates]:
     def read(item: Reader) -> Templates:
         elastic = item.maybe("spec", "elasticPolicy")
-        for role, one in item.items("spec", key):
+        roles = item.items("spec", key)
+        total = sum(one.count("replicas") for _, one in roles)
+        policy = ("spec", "runPolicy", "schedulingPolicy", "minAvailable")
+        # Where fewer pods than all may start, which of them start first is not told.
+        whole = item.count(*policy, default=total) >= total
+        for role, one in roles:
             count = one.count("replicas")
-            gang = count
+            gang = count if whole else 1
             # An elastic job trains on with fewer workers than it would have.
             if elastic is not None and role == "Worker":
-                gang = min(count, elastic.count("minReplicas", default=count))
+                gang = min(gang, elastic.count("minReplicas", default=count))
             yield pod_template(
                 one.required("template"), count=count, role=role.lower(), gang=max(1, gang)
             )
@@ -166,7 +176,14 @@ def _ray_cluster(item: Reader) -> Templates:
 
 
 def _ray_job(item: Reader) -> Templates:
-    yield from _ray(item.required("spec", "rayClusterSpec"))
+    spec = item.required("spec")
+    if spec.maybe("rayClusterSpec") is not None or spec.maybe("clusterSelector") is None:
+        yield from _ray(spec.required("rayClusterSpec"))
+    elif (own := spec.maybe("submitterPodTemplate")) is not None:
+        yield pod_template(own, role="submitter")
+    else:
+        # It runs on a cluster that is there: its own pod only submits it.
+        yield PodTemplate(_SUBMITTER, role="submitter")
 
 
 def _ray_service(item: Reader) -> Templates:
@@ -213,32 +230,11 @@ def _leader_worker_set(item: Reader) -> Templates:
 
 
 def _workflow(item: Reader) -> Templates:
-    yield from _argo(item.required("spec"))
+    yield from workflow_pods(item.required("spec"))
 
 
 def _cron_workflow(item: Reader) -> Templates:
-    yield from _argo(item.required("spec", "workflowSpec"))
-
-
-def _argo(spec: Reader) -> Templates:
-    check_placement(spec)
-    for template in spec.objects("templates"):
-        containers = []
-        for key in ("container", "script"):
-            if (one := template.maybe(key)) is not None:
-                check_resources(one)
-                containers.append(one.body)
-        if template.maybe("containerSet") is not None:
-            for one in template.objects("containerSet", "containers"):
-                check_resources(one)
-                containers.append(one.body)
-        # One without containers puts others together: steps, dag, suspend.
-        if containers:
-            check_placement(template)
-            pod = step_spec(containers, template.body, spec.body)
-            metadata = template.maybe("metadata")
-            labels = {} if metadata is None else metadata.body
-            yield PodTemplate(pod, labels, role=template.text("name"))
+    yield from workflow_pods(item.required("spec", "workflowSpec"))
 
 
 def _task(item: Reader) -> Templates:

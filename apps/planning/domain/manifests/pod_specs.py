@@ -71,19 +71,27 @@ def check_placement(spec: Reader) -> None:
 
 def check_resources(holder: Reader) -> None:
     """Raise ManifestError for amounts that are no quantities, or that the API server refuses."""
+    found = check_amounts(holder)
     resources = holder.maybe("resources")
     if resources is None:
         return
-    found = {}
-    for kind in ("limits", "requests"):
-        amounts = resources.maybe(kind)
-        found[kind] = {} if amounts is None else _check_amounts(amounts)
     resources.objects("claims")
     for resource, units in found["requests"].items():
         limit = found["limits"].get(resource)
         # The API server refuses to overcommit what is not its own, as GPUs.
         if "/" in resource and limit != units:
             raise resources.error("must equal its limit", "requests", resource)
+
+
+def check_amounts(holder: Reader) -> dict[str, dict[str, float]]:
+    """Return limits and requests. Raises ManifestError for amounts that are no quantities."""
+    resources = holder.maybe("resources")
+    found: dict[str, dict[str, float]] = {"limits": {}, "requests": {}}
+    for kind in found:
+        amounts = None if resources is None else resources.maybe(kind)
+        if amounts is not None:
+            found[kind] = _check_amounts(amounts)
+    return found
 
 
 def _check_amounts(amounts: Reader) -> dict[str, float]:

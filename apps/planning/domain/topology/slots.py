@@ -56,25 +56,27 @@ def _sums(nodes: int, spans: Sequence[GpuSpan], times: Sequence[float]) -> NDArr
     return change.cumsum(axis=1)[:, :-1]
 
 
-def domain_gpus(free: Gpus, domains: Sequence[int], pod_gpus: int = 1) -> Gpus:
-    """Return the GPUs of each domain that pods of `pod_gpus` could take, at each time.
+def _domain_pods(free: Gpus, domains: Sequence[int], pod_gpus: int) -> Gpus:
+    """Return how many pods of `pod_gpus` each domain has room for, at each time.
 
     `domains` has the number of each node's domain; -1: of none.
     """
-    usable = free // pod_gpus * pod_gpus
+    pods = free // pod_gpus
     place = np.asarray(domains, dtype=np.int64)
     sums = np.zeros((max(domains, default=-1) + 1, free.shape[1]), dtype=np.int64)
-    np.add.at(sums, place[place >= 0], usable[place >= 0])
+    np.add.at(sums, place[place >= 0], pods[place >= 0])
     return sums
 
 
 def slots(free: Gpus, domains: Sequence[int], size: int, pod_gpus: int = 1) -> NDArray[np.int64]:
     """Return how many gangs of `size` GPUs fit at each time, each within one domain.
 
-    The pods of a gang have `pod_gpus` each; a gang may spread over all nodes of its domain.
+    The pods of a gang have `pod_gpus` each, as many pods as it takes to have its GPUs; a gang may
+    spread over all nodes of its domain.
     """
     of_pods = min(size, pod_gpus)
-    counts: NDArray[np.int64] = (domain_gpus(free, domains, of_pods) // size).sum(axis=0)
+    pods = -(-size // of_pods)
+    counts: NDArray[np.int64] = (_domain_pods(free, domains, of_pods) // pods).sum(axis=0)
     return counts
 
 
