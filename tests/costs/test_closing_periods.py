@@ -142,7 +142,7 @@ def _lose_a_price(priced: Priced) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        pytest.param(_lose_an_hour, "1 hour of east without facts; 1 hour of west", id="missing"),
+        pytest.param(_lose_an_hour, "1 hour of east without data; 1 hour of west", id="missing"),
         pytest.param(_collect_again, "2 hours are not priced yet", id="facts not priced"),
         pytest.param(_change_a_price, "96 hours are not priced again yet", id="prices changed"),
         pytest.param(_lose_a_price, r"no price for 384.00 GPU-hours of NVIDIA-H100", id="unpriced"),
@@ -162,7 +162,7 @@ def test_a_month_with_gaps_is_closed_only_for_a_reason(
     ("month", "said"),
     [
         pytest.param(date(2026, 11, 1), "is not over", id="the current month"),
-        pytest.param(date(2026, 9, 1), "has no facts", id="a month without facts"),
+        pytest.param(date(2026, 9, 1), "has no data", id="a month without facts"),
     ],
 )
 def test_what_is_no_whole_month_is_not_closed(priced: Priced, month: date, said: str) -> None:

@@ -30,14 +30,14 @@ BUSY = replace(
 CASES = [
     pytest.param(
         BUSY,
-        "entitled to 12, received 15.2, borrowed 3.2 of which 2.0 from speech; "
+        "entitled to 12 GPUs, received 15.2, borrowed 3.2 of which 2.0 from speech; "
         "missed 40 GPU-hours of its fair share while robotics left 6 GPUs idle",
         id="borrowed-and-denied",
     ),
-    pytest.param(QUIET, "entitled to 12, received 8.0; no unmet fair share", id="quiet"),
+    pytest.param(QUIET, "entitled to 12 GPUs, received 8.0; no unmet fair share", id="quiet"),
     pytest.param(
         replace(QUIET, demand_gpu_hours=0.0, allocated_gpu_hours=0.0),
-        "entitled to 12, received 0.0; no demand",
+        "entitled to 12 GPUs, received 0.0; no demand",
         id="asked-for-nothing",
     ),
     pytest.param(
@@ -50,8 +50,8 @@ CASES = [
                 StatementPart("hci", 0.01 * WEEK),
             ],
         ),
-        "entitled to 12, received 8.0, lent 3.5 of which 2.0 to nlp and 1.5 to rl; no unmet fair "
-        "share",
+        "entitled to 12 GPUs, received 8.0, lent 3.5 of which 2.0 to nlp and 1.5 to rl; no unmet "
+        "fair share",
         id="lent",
     ),
     pytest.param(
@@ -62,19 +62,20 @@ CASES = [
             idle_meanwhile=[StatementPart("robotics", 1.0)],
             denied_gpu_hours=4.25,
         ),
-        "entitled to 12, received 15.2, borrowed 3.2 of which 2.0 from speech, "
+        "entitled to 12 GPUs, received 15.2, borrowed 3.2 of which 2.0 from speech, "
         "0.9 from capacity without entitlement and 0.3 from demand of other teams; "
         "missed 4.2 GPU-hours of its fair share while robotics left 1 GPU idle",
         id="all-sources",
     ),
     pytest.param(
         replace(BUSY, borrowed_from=(), idle_meanwhile=(), denied_gpu_hours=12_345.6),
-        "entitled to 12, received 15.2, borrowed 3.2; missed 12,346 GPU-hours of its fair share",
+        "entitled to 12 GPUs, received 15.2, borrowed 3.2; missed 12,346 GPU-hours of its fair "
+        "share",
         id="large-and-without-names",
     ),
     pytest.param(
         replace(QUIET, borrowed_gpu_hours=0.01 * WEEK, denied_gpu_hours=0.04),
-        "entitled to 12, received 8.0; no unmet fair share",
+        "entitled to 12 GPUs, received 8.0; no unmet fair share",
         id="what-rounds-to-nothing-is-left-out",
     ),
 ]

@@ -53,13 +53,13 @@ def read(team: str, week: date = MONDAY) -> Statement:
     [
         (
             "speech",
-            "entitled to 4, received 1.0, lent 2.2 to robotics; "
+            "entitled to 4 GPUs, received 1.0, lent 2.2 to robotics; "
             "missed 8 GPU-hours of its fair share while robotics left 2 GPUs idle",
         ),
-        ("vision", "entitled to 4, received 4.0; no unmet fair share"),
+        ("vision", "entitled to 4 GPUs, received 4.0; no unmet fair share"),
         (
             "robotics",
-            "entitled to 0, received 3.0, borrowed 3.0 of which 2.2 from speech "
+            "entitled to 0 GPUs, received 3.0, borrowed 3.0 of which 2.2 from speech "
             "and 0.8 from demand of other teams; no unmet fair share",
         ),
     ],
@@ -107,7 +107,7 @@ def test_an_entitlement_of_hours_that_are_not_known_counts_nothing_in_those_that
     world.entitle("audio", 1.0, since=START + 3 * DAY)
     (tier,) = read("audio").tiers
     assert tier.hours.known == 10
-    assert tier.sentence == "entitled to 0, received 0.0; no demand"
+    assert tier.sentence == "entitled to 0 GPUs, received 0.0; no demand"
 
 
 def test_a_team_of_no_tier_is_known_to_be_of_none_in_hours_that_miss_nothing(
@@ -157,7 +157,8 @@ def test_once_hours_are_forgotten_nobody_is_said_to_have_idle(world: World) -> N
     prune(now=START + 100 * DAY)
     (tier,) = read("speech").tiers
     assert tier.sentence == (
-        "entitled to 4, received 1.0, lent 2.2 to robotics; missed 8 GPU-hours of its fair share"
+        "entitled to 4 GPUs, received 1.0, lent 2.2 to robotics; missed 8 GPU-hours of its "
+        "fair share"
     )
 
 

@@ -236,6 +236,9 @@ def test_a_broken_gpu_has_advice_however_few_pods_failed_on_it(
     admin.force_login(make_user("cleo", role=Role.ADMIN))
     page = unescape(admin.get("/capacity/reliability/").content.decode())
     assert (f"<li>{advice}</li>" in page) == bool(advice)
+    # A GPU that is listed leads to its page, and its node to its GPUs.
+    assert ("/capacity/gpus/west/GPU-a/" in page) == bool(rows)
+    assert ("node=good-1" in page) == bool(rows or is_judged)
     found = admin.get("/api/v1/reliability-gpus").json()["results"]
     assert [row["advice"] for row in found if row["advice"]] == ([advice] if advice else [])
 

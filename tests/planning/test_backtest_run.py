@@ -111,6 +111,9 @@ def test_the_page_says_not_computed_yet_or_shows_the_figures(
     assert "All tiers" in shown
     assert "4 workloads from" in shown
     assert "The same work is requested" in shown
+    # A change of nothing is an error of nothing.
+    assert "no change" not in shown
+    assert "0 %" in shown
 
 
 pytestmark = pytest.mark.django_db

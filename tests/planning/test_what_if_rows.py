@@ -160,7 +160,7 @@ def test_a_tier_of_which_no_hour_is_known_is_not_taken_for_empty(
         TierFairnessHour.objects.update(state="missing", capacity=0)
     else:
         TierFairnessHour.objects.all().delete()
-    with pytest.raises(CapacityUnknown, match="The capacity of gold in these days is not known"):
+    with pytest.raises(CapacityUnknown, match="No data on the capacity of gold in this window"):
         what_if(WINDOW, [AddGpus("gold", 2)], visibility=OUTSIDER)
     assert what_if(WINDOW, [], visibility=OUTSIDER).before == ()
 

@@ -241,5 +241,5 @@ def test_hours_that_are_in_no_sum_are_named() -> None:
         "tin": HourCounts(known=720, watched=700),
     }
     assert missing_hours_texts(hours) == [
-        "380 of 720 hours of gold: without facts or demand",
+        "380 of 720 hours of gold: no data",
     ]

@@ -53,6 +53,19 @@ def test_costs_waste_team_home_and_report_print_one_amount(lead: Client) -> None
         assert {charged.removeprefix("$"), unused.removeprefix("$")} <= set(cells), path
 
 
+def test_charged_and_platform_make_the_total(
+    _priced: Priced, signed_in: SignIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
+    found = figures_of(signed_in(deepcopy(_priced).portal.finn), f"/costs/?{OCTOBER}")
+    charged, platform, total = (
+        int(found[name].strip("$").replace(",", "")) for name in ("Charged", "Platform", "Total")
+    )
+    assert platform > 0
+    # Each is rounded by itself.
+    assert abs(charged + platform - total) <= 1
+
+
 def test_costs_of_a_lead_open_with_the_time_of_their_home(lead: Client) -> None:
     shown = {
         path: re.findall(r'<span class="window-label".*?</span></span>', text_of(lead, path))

@@ -183,7 +183,7 @@ def test_the_period_before_is_held_beside(signed_in: SignIn) -> None:
     alone = text_of(client, "/costs/?first=2026-11-01&last=2026-11-02&by=tier&compare=no")
     assert "Compared with" not in alone
     gone = text_of(client, "/costs/?first=2026-10-30&last=2026-10-31&by=tier")
-    assert "No comparison: only 0 of 48 hours of the previous 2 days have facts." in gone
+    assert "No comparison: only 0 of 48 hours of the previous 2 days have data." in gone
 
 
 def test_costs_are_compared_with_a_period_that_is_known_alone(signed_in: SignIn) -> None:
@@ -199,7 +199,7 @@ def test_costs_are_compared_with_a_period_that_is_known_alone(signed_in: SignIn)
     for path in ("/costs/", "/costs/waste/"):
         page = text_of(client, f"{path}?{days}")
         assert page.count("No comparison: only 24 of 48 hours of the previous 2 days") == 1
-        assert "have facts. Data starts 31 Oct." in page
+        assert "have data. Data starts 31 Oct." in page
         assert "key-change" not in page
         assert "Previous" not in page
 
@@ -208,7 +208,7 @@ def test_the_home_of_finance_says_once_why_it_compares_nothing(signed_in: SignIn
     priced = make_priced(4)
     home = text_of(signed_in(priced.portal.finn), "/")
     assert home.count("No comparison: only 0 of ") == 1
-    assert "hours of the same days of September have facts. Data starts 30 Oct." in home
+    assert "hours of the same days of September have data. Data starts 30 Oct." in home
     heads = [cell.text for cell in tables_of(home)["spend"].rows[0]]
     assert not any("Change" in head for head in heads)
 

@@ -47,4 +47,4 @@ def test_what_was_not_computed_is_said(
 
 def test_a_replay_of_nothing_says_so(db: None, signed_in: SignIn) -> None:
     page = words(text_of(signed_in(make_portal().dan), "/capacity/fairness/gold/what-if/?gpus=4"))
-    assert "The capacity of gold in these days is not known" in page
+    assert "No data on the capacity of gold in this window" in page

@@ -122,7 +122,7 @@ def test_what_is_not_known_and_what_is_estimated_is_said(portal: Portal, admin: 
     TierFairnessHour.objects.filter(hour=MORNING).update(state="missing")
     TierFairnessHour.objects.filter(hour__gt=MORNING).update(watched=False)
     page = words(text_of(admin, GOLD))
-    assert "Totals exclude 1 h without facts or demand." in page
+    assert "Totals exclude 1 h without data." in page
     assert "Demand of 3 h is estimated from series" in page
     gold = next(
         row for row in records_of(admin, f"{LIST}&format=csv&table=tiers") if row["tier"] == "gold"
@@ -420,7 +420,7 @@ def test_a_tier_of_which_nothing_is_known_is_not_replayed(admin: Client) -> None
     page = text_of(
         admin, "/capacity/fairness/gold/what-if/?first=2025-01-01&last=2025-01-02&gpus=4"
     )
-    assert "The capacity of gold in these days is not known" in page
+    assert "No data on the capacity of gold in this window" in page
     assert 'id="sums"' not in page
 
 

@@ -99,7 +99,7 @@ def test_what_is_to_be_done_comes_with_its_command_and_what_failed_with_its_reas
 def test_hours_are_drawn_as_a_part_of_those_that_are_due() -> None:
     hours = steps(LOADED, [progress(done_hours=4)], NOW)[-1]
     assert (hours.done_hours, hours.due_hours) == (4, 10)
-    assert hours.say == "4 of 10 hours have facts."
+    assert hours.say == "4 of 10 hours collected."
 
 
 def test_an_empty_portal_shows_an_admin_the_checklist(db: None, signed_in: SignIn) -> None:
@@ -147,6 +147,6 @@ def test_hours_that_failed_say_why_and_where_to_read_on() -> None:
         )
         if step.id == "hours-west"
     )
-    assert step.say == "8 of 10 hours have facts. 2 hours failed: it said 503"
+    assert step.say == "8 of 10 hours collected. 2 hours failed: it said 503"
     assert (step.state, step.page) == ("failed", "data-quality")
     assert href(step.page) == "/admin/data-quality/"

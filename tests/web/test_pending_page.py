@@ -136,7 +136,7 @@ def test_a_place_in_a_queue_and_what_admits_all_are_told(
     ]
     shown = lines(page)
     assert list(shown) == ["early", "late"]
-    assert "early vision 1 of 2 1 GPU 1h 1m queue waiting-for-quota" in shown["early"]
+    assert "early vision 1 of 2 1 GPU 1h 1m queue no free quota" in shown["early"]
 
 
 def test_a_row_says_what_it_requests_why_it_is_pending_and_how_to_fix_it(

@@ -38,7 +38,7 @@ WIDE = "first=2025-10-20&last=2025-10-26"
 def test_a_week_is_told_in_words_from_any_day_of_it(admin: Client) -> None:
     page = words(text_of(admin, f"{VISION}?{WEEK}"))
     assert "Week of 20 Oct – 26 Oct 2025 , Monday to Sunday, local to Europe/Berlin." in page
-    assert "gold: entitled to 4, received 5.0, borrowed 1.0" in page
+    assert "gold: entitled to 4 GPUs, received 5.0, borrowed 1.0" in page
     assert "of its fair share" in page
 
 
@@ -113,7 +113,7 @@ def test_hours_that_are_not_known_are_told(portal: Portal, admin: Client) -> Non
 
 def test_everybody_reads_the_statement_of_every_team(portal: Portal, signed_in: SignIn) -> None:
     page = text_of(signed_in(portal.dan), f"{VISION}?{WEEK}")
-    assert "entitled to 4, received 5.0" in page
+    assert "entitled to 4 GPUs, received 5.0" in page
     assert "vision-prod" not in page
     assert admin_finds_no_team(signed_in(portal.cleo))
 

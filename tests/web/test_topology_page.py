@@ -156,7 +156,7 @@ def test_the_map_has_nvlink_domains_and_machines_where_nodes_name_them(portal: P
 def test_fragmentation_is_told_by_tier_and_day(portal: Portal) -> None:
     empty = text_of(reader(portal), f"{PAGE}?tab=fragmentation")
     assert "fragmentation" not in tables_of(empty)
-    assert "No stored hour of this window has nodes" in empty
+    assert "No data in this window: nodes are known since the watch began" in empty
     store(portal)
     hold(portal, "n4", 2.0, timezone.now() - HOUR)
     page = text_of(reader(portal), f"{PAGE}?tab=fragmentation")

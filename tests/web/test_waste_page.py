@@ -181,13 +181,13 @@ def test_a_lead_sees_the_waste_of_their_teams_alone(priced: Priced, signed_in: S
     steps = dict(zip(column(page, "fall", "Cause"), column(page, "fall", "Cost"), strict=True))
     assert not {"Unallocated", "Unavailable"} & steps.keys(), "hidden, and not 0"
     figures = figures_of(page)
-    assert "Platform unallocated" not in figures
+    assert "Platform" not in figures
     assert not any("platform" in text for text in figures.values())
     whole = next(text for name, text in figures.items() if name.startswith("Total, my teams"))
     assert whole.split()[0] == figures["Charged"].split()[0]
     # What the platform pays is open to all: the costs have it, with the same unused cost.
     costs = figures_of(text_of(ada, f"/costs/?{DAYS}"))
-    assert not costs["Platform unallocated"].startswith("$0 ")
+    assert not costs["Platform"].startswith("$0 ")
     assert costs["Unused (teams)"] == figures["Unused (teams)"]
     assert column(page, "unused", "Team") == ["vision"]
     text = file_of(ada.get(f"/costs/waste/file?{DAYS}&format=csv"))
@@ -210,11 +210,11 @@ def test_a_window_that_has_everything_rare_has_room_for_its_figures(
 
 def test_waste_is_not_compared_with_a_period_of_few_hours(priced: Priced, finance: Client) -> None:
     alone = text_of(finance, f"/costs/waste/?{DAYS}")
-    assert "No comparison: only 0 of 48 hours of the previous 2 days have facts." in alone
+    assert "No comparison: only 0 of 48 hours of the previous 2 days have data." in alone
     second = "first=2026-10-31&last=2026-10-31"
     assert "No comparison" not in text_of(finance, f"/costs/waste/?{second}")
     PricedHour.objects.filter(hour__lt=priced.window.start + timedelta(hours=20)).delete()
-    said = "No comparison: only 4 of 24 hours of the previous day have facts and were priced."
+    said = "No comparison: only 4 of 24 hours of the previous day have data and were priced."
     for path in ("/costs/waste/", "/costs/"):
         assert said in text_of(finance, f"{path}?{second}")
 

@@ -73,7 +73,7 @@ class Gaps:
     def texts(self) -> list[str]:
         """Return what is missing, for people."""
         said = [
-            f"{counted(count, 'hour')} of {name} without facts"
+            f"{counted(count, 'hour')} of {name} without data"
             for name, count in self.missing.items()
         ]
         if self.not_priced:

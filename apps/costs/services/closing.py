@@ -255,7 +255,7 @@ def _freeze(
         # Pricing locks a day's row: none is half written while it is frozen.
         days = Day.objects.select_for_update().filter(start__gte=window.start, end__lte=window.end)
         if not days.count():
-            raise CloseRefused(f"{month:%Y-%m} has no facts at all.")
+            raise CloseRefused(f"{month:%Y-%m} has no data.")
         list(days)
         _check_whole(month, window, forced)
         closed = ClosedPeriod.objects.create(

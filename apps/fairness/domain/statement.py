@@ -73,14 +73,15 @@ class TeamFigures(TeamAmounts):
 def sentence(figures: TeamFigures) -> str:
     """Return the week in one sentence, GPUs as means over the window.
 
-    "entitled to 12, received 15.2, borrowed 3.2 of which 2.0 from speech; missed 40 GPU-hours of
-    its fair share while robotics left 6 GPUs idle". Amounts that round to 0 are left out.
+    "entitled to 12 GPUs, received 15.2, borrowed 3.2 of which 2.0 from speech; missed 40 GPU-hours
+    of its fair share while robotics left 6 GPUs idle". Amounts that round to 0 are left out.
     """
     # All amounts are printed as means over these hours.
     if not figures.hours:
         raise ValueError("a statement needs a window that is not empty")
+    entitled = _bare(figures.entitlement_gpu_hours / figures.hours)
     words = [
-        f"entitled to {_bare(figures.entitlement_gpu_hours / figures.hours)}",
+        f"entitled to {entitled} GPU{'' if entitled == '1' else 's'}",
         f"received {_mean(figures.allocated_gpu_hours, figures)}",
         *_moved("borrowed", "from", figures.borrowed_gpu_hours, _sources(figures), figures),
         *_moved("lent", "to", figures.lent_gpu_hours, figures.lent_to, figures),

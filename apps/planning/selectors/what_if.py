@@ -210,9 +210,8 @@ def _capacity(tier: int, sums: Mapping[int, TierSums], tiers: Mapping[int, str])
         return 0.0
     if own is None or not own.known:
         raise CapacityUnknown(
-            f"The capacity of {tiers[tier]} in these days is not known: no hour of them has facts "
-            "that fairness was computed from. Choose another window; data quality shows which "
-            "hours there are."
+            f"No data on the capacity of {tiers[tier]} in this window. Choose another window: Data "
+            "quality shows which hours are collected."
         )
     return hours(own.capacity) / own.known
 

@@ -68,7 +68,13 @@ def booking_calendar(
     # Up to midnight: the day that runs has no share yet that compares with others.
     used = _used(name, Window(starts[0], starts[_BACK]), reading)
     shown = [
-        _day(day, today, used.get(day), _most(found.spans, start, end))
+        _day(
+            day,
+            today,
+            used.get(day),
+            _most(found.spans, start, end),
+            names_month=day == days[0],
+        )
         for day, start, end in zip(days, starts, starts[1:], strict=False)
     ]
     bars = [_bar(row, starts, reading) for row in found.rows]
@@ -94,14 +100,16 @@ def _booked(span: BookedSpan) -> float:
     return span.booked
 
 
-def _day(day: date, today: date, used: float | None, span: BookedSpan) -> BookingDay:
+def _day(
+    day: date, today: date, used: float | None, span: BookedSpan, *, names_month: bool
+) -> BookingDay:
     state = "clash" if span.clashes else "over" if span.overcommitted and span.booked else ""
     words = {"clash": "Clash. ", "over": "Overcommitted. "}.get(state, "")
     capacity = "not known" if span.capacity is None else gpus_text(span.capacity)
     limits = "" if span.limits is None else f", limits {gpus_text(span.limits)}"
     return BookingDay(
-        # The month is told where it begins: every day has room for a number alone.
-        label=f"{day.day}" if day.day != 1 else f"{day.day} {day:%b}",
+        # The month is told where it or the calendar begins: a day has room for a number alone.
+        label=f"{day.day} {day:%b}" if day.day == 1 or names_month else f"{day.day}",
         today=day == today,
         used="" if used is None else formats.percent(used, digits=0).removesuffix(" %"),
         booked=gpus_text(span.booked) if span.booked else "",
@@ -171,6 +179,6 @@ def _table(
             for row in rows
         ],
         zone=reading.choice.zone,
-        empty="No raise with an end in these weeks.",
+        empty="No bookings in these weeks. A quota request with a start and an end is a booking.",
         ordered=True,
     )

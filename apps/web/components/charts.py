@@ -161,7 +161,7 @@ def stacked(
     return Chart(
         id=table.id,
         title=title,
-        caption=f"{title}, {axis.unit}. {axis.label}.",
+        caption=f"{title}, {axis.unit.replace('Average', 'average')}. {axis.label}.",
         unit=axis.unit,
         figure=_figure(by_period, axis, classes) if drawn else None,
         table=table,

@@ -116,11 +116,17 @@ class Scale:
     def note(self, at: datetime, text: str) -> Tick:
         return Tick(text, round(self.x(at) / WIDTH * 100, 2))
 
-    def upwards(self, kind: Format = Format.NUMBER) -> list[Tick]:
-        """Return the labels of the values."""
+    def upwards(self, kind: Format = Format.NUMBER, unit: str = "") -> list[Tick]:
+        """Return the labels of the values; the highest has the unit, where it is short."""
         # No tick is a time, so the zone is never asked for.
         texts = [(tick, shown(tick, kind, _UTC).replace(".0 %", " %")) for tick in self.ticks]
-        return [Tick(text, round(100 * tick / self.top, 2)) for tick, text in texts]
+        return [
+            Tick(f"{text} {unit}" if unit and tick == self.ticks[-1] else text, self._percent(tick))
+            for tick, text in texts
+        ]
+
+    def _percent(self, tick: float) -> float:
+        return round(100 * tick / self.top, 2)
 
     def across(self, zone: ZoneInfo) -> list[Tick]:
         """Return the labels of local days, or of hours where there are fewer than three days."""

@@ -165,7 +165,7 @@ def _rearranged(
             every=lambda: rows,
             # A total is of all rows; of some of them it would mislead.
             total=None if text else table.total,
-            empty=f"No row matches “{text}”. Clear the filter." if text else table.empty,
+            empty=f"No row matches “{text}”." if text else table.empty,
         )
     elif len(rows) <= table.page_length:
         return table

@@ -60,7 +60,7 @@ def comparison_problem(window: Window, words: str, reading: QuerySession, filter
         return ""
     # Named only where clusters differ.
     of = f" on {name}" if len(set(known.values())) > 1 else ""
-    what = "facts and were priced" if unpriced.get(name) else "facts"
+    what = "data and were priced" if unpriced.get(name) else "data"
     said = f"No comparison: only {least} of {every} hours of {words}{of} have {what}."
     first = usage.freshness(window, filters=filters, visibility=sees).first_hour
     if first is None or first <= window.start:

@@ -7,7 +7,7 @@ from functools import partial
 
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.costing import FREE, FREE_WASTE, WASTE, Cause, money
+from apps.costs.domain.costing import FREE, WASTE, Cause, money
 from apps.costs.selectors import (
     PLATFORM_NAME,
     CostQuery,
@@ -202,10 +202,10 @@ def figures_of(
     unused = _sum(rows, lambda row: row.cause in UNUSED)
     known = unused + _sum(rows, lambda row: row.cause is Cause.BUSY)
     platform = figure(
-        "Platform unallocated",
-        lambda row: row.cause in FREE_WASTE,
-        *_of_causes(*FREE_WASTE),
-        note="unallocated or unavailable",
+        "Platform",
+        lambda row: not _is_charged(row),
+        ("payer", PLATFORM_PAYS),
+        note="charged to no team",
     )
     common = [
         figure("Charged, at least" if at_least else "Charged", _is_charged, note="to teams"),
@@ -241,7 +241,7 @@ def _rare_figures(rows: Sequence[CostRow], figure: Callable[..., KeyFigure]) -> 
 
 
 _FEW = (
-    (Cause.ENERGY, "Energy", "measured, on top"),
+    (Cause.ENERGY, "Energy", "measured, in the total"),
     (Cause.PLANNED_OUTAGE, "Planned outage", "away as announced"),
     (Cause.UNMEASURED, "No metrics", "neither active nor unused"),
 )

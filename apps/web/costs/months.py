@@ -11,7 +11,6 @@ from django.http import FileResponse, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
-from apps.clusters.domain.resources import counted
 from apps.costs.adapters.formats import csv_parts, write_to_file
 from apps.costs.domain.files import CostFile, FileFormat, FileRefused, file_name
 from apps.costs.selectors import AdjustmentRow, MonthState, PeriodState, uncollected_hours
@@ -138,12 +137,11 @@ def months_of(periods: Sequence[PeriodState], asked: CostPageQuery, now: datetim
 
 
 def uncollected_texts(month: date, now: datetime) -> list[str]:
-    """Return of which hours the files of a month have no costs, by cluster. One query."""
-    return [
-        f"Files of {month:%Y-%m} lack {one.hours:,} of {counted(one.due, 'hour')} of "
-        f"{one.cluster}: not collected."
-        for one in uncollected_hours(month, now=now)
+    """Return in one sentence which hours the files of a month lack, by cluster. One query."""
+    lacking = [
+        f"{one.cluster} {one.hours:,} of {one.due:,} h" for one in uncollected_hours(month, now=now)
     ]
+    return [f"Not collected in {month:%B %Y}: {', '.join(lacking)}."] if lacking else []
 
 
 def _month(period: PeriodState, asked: CostPageQuery, now: datetime) -> Month:

@@ -138,7 +138,7 @@ def _hours(row: ClusterProgress) -> ChecklistItem:
         command = f"{_MANAGE} backfill --cluster {row.cluster} --days 14"
         return ChecklistItem(named, title, "todo", say, command=command, docs="docs/operations.md")
     left = row.due_hours - row.done_hours
-    say = f"{row.done_hours} of {_counted(row.due_hours, 'hour')} have facts."
+    say = f"{row.done_hours} of {_counted(row.due_hours, 'hour')} collected."
     if not row.done_hours:
         say = f"No hour is collected yet; {_counted(row.due_hours, 'hour')} are due."
     if row.failed_hours:

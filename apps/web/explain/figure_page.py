@@ -239,7 +239,7 @@ def explain_figure(request: PageRequest, figure: str) -> HttpResponseBase:
     reading = replace(reading, subject=subject_of(figure))
     one = explained(FigureQuery(figure, reading, request.GET))
     if one is None:
-        raise Http404("There is no such figure, or you may not see it.")
+        raise Http404("There is no such figure with these filters, or you may not see it.")
     return respond(
         request,
         reading,

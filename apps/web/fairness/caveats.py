@@ -14,8 +14,8 @@ HOURS = (
     Column("hours_unknown", "Unknown", Format.COUNT, "h", "no data: in no total"),
 )
 NOT_COMPUTED = (
-    "No hour of this window was computed yet. Fairness is computed for each hour once its facts "
-    "are in: Data quality shows which hours are."
+    "No hour of this window was computed yet. Fairness is computed after an hour is collected. "
+    "Data quality shows which hours are."
 )
 
 

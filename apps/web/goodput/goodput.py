@@ -139,8 +139,8 @@ def _why_empty(reading: QuerySession, fresh: Freshness) -> str:
 def _nothing_lost(found: GoodputLedger) -> str:
     if not found.is_watched:
         return _NOT_WATCHED
-    part = "what a watch saw of this window" if found.unwatched else "this window"
-    return f"No work was lost in {part}."
+    part = " while the pods were watched" if found.unwatched else ""
+    return f"No work was lost in this window{part}."
 
 
 def _chart(found: GoodputLedger, reading: QuerySession, fresh: Freshness) -> Chart:
@@ -223,7 +223,7 @@ def _figures(found: GoodputLedger, queue_time: KeyFigure) -> FigureRow:
         part("Productive", total.productive),
         _lost(found),
         part("Starting", total.starting),
-        part("Unused", total.idle + total.underused),
+        part("Idle, underutilized", total.idle + total.underused),
         queue_time,
     )
 

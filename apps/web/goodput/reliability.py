@@ -17,6 +17,7 @@ from apps.goodput.selectors import (
 )
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row
 from apps.web.components.formats import Format, shown
+from apps.web.components.page_query import href
 from apps.web.components.tables import (
     Column,
     Table,
@@ -37,7 +38,7 @@ def reliability(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request)
     reports = reliability_reports(visibility=reading.visibility)
     rows, gpus = reliability_rows(reports), gpu_reliability_rows(reports)
-    empty = _empty(reports, reading)
+    empty = _empty(reports)
     is_judged = any(one.end for one in reports)
     nodes = _nodes(rows, reading, empty)
     sizes = _sizes(interruption_rows(reports), reading, empty)
@@ -74,7 +75,7 @@ def _note(one: ClusterReport, reading: QuerySession) -> str:
     if not one.end:
         return f"{one.cluster}: not checked yet."
     start, end = (shown(at, Format.TIME, reading.choice.zone) for at in (one.start, one.end))
-    text = f"{one.cluster}: {start} to {end}."
+    text = f"Days of {one.cluster}: {start} to {end}."
     if not one.missing_hours:
         return text
     # The report stands, for it rests on most of its days.
@@ -87,7 +88,7 @@ def _nodes(rows: Sequence[ReliabilityRow], reading: QuerySession, empty: str) ->
         id="nodes",
         title="Nodes",
         columns=list(declared_columns(ReliabilityRow, _REASONS)),
-        rows=[TableRow({**declared_values(row), "reasons": _reasons(row.reasons)}) for row in rows],
+        rows=[_row(row, reading) for row in rows],
         zone=reading.choice.zone,
         empty=empty,
         on_phone=("node", "judgement", "incidents", "expected"),
@@ -99,10 +100,24 @@ def _gpus(rows: Sequence[GpuReliabilityRow], reading: QuerySession, empty: str) 
         id="gpus",
         title="GPUs",
         columns=list(declared_columns(GpuReliabilityRow, _REASONS)),
-        rows=[TableRow({**declared_values(row), "reasons": _reasons(row.reasons)}) for row in rows],
+        rows=[
+            _row(row, reading, gpu=href("gpu", reading.query, cluster=row.cluster, uuid=row.uuid))
+            for row in rows
+        ],
         zone=reading.choice.zone,
         empty=empty,
         on_phone=("node", "gpu", "judgement", "action", "incidents"),
+    )
+
+
+def _row(
+    row: ReliabilityRow | GpuReliabilityRow, reading: QuerySession, **links: str | None
+) -> TableRow:
+    """Return a row of which the node leads to its GPUs."""
+    node = (("cluster", row.cluster), ("node", row.node))
+    return TableRow(
+        {**declared_values(row), "reasons": _reasons(row.reasons)},
+        {"node": href("gpus", (*reading.query, *node)), **links},
     )
 
 
@@ -122,10 +137,7 @@ def _sizes(rows: Sequence[InterruptionRow], reading: QuerySession, empty: str) -
     )
 
 
-def _empty(reports: Sequence[ClusterReport], reading: QuerySession) -> str:
-    # First of all: for who may not see nodes, it says nothing that none are listed.
-    if not reading.visibility.everything:
-        return "Shown to those who see all teams."
+def _empty(reports: Sequence[ClusterReport]) -> str:
     if any(one.end for one in reports):
         return "No pod ran on a GPU in these days."
     return "Not checked yet. Nodes are checked within an hour after their days are collected."

@@ -155,7 +155,7 @@ def _figures(
             note="charged to date",
         ),
         KeyFigure(
-            "Unallocated",
+            "Unallocated or unavailable",
             _text(costs.unallocated, costs),
             exact=_exact(costs.unallocated, costs),
             href=href("costs", _days(costs.window, reading)) or "",

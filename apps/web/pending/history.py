@@ -165,7 +165,7 @@ def queue_time_plot(
         ),
         curves=lines if days else (),
         across=scale.across(zone),
-        upwards=scale.upwards(),
+        upwards=scale.upwards(unit="h"),
         notes=[scale.note(running, "so far")] if running in ends else (),
         empty="No pod started in this window.",
     )

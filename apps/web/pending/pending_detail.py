@@ -26,7 +26,7 @@ from apps.web.components.tables import (
     declared_columns,
     declared_values,
 )
-from apps.web.pending.pending_table import COUNTS
+from apps.web.pending.pending_table import COUNTS, detail_text
 from apps.web.query_session import QuerySession
 
 OUTCOMES = {
@@ -212,7 +212,7 @@ def why(rows: Sequence[PendingRow], reading: QuerySession) -> PendingExplanation
     row = min(rows, key=lambda one: (one.counts == "nothing", one.since))
     return PendingExplanation(
         cause=row.cause,
-        detail=row.detail,
+        detail=detail_text(row.cause, row.detail),
         text=row.explanation or row.message,
         suggestion=row.suggestion or "",
         href=href("pending-detail", reading.query, cluster=row.cluster, uid=row.uid),

@@ -23,7 +23,14 @@ from apps.web.components.commands import kubectl
 from apps.web.components.formats import Format, Value, duration
 from apps.web.components.page_query import Query, href, workload_href
 from apps.web.components.tables import Column, Table, TableRow
-from apps.web.pending.pending_table import Badge, badge, class_of, of_asker, pending_href
+from apps.web.pending.pending_table import (
+    Badge,
+    badge,
+    class_of,
+    detail_text,
+    of_asker,
+    pending_href,
+)
 from apps.web.pending.suggestions import ask_of, owner_of
 from apps.web.query_session import QuerySession
 
@@ -174,7 +181,7 @@ def _first_of_reason(workloads: Sequence[PendingWorkload], key: GroupKey) -> Gro
         first = row.suggestions[0]
         return GroupFix(f"{name}: {first.text}", owner_of(first.action))
     more = " and others" if len(workloads) > 1 else ""
-    return GroupFix(f"{name}{more}: {row.cause} {row.detail}".rstrip(": "))
+    return GroupFix(f"{name}{more}: {row.cause} {detail_text(row.cause, row.detail)}".rstrip(": "))
 
 
 def _raise_text(given: SuggestionRow, workloads: Sequence[PendingWorkload]) -> str:

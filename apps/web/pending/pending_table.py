@@ -98,7 +98,25 @@ def class_of(cause: str) -> LedgerClass:
 def badge(cause: str, detail: str) -> Badge:
     """Return the badge of a cause."""
     meaning = MEANINGS.get(Cause(cause), "") if cause in NAMES else ""
-    return Badge(cause, detail, meaning, class_of(cause).css)
+    return Badge(cause, detail_text(cause, detail), meaning, class_of(cause).css)
+
+
+def detail_text(cause: str, detail: str) -> str:
+    """Return the detail of a cause in words: "waiting-for-quota" is "no free quota"."""
+    # Of other causes it may be the name of an object, which stays as it is written.
+    if cause not in _OF_OUR_NAMES:
+        return detail
+    return _DETAIL_TEXTS.get(detail) or detail.replace("-", " ")
+
+
+_OF_OUR_NAMES = {Cause.QUEUE.value, Cause.PREEMPTION.value, Cause.SPREAD.value}
+_DETAIL_TEXTS = {
+    "waiting-for-quota": "no free quota",
+    "exceeds-max-quota": "more than the maximum quota",
+    "queued-behind-head": "behind the head of the queue",
+    "preempted-requeued": "preempted, queued again",
+    "host-port": "host port in use",
+}
 
 
 def of_asker(cause: str) -> bool:

@@ -1,6 +1,7 @@
 """The backtest of replays: the last weeks replayed with nothing changed, beside what happened."""
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC
 
 from django.http import HttpResponseBase
 
@@ -16,6 +17,7 @@ from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
 _ALL = "All tiers"
+_ERRORS = ("p95_change", "unmet_change", "allocated_change")
 _COLUMNS = (
     Column("tier", "Tier"),
     Column("cluster", "Cluster"),
@@ -45,9 +47,20 @@ def backtest(request: PageRequest) -> HttpResponseBase:
         "backtest",
         tables=[_table(found, reading)],
         notes=[note for one in found for note in _notes(one, reading)],
-        # Clusters share most assumptions: each is said once.
-        assumptions=list(dict.fromkeys(text for one in found for text in one.assumptions)),
+        assumptions=_assumptions(found),
     )
+
+
+def _assumptions(found: Sequence[BacktestReport]) -> list[str]:
+    """Return the assumptions, each once; of some clusters alone with their names."""
+    own = {one.cluster: one.assumptions for one in found if one.assumptions}
+    texts = dict.fromkeys(text for assumptions in own.values() for text in assumptions)
+
+    def named(text: str) -> str:
+        clusters = [cluster for cluster, assumptions in own.items() if text in assumptions]
+        return text if len(clusters) == len(own) else f"{', '.join(clusters)}: {text}"
+
+    return [named(text) for text in texts]
 
 
 def _table(found: Sequence[BacktestReport], reading: QuerySession) -> Table:
@@ -55,12 +68,18 @@ def _table(found: Sequence[BacktestReport], reading: QuerySession) -> Table:
         id="backtest",
         title="Replayed and recorded",
         columns=list(_COLUMNS),
-        rows=[TableRow(_line(one.cluster, row)) for one in found for row in one.rows],
+        rows=[_row(_line(one.cluster, row)) for one in found for row in one.rows],
         zone=reading.choice.zone,
         empty="Not computed yet. A worker replays the last 14 days once a day, fewer where fewer "
         "are known.",
         on_phone=("tier", "unmet_change", "allocated_change"),
     )
+
+
+def _row(line: dict[str, Value]) -> TableRow:
+    # An error of nothing is no error: "no change" is said of what was the same before.
+    none = {key: "0 %" for key in _ERRORS if shown(line[key], Format.CHANGE, UTC) == "no change"}
+    return TableRow(line, short=none)
 
 
 def _line(cluster: str, row: BacktestRow) -> dict[str, Value]:

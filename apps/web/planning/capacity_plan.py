@@ -14,6 +14,7 @@ from apps.planning import selectors as planning
 from apps.planning.domain.capacity_cases import CaseAction, SizePoint
 from apps.planning.selectors import CapacityPlanRow, Ceilings, TierCapacityPlan
 from apps.quota_requests.selectors import bookings_ahead
+from apps.usage.domain.amounts import NANO
 from apps.web.components.drawings import GridHead, GridRow, HeatCell, heat_map
 from apps.web.components.drawings.heat_map import HeatMap
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
@@ -81,6 +82,7 @@ def plan_list(request: PageRequest) -> HttpResponseBase:
         gaps=gap_texts(limits.gaps),
         newest=max((plan.computed_at for plan in plans), default=None),
         replayed=_replayed(plans),
+        few_days=FEW_DAYS if plans and not any(one.outlook.forecast for one in plans) else "",
     )
 
 
@@ -129,9 +131,9 @@ def _sum_of(
     known = [_tiers(len(own))] if own else []
     # What is not known of a tier is no zero of it.
     if unknown := len({row.tier for row in rows if not row.action}):
-        known.append(f"no data of {_tiers(unknown)}")
         if not own:
-            return no_data(label, f"There is {known[0]}.")
+            return no_data(label, f"There is no data of {_tiers(unknown)}.")
+        known.append(f"{unknown} without data")
     return KeyFigure(
         label,
         gpus_text(gpus),
@@ -388,7 +390,7 @@ def _demand_table(
 _SIZE_COLUMNS = (
     Column("gpus", "Capacity", Format.NUMBER, "GPUs"),
     Column("change_gpus", "Change", Format.NUMBER, "GPUs"),
-    Column("unmet_gpu_hours", "Pending", Format.NUMBER, "GPU-h"),
+    Column("unmet_gpu_hours", "Pending", Format.GPU_HOURS, "GPU-h"),
     Column("wait_p95_seconds", "p95 queue time", Format.SECONDS),
     Column("allocation_ratio", "Allocation", Format.RATIO, "%"),
 )
@@ -407,7 +409,7 @@ def size_table(plan: TierCapacityPlan, reading: QuerySession) -> Table:
             "gpus": size.gpus,
             # Shares of GPUs leave needless digits behind.
             "change_gpus": round(size.gpus - one.capacity_now, 3),
-            "unmet_gpu_hours": size.unmet_gpu_hours,
+            "unmet_gpu_hours": round(size.unmet_gpu_hours * NANO),
             "wait_p95_seconds": size.p95_seconds,
             "allocation_ratio": size.allocated_gpu_hours / (24 * days * size.gpus),
         }
@@ -420,7 +422,15 @@ def size_table(plan: TierCapacityPlan, reading: QuerySession) -> Table:
         id="sizes",
         title=f"Last {span} with other capacity" if days else "Other capacity",
         columns=[*_SIZE_COLUMNS, *of_money],
-        rows=[TableRow(values(size)) for size in one.sizes],
+        rows=[
+            TableRow(
+                values(size),
+                short={"change_gpus": f"+{gpus_text(more)}"}
+                if (more := size.gpus - one.capacity_now) > 0
+                else {},
+            )
+            for size in one.sizes
+        ],
         zone=reading.choice.zone,
         empty=one.not_replayed or NOT_COMPUTED,
         ordered=True,
@@ -474,5 +484,5 @@ def _week(plan: TierCapacityPlan) -> HeatMap:
             if ratios
         ],
         names=("Day", "Hour"),
-        empty="" if ratios else "No hour of the last 28 days has facts.",
+        empty="" if ratios else "No data in the last 28 days.",
     )

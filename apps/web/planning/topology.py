@@ -58,7 +58,7 @@ _TABS = (
 _DRAIN = Tab("drain", "Drain plan")
 _POD_SIZES = (1, 2, 4, 8)
 _MOST_ROWS = 25
-_NOT_STORED = "No stored hour of this window has nodes. They are known since the watch began."
+_NOT_STORED = "No data in this window: nodes are known since the watch began."
 _WITH_FRAGMENTATION = frozenset({"slots", "fragmentation"})
 
 
@@ -374,7 +374,7 @@ def _spread_table(rows: Sequence[GangRow], reading: QuerySession) -> Table:
             Column("spread", "Spread"),
             Column("gangs", "Gangs", Format.COUNT),
             Column("measured_gpu_hours", "Measured", Format.GPU_HOURS, "GPU-h"),
-            Column("utilization_ratio", "GPU utilization", Format.RATIO),
+            Column("utilization_ratio", "GPU utilization", Format.RATIO, "%"),
         ),
         rows=lines if rows else [],
         zone=reading.choice.zone,

@@ -1,6 +1,5 @@
 """Budgets of teams in their running period: the pace in words, burn-down, alerts."""
 
-import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -76,14 +75,14 @@ def _missing(row: AnyBudget, zone: ZoneInfo) -> str:
 
 
 def _lacking(row: AnyBudget) -> str:
-    # Rounded down: 99.96 % is not 100 %, of which nothing would lack.
-    known = f"{math.floor(1000 * (row.coverage_ratio or 0.0)) / 10:g} %"
-    return f"Use may be higher: {known} of the hours so far have data"
+    # As in the column beside it, but 99.96 % is not 100 %, of which nothing would lack.
+    known = min(round(100 * (row.coverage_ratio or 0.0), 1), 99.9)
+    return f"Use may be higher: {known:g} % of the hours so far have data"
 
 
-def _brief(row: AnyBudget, text: str) -> dict[str, str]:
+def _brief(row: AnyBudget, zone: ZoneInfo, text: str) -> dict[str, str]:
     """Return a forecast without what the column of known hours says beside it; files have all."""
-    brief = text.removesuffix(f" {_lacking(row)}.")
+    brief = text.removesuffix(f" {_missing(row, zone)}")
     return {} if brief == text else {"outlook": brief}
 
 
@@ -285,7 +284,7 @@ def _row(row: BudgetRow, reading: QuerySession) -> TableRow:
         },
         {"team": href("team", reading.query, name=row.team)},
         {"pace": pace.state},
-        short=_brief(row, pace.text),
+        short=_brief(row, reading.choice.zone, pace.text),
         explains=figure_hrefs(EXPLAINS, reading.query, team=row.team, period=row.period),
     )
 
@@ -348,7 +347,7 @@ def _money_row(row: MoneyBudgetRow, reading: QuerySession) -> TableRow:
         },
         {"team": href("team", reading.query, name=row.team)},
         {"pace": pace.state},
-        short=_brief(row, pace.text),
+        short=_brief(row, reading.choice.zone, pace.text),
         explains=figure_hrefs(
             _MONEY_EXPLAINS, reading.query, team=row.team, period=row.period, currency=row.unit
         ),

@@ -21,7 +21,7 @@ NO_CHANGE = "no change"
 
 @dataclass(frozen=True, slots=True)
 class AverageGpus:
-    """Averages over the hours that have facts, in GPUs; `capacity` is None where there is none."""
+    """Averages over the hours that have data, in GPUs; `capacity` is None where there is none."""
 
     capacity: float | None
     allocated: float
@@ -254,7 +254,7 @@ def compared(
     there = max(hours_before.values(), default=0)
     every = round((window.end - window.start) / HOUR)
     if there < _ENOUGH * every:
-        problem = f"No comparison: only {there} of {every} hours of {words} have facts."
+        problem = f"No comparison: only {there} of {every} hours of {words} have data."
         return Comparison(rows, hours, words, problem, gaps=gaps)
     rows_before = _rows(reading, narrowed, window)
     return Comparison(rows, hours, words, "", rows_before, hours_before, gaps, gaps_before)

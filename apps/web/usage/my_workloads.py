@@ -228,7 +228,7 @@ def _figures(work: PersonWork, reading: QuerySession) -> FigureRow:
         amount("Active", total.busy, why=unknown),
         amount("Unused", total.not_used, why=unknown, note=share),
         amount(
-            "Queue time",
+            "Pending GPU-hours",
             work.waited,
             # Pods are known from the watch before any hour is collected, and then it is exact.
             why="" if work.rows else _unknown_text(work),
@@ -399,7 +399,7 @@ def _pending_table(work: PersonWork, scope: PersonScope, reading: QuerySession) 
     expected = _Expected(work, reading)
     column = Column(
         "expected_seconds",
-        "Queue time",
+        "Typical queue time",
         Format.SECONDS,
         hint="Half of such work starts within this time, all pods together; none where no replay "
         "tells it.",

@@ -281,6 +281,8 @@ def _plot(
     reading: QuerySession,
 ) -> Plot:
     title, unit = column.label, column.unit
+    # Two decimals line up in a column; at an axis they are noise.
+    scale_kind = Format.NUMBER if column.kind is Format.DECIMAL else column.kind
     scale = Scale.up_to(reading.window, top)
     path = scale.steps((one.start, one.start + _HOUR, value) for one, value in values)
 
@@ -306,7 +308,7 @@ def _plot(
         table=table,
         curves=[PlotLine(title, "plot-used", path)] if path else (),
         across=scale.across(reading.choice.zone),
-        upwards=scale.upwards(column.kind),
+        upwards=scale.upwards(scale_kind, unit),
         empty="No hour of this range has metrics.",
     )
 

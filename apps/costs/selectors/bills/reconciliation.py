@@ -74,7 +74,7 @@ class ReconciledDay:
     difference_ratio: _Ratio
     currency: Annotated[str, Column("Currency")]
     unpriced_gpu_hours: _Unpriced
-    missing_hours: Annotated[int, Column("Missing hours", help="Hours without facts that day.")]
+    missing_hours: Annotated[int, Column("Missing hours", help="Hours without data on that day.")]
 
 
 @dataclass(frozen=True, slots=True)

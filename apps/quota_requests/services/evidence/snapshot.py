@@ -342,9 +342,7 @@ def missing_hours_texts(hours: Mapping[str, HourCounts]) -> list[str]:
     alike: dict[str, list[str]] = {}
     for tier, own in hours.items():
         if own.missing:
-            text = (
-                f"{own.missing} of {own.known + own.missing} hours of {{}}: without facts or demand"
-            )
+            text = f"{own.missing} of {own.known + own.missing} hours of {{}}: no data"
             alike.setdefault(text, []).append(tier)
     return [text.format(", ".join(tiers)) for text, tiers in alike.items()]
 
