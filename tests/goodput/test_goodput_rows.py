@@ -392,6 +392,23 @@ def test_the_api_has_the_queue_time_of_the_page(portal: Portal) -> None:
     assert told(portal.cleo, workload="Job/train") is None
 
 
+def test_the_page_is_narrowed_by_the_team_of_the_address(portal: Portal) -> None:
+    client = Client()
+    client.force_login(portal.cleo)
+
+    def productive(**filters: str) -> str:
+        span = {"start": "2026-03-08", "end": "2026-03-11", **filters}
+        page = client.get("/capacity/goodput/", span).content.decode()
+        assert "not applied here" not in page
+        (found,) = (text for label, text in figures_of(page).items() if "Productive" in label)
+        return found
+
+    for team in ("vision", "speech"):
+        own = read(window_of(portal), team=(team,)).total.productive
+        assert productive(team=team) == f"{own / NANO:,.0f} GPU-h"
+    assert productive(team="vision") != productive()
+
+
 def test_the_queue_time_takes_as_many_queries_however_many_pods(portal: Portal) -> None:
     window, train = window_of(portal), make_workload(portal.clusters[0], "vision", "train")
     for number in range(40):

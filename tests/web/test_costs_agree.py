@@ -24,6 +24,12 @@ def lead(_priced: Priced, signed_in: SignIn, monkeypatch: pytest.MonkeyPatch) ->
     return signed_in(deepcopy(_priced).portal.ada)
 
 
+@pytest.fixture
+def finance(_priced: Priced, signed_in: SignIn, monkeypatch: pytest.MonkeyPatch) -> Client:
+    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
+    return signed_in(deepcopy(_priced).portal.finn)
+
+
 def figures_of(client: Client, address: str) -> dict[str, str]:
     """Return the figures at the top of a page as they are printed, by label."""
     (row,) = re.findall(r'<dl class="figure-row".*?</dl>', text_of(client, address), re.DOTALL)
@@ -53,11 +59,8 @@ def test_costs_waste_team_home_and_report_print_one_amount(lead: Client) -> None
         assert {charged.removeprefix("$"), unused.removeprefix("$")} <= set(cells), path
 
 
-def test_charged_and_platform_make_the_total(
-    _priced: Priced, signed_in: SignIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
-    found = figures_of(signed_in(deepcopy(_priced).portal.finn), f"/costs/?{OCTOBER}")
+def test_charged_and_platform_make_the_total(finance: Client) -> None:
+    found = figures_of(finance, f"/costs/?{OCTOBER}")
     charged, platform, total = (
         int(found[name].strip("$").replace(",", "")) for name in ("Charged", "Platform", "Total")
     )

@@ -42,7 +42,7 @@ class SimulatedTeamRow:
     queue_time: Annotated[
         QueueTimeChange,
         Column(
-            "Queue time",
+            "Mean queue time",
             help="By GPU-hours pending: shorter, longer or same after the change.",
             values=QueueTimeChange,
         ),

@@ -90,7 +90,7 @@ _NOT_WATCHED = "No watch saw restarts and ends of these pods."
 @page
 def goodput(request: PageRequest) -> HttpResponseBase:
     """Show the goodput ledger of the window by what the open tab names."""
-    reading = query_session(request)
+    reading = query_session(request, takes=("team", "tier", "namespace"))
     tabs = tab_bar(request, tuple(_TABS), name="Goodput")
     by = next(groups for tab, groups in _TABS.items() if tab.key == tabs.chosen)
     found, refused, fresh = GoodputLedger((), ()), "", freshness_of(reading)

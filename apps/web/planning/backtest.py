@@ -1,7 +1,7 @@
 """The backtest of replays: the last weeks replayed with nothing changed, beside what happened."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC
+from zoneinfo import ZoneInfo
 
 from django.http import HttpResponseBase
 
@@ -68,7 +68,9 @@ def _table(found: Sequence[BacktestReport], reading: QuerySession) -> Table:
         id="backtest",
         title="Replayed and recorded",
         columns=list(_COLUMNS),
-        rows=[_row(_line(one.cluster, row)) for one in found for row in one.rows],
+        rows=[
+            _row(_line(one.cluster, row), reading.choice.zone) for one in found for row in one.rows
+        ],
         zone=reading.choice.zone,
         empty="Not computed yet. A worker replays the last 14 days once a day, fewer where fewer "
         "are known.",
@@ -76,9 +78,9 @@ def _table(found: Sequence[BacktestReport], reading: QuerySession) -> Table:
     )
 
 
-def _row(line: dict[str, Value]) -> TableRow:
+def _row(line: dict[str, Value], zone: ZoneInfo) -> TableRow:
     # An error of nothing is no error: "no change" is said of what was the same before.
-    none = {key: "0 %" for key in _ERRORS if shown(line[key], Format.CHANGE, UTC) == "no change"}
+    none = {key: "0 %" for key in _ERRORS if shown(line[key], Format.CHANGE, zone) == "no change"}
     return TableRow(line, short=none)
 
 

@@ -278,15 +278,15 @@ def unused_figure(scope: TeamScope, *, of_cost: bool = False) -> KeyFigure:
         # Nothing was measured: that no unused time was found is no zero.
         return no_data("Unused", "No metrics of these teams in this time.")
     share = "" if cost.ratio is None else formats.percent(cost.ratio)
-    whole = f"of {formats.money(money(cost.known), cost.currency)}"
+    # The page of costs adds energy, and hours without metrics.
+    whole = f"of {formats.money(money(cost.known), cost.currency)} for GPUs"
     return KeyFigure(
         "Unused",
         formats.money(money(cost.unused), cost.currency),
         whole if of_cost else share,
         exact=f"{money(cost.unused):f} of {money(cost.known):f} {cost.currency}, without energy",
         href=href("waste", scope.query) or "",
-        # The page of costs adds energy, and hours without metrics.
-        note=f"{share} without energy, {gpus}" if of_cost and share else f"{gpus} average",
+        note=f"{share}, {gpus}" if of_cost and share else f"{gpus} average",
     )
 
 
