@@ -62,7 +62,7 @@ def test_a_lead_previews_and_submits_and_an_administrator_approves(ada: User, cl
     address = made["Location"]
     assert "An administrator decides" not in text_of(lead, address)
     assert "Cancel proposal" in text_of(lead, address)
-    assert "Entitlement of speech in any: 4 GPUs → 6 GPUs" in text_of(admin, "/quotas/approvals/")
+    assert "Entitlement of speech in any: 4 → 6 GPUs" in text_of(admin, "/quotas/approvals/")
     assert "nav-count" in text_of(admin, "/quotas/approvals/")
     done = admin.post(f"{address}do/approve", {"decision": ""}, follow=True).content.decode()
     assert "manage.py export_catalog" in done

@@ -190,7 +190,7 @@ _COLUMNS = (
     LISTED_PENDING_GPUS,
     Column("queue_p50_seconds", "Queue p50", Format.SECONDS, "", "from created to bound"),
     Column("queue_p95_seconds", "Queue p95", Format.SECONDS, "", "from created to bound"),
-    Column("price", "GPU-hour"),
+    Column("price", "Price", Format.TEXT, "per GPU-h"),
     Column("sharing", "Sharing"),
     Column("promise", "What you get", wraps=True),
     Column("entitled_ratio", "Entitled", Format.RATIO, "%", "sum of entitlements ÷ capacity"),

@@ -427,7 +427,7 @@ def queues_table(queues: Sequence[QueueRow], reading: QuerySession) -> Table:
 
 
 _QUEUE_NOTE = (
-    "From Kueue's series, for the hours without a watch. Where no team is known the demand is in "
+    "From Kueue's series, for the hours without a watch. Demand without a known team counts in "
     "no team's fairness."
 )
 

@@ -284,7 +284,7 @@ def _alternative_table(one: PreflightResult, id_: str, reading: QuerySession) ->
         ],
         rows=[_alternative(other, reading) for other in one.alternatives],
         zone=reading.choice.zone,
-        empty="No other request is known to do.",
+        empty="No other request is known to start.",
         ordered=True,
         on_phone=("request", "tier", "cost"),
     )

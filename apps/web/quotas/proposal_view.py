@@ -57,10 +57,16 @@ class ProposalView:
     @property
     def title(self) -> str:
         """What is to change, from what to what; of namespaces what comes and goes."""
-        change = f"{self.before} → {self.after}"
+        what, after = _sentence(self.row), self.after
+        unit = f" {after.rpartition(' ')[2]}"
+        # The unit once: the subject of a budget ends with it.
+        before = self.before.removesuffix(unit)
+        if before != self.before and what.endswith(unit):
+            after = after.removesuffix(unit)
+        change = f"{before} → {after}"
         if self.row.target.kind is ProposalKind.NAMESPACES:
             change = ", ".join(_patterns(self.row.change))
-        return f"{_sentence(self.row)}: {change}"
+        return f"{what}: {change}"
 
     @property
     def mark(self) -> str:
