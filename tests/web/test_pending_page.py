@@ -413,7 +413,7 @@ def test_the_past_is_told_by_day_cause_and_tier(
     # 21 GPU-hours of a day of 24 hours, the one that was blocked at admission included.
     assert days["25 Oct 2025"] == ["0.42", "0.04", "0.42"]
     assert days["24 Oct 2025"] == ["0", "0", "0"]
-    assert "Pending by cause, Average GPUs." in page
+    assert "Pending by cause, average GPUs." in page
     page = text_of(admin, f"{LIST}?first=2025-10-24&last=2025-10-26")
     rows = tables_of(page)["queue-times-table"].rows[1:]
     times = {row[0].text: [c.text for c in row[1:]] for row in rows}
