@@ -63,7 +63,7 @@ def test_an_open_month_says_what_keeps_it_from_being_closed(
     priced = make_priced(prices=[price for price in PRICES if price[0] != A100])
     page = text_of(signed_in(priced.portal.finn), "/costs/exports/?tab=months")
     assert 'id="month-2026-10"' in page
-    assert "Before it can close:" in page
+    assert "Before it can close, since data starts:" in page
     assert "no price for" in page
 
 
