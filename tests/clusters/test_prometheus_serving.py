@@ -325,6 +325,20 @@ def test_what_no_counter_can_have_is_no_zero(odd: float, begin: float) -> None:
     assert row.tokens_out is None
 
 
+@pytest.mark.parametrize(
+    ("cache", "told"), [(1.0, 1.0), (1.02, 1.0), (87.0, None), (-0.5, None), (nan, None)]
+)
+def test_a_cache_is_no_more_than_full(cache: float, told: float | None) -> None:
+    given = [
+        counter("vllm:generation_tokens_total", 5),
+        gauge("vllm:kv_cache_usage_perc", cache),
+        gauge("vllm:num_requests_waiting", 1e300 if cache > 1.5 else 4.0),
+    ]
+    (row,) = read(given)
+    assert row.kv_cache == told
+    assert row.waiting == (None if cache > 1.5 else 4.0)
+
+
 @pytest.mark.parametrize("odd", [inf, 1e300, 2.0**63])
 def test_a_counter_that_jumps_to_what_cannot_be_grew_by_the_rest(odd: float) -> None:
     """No table holds such a number: writing the hour would fail."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from apps.clusters.adapters.prometheus.dcgm.device_rows import LARGEST_FRACTION
 from apps.clusters.adapters.prometheus.http_api import (
     END_MARGIN_SECONDS,
     Matcher,
@@ -126,6 +127,8 @@ _COUNTERS = ("tokens_in", "tokens_out", "requests")
 _GAUGES = ("running", "waiting", "kv_cache")
 _FIRST, _IN_TIME, _OBJECTIVE = "first_tokens", "first_tokens_in_time", "ttft_objective_ms"
 _MS = 1000
+# No server has as many at once: such a value is a blank.
+_MOST_REQUESTS = 1e9
 
 
 class _Meaning(NamedTuple):
@@ -411,7 +414,10 @@ def _means(
         meaning = _GAUGE_NAMES[name]
         for one in answer:
             labels, value = one.metric, one.value[1]
-            if labels.is_of(meaning.only) and 0.0 <= value < inf:
+            # A cache is no more than full: with per cent in it a page would show 8,700 %.
+            most = LARGEST_FRACTION if meaning.quantity == "kv_cache" else _MOST_REQUESTS
+            if labels.is_of(meaning.only) and 0.0 <= value <= most:
+                value = min(value, 1.0) if meaning.quantity == "kv_cache" else value
                 own = found[*labels.holder, *labels.source][meaning.engine, labels.served]
                 own.setdefault(meaning.quantity, value)
     return found
