@@ -339,6 +339,21 @@ def test_a_cache_is_no_more_than_full(cache: float, told: float | None) -> None:
     assert row.waiting == (None if cache > 1.5 else 4.0)
 
 
+def test_no_more_first_tokens_are_in_time_than_there_are() -> None:
+    """A recording rule that left the count out for half an hour, and not the bucket."""
+    name = "vllm:time_to_first_token_seconds"
+    (row,) = read(
+        [
+            counter("vllm:generation_tokens_total", 5),
+            counter(f"{name}_count", 2, spans=((-2.0, 0.25), (0.75, 26.0))),
+            counter(f"{name}_bucket", 2, {**POD, "le": "0.5"}),
+        ]
+    )
+    assert row.first_tokens is not None
+    assert row.first_tokens < 7_200
+    assert row.first_tokens_in_time == row.first_tokens
+
+
 @pytest.mark.parametrize("odd", [inf, 1e300, 2.0**63])
 def test_a_counter_that_jumps_to_what_cannot_be_grew_by_the_rest(odd: float) -> None:
     """No table holds such a number: writing the hour would fail."""

@@ -347,6 +347,10 @@ def _add_growth(sums: _Sums, target: _ScrapedPod, start: float) -> None:
         own = sums[meaning.engine, model]
         if grown is not None:
             own[meaning.quantity] = own.get(meaning.quantity, 0.0) + grown
+    for own in sums.values():
+        if _FIRST in own and _IN_TIME in own:
+            # A bucket that was scraped where its count was not would make it more than all.
+            own[_IN_TIME] = min(own[_IN_TIME], own[_FIRST])
     for place, objective in target.objectives.items():
         # Beside what was counted, so that both are of one engine where several are in a pod.
         if _FIRST in sums[place]:
