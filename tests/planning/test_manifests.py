@@ -302,6 +302,16 @@ def test_a_job_of_kubeflow_is_a_gang_of_as_many_pods_as_it_says(
     assert [one.gang for one in found.submissions[0].templates] == gangs
 
 
+@pytest.mark.parametrize(
+    ("replicas", "pods"),
+    [("3", 3), ("010", 8), ("0x10", 16), ("0b11", 3), ("1_000", 1000), ("0", 0), ("+2", 2)],
+)
+def test_numbers_are_read_as_kubectl_does(replicas: str, pods: int) -> None:
+    spec = f"replicas: {replicas}\n  template: {{spec: {{containers: [{{}}]}}}}"
+    (one,) = read_manifest(f"kind: Deployment\nspec:\n  {spec}").submissions[0].templates
+    assert one.count == pods
+
+
 def test_several_documents_and_lists_are_read_and_other_kinds_named() -> None:
     listed = {"kind": "List", "items": [written("Pod", SPEC), written("Service", {})]}
     text = "---\n" + yaml.safe_dump_all([listed, written("Pod", SPEC)]) + "---\n"
@@ -371,6 +381,15 @@ POD = "kind: Pod\nspec:\n  containers:\n  - resources:\n      limits: "
         ),
         pytest.param(
             POD + "{cpu: 4 cores}", 5, "spec.containers[0].resources.limits.cpu", id="no quantity"
+        ),
+        pytest.param(
+            POD + f"{{{GPU}: 1e30}}", 5, f"spec.containers[0].resources.limits.{GPU}", id="too many"
+        ),
+        pytest.param(
+            f"kind: Pod\nspec:\n  containers: [{{}}]\n  resources:\n    limits: {{{GPU}: 2}}",
+            5,
+            f"spec.resources.limits.{GPU}",
+            id="GPUs of the pod as a whole",
         ),
         pytest.param(
             f"kind: Pod\nspec:\n  containers:\n  - resources: {{requests: {{{GPU}: 1}}}}",

@@ -279,6 +279,11 @@ class SubmissionDiagnoser:
         if part.count is None:
             fitting = placer.fit_of(pod.requests, pod.placement)
             nodes = (fitting.selected & fitting.tolerated & fitting.offering).bit_count()
+            if why is None and len(room) < nodes:
+                # Why on the others: these take no further pod.
+                taken = _filled(index, pod, room, sum(room.values()))
+                placer = PlacementDiagnoser(taken, self.claims)
+                why = placer.by_state(pod.requests, pod.placement)
             return nodes, min(nodes, len(room)), why, index
         if why is not None or not len(index.nodes):
             return part.count, 0 if why is not None else part.count, why, index

@@ -257,7 +257,14 @@ def _plain_value(kind: str, text: str) -> Any:
         # Python takes a long time for numbers of many digits.
         case "int" | "float" if len(text) <= _LONGEST_NUMBER:
             try:
-                return int(text, 10) if kind == "int" else float(text)
+                return _whole_number(text) if kind == "int" else float(text)
             except ValueError:
                 return text
     return text
+
+
+def _whole_number(text: str) -> int:
+    """Return a number as kubectl reads it: 0x10 is 16, and 010 is 8."""
+    digits = text.replace("_", "")
+    is_octal = digits.lstrip("+-")[:1] == "0" and digits.lstrip("+-").isdigit()
+    return int(digits, 8 if is_octal else 0)

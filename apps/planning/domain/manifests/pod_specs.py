@@ -7,6 +7,8 @@ from apps.clusters.domain.resources import parse_quantity
 from apps.planning.domain.manifests.submissions import PodTemplate, Reader
 
 _LISTS = ("containers", "initContainers")
+_LARGEST = 2.0**63
+"""Quantities are whole numbers of 64 bits."""
 _OBJECT_LISTS = ("tolerations", "resourceClaims", "schedulingGates", "volumes")
 _NODE_TERMS = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 
@@ -32,6 +34,7 @@ def check_spec(spec: Reader) -> None:
     for container in _containers(spec):
         check_resources(container)
     check_resources(spec)
+    _check_of_pod(spec)
     check_placement(spec)
     for key in _OBJECT_LISTS:
         spec.objects(key)
@@ -83,6 +86,15 @@ def check_resources(holder: Reader) -> None:
             raise resources.error("must equal its limit", "requests", resource)
 
 
+def _check_of_pod(spec: Reader) -> None:
+    """Raise ManifestError for GPUs of a pod as a whole, which the API server refuses."""
+    for kind, amounts in check_amounts(spec).items():
+        for resource in amounts:
+            if "/" in resource:
+                problem = "is of a container, not of the pod as a whole"
+                raise spec.error(problem, "resources", kind, resource)
+
+
 def check_amounts(holder: Reader) -> dict[str, dict[str, float]]:
     """Return limits and requests. Raises ManifestError for amounts that are no quantities."""
     resources = holder.maybe("resources")
@@ -100,6 +112,8 @@ def _check_amounts(amounts: Reader) -> dict[str, float]:
         units = _quantity(amount)
         if units is None or units < 0:
             raise amounts.error("a quantity is expected, as 2 or 16Gi", resource)
+        if units > _LARGEST:
+            raise amounts.error("is larger than what Kubernetes counts", resource)
         # Extended resources are whole; CPU may be 500m.
         if "/" in resource and units != int(units):
             raise amounts.error("a whole number is expected: GPUs cannot be divided", resource)
