@@ -298,6 +298,17 @@ REFUSED = [
     pytest.param(PolicyChange(shares=(ShareChange("a", TIER, 1),)), "fair order", id="share"),
     pytest.param(PolicyChange(limits=(limit("a", 1, -1),)), "negative", id="negative"),
     pytest.param(PolicyChange(idle_minutes=0), "longer than 0", id="no-time"),
+    pytest.param(
+        PolicyChange(no_borrowing=True, fair_sharing=True), "Without borrowing", id="fair-sharing"
+    ),
+    pytest.param(
+        PolicyChange(no_borrowing=True, reclaim=Reclaim.ANY), "Without borrowing", id="reclaim"
+    ),
+    pytest.param(
+        PolicyChange(no_borrowing=True, limits=(replace(limit("a", 1, 1), lends=1.0),)),
+        "Without borrowing",
+        id="loan",
+    ),
 ]
 
 
@@ -331,7 +342,7 @@ def test_a_change_in_words() -> None:
         queue_preemption=True,
         reclaim=Reclaim.LOWER_PRIORITY,
     )
-    check_change(change)
+    check_change(replace(change, no_borrowing=False))
     assert list(change_texts(change)) == [
         "a100/a100 of ClusterQueue a: 1 → 2",
         "requests.gpu of ResourceQuota ns/q: 4 → 8",

@@ -97,6 +97,12 @@ class PolicyChange:
         """Whether it sets what only ClusterQueues follow."""
         return self.fair_sharing or self.queue_preemption is not None or self.reclaim is not None
 
+    @property
+    def needs_borrowing(self) -> bool:
+        """Whether it sets what only queues and namespaces that borrow follow."""
+        reclaims = self.reclaim not in (None, Reclaim.NEVER)
+        return self.fair_sharing or reclaims or any(one.lends is not None for one in self.limits)
+
 
 @dataclass(frozen=True, slots=True)
 class TeamShare:
@@ -117,6 +123,10 @@ def check_change(change: PolicyChange) -> None:
         raise PolicyRefused(
             "Entitlements, weights and the half-life order pending work only in fair order: "
             "choose it."
+        )
+    if change.no_borrowing and change.needs_borrowing:
+        raise PolicyRefused(
+            "Without borrowing, fair sharing, reclaim and loans do nothing: leave them out."
         )
     amounts = [
         *(one.after for one in change.limits),
