@@ -1,10 +1,21 @@
 """Database functions that Django lacks."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from sqlite3 import sqlite_version_info
 from typing import Any
 
-from django.db.models import Aggregate, FloatField, Func, IntegerField, Max, Min, Sum, Value
+from django.db.models import (
+    Aggregate,
+    BooleanField,
+    FloatField,
+    Func,
+    IntegerField,
+    Max,
+    Min,
+    Sum,
+    Value,
+)
 
 _EPOCH_DAY = 2440587.5
 """1970-01-01 as a Julian day."""
@@ -89,6 +100,30 @@ class Numbers(Func):
         return self.as_sql(compiler, connection, template=template, **extra)
 
 
+class OneOfTimes(Func):
+    """Whether a time is one of some, which are sent as one parameter, as `Numbers` are.
+
+    PostgreSQL makes the same plan as of a list: an array that is written out is a constant.
+    """
+
+    output_field = BooleanField()
+    template = "(%(expressions)s::timestamptz[]))"
+    arg_joiner = " = ANY("
+
+    def __init__(self, column: Any, times: Iterable[datetime]) -> None:
+        found = [at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") for at in times]
+        super().__init__(column, Value("{" + ",".join(f'"{at}+00"' for at in found) + "}"))
+        self._listed = "[" + ",".join(f'"{at}"' for at in found) + "]"
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        own = self.copy()
+        # In a list of JSON, and written as SQLite keeps times.
+        own.set_source_expressions([self.get_source_expressions()[0], Value(self._listed)])
+        joiner = " IN (SELECT value FROM json_each("
+        template = "(%(expressions)s)))"
+        return own.as_sql(compiler, connection, template=template, arg_joiner=joiner, **extra)
+
+
 class Unindexed(Func):
     """A whole number that SQLite looks up in no index: it has no statistics to choose one by.
 
@@ -135,4 +170,17 @@ class WholeSum(_AsGiven, Sum):
 
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
         sql, params = self.as_sql(compiler, connection, **context)
+        return f"{sql}::bigint", params
+
+
+class SmallSum(_AsGiven, Sum):
+    """A sum of whole numbers that stays below 2^53, as an int: of one pod, or of one hour.
+
+    PostgreSQL adds doubles, exact up to there: nine million GPU-hours. That and sending them take
+    half the time of numeric.
+    """
+
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        template = "%(function)s((%(expressions)s)::float8)"
+        sql, params = self.as_sql(compiler, connection, template=template, **context)
         return f"{sql}::bigint", params

@@ -240,11 +240,12 @@ _CAPACITY_VALUES = {
 def capacity_type(labels: Mapping[str, str]) -> CapacityType:
     """Return how a node is paid for, from the labels of Karpenter, EKS, GKE and AKS."""
     for key in ("karpenter.sh/capacity-type", "eks.amazonaws.com/capacityType"):
-        value = labels.get(key, "").lower()
-        if value in _CAPACITY_VALUES:
-            return _CAPACITY_VALUES[value]
+        # A page asks of thousands of nodes, of which most have none of these labels.
+        value = labels.get(key)
+        if value is not None and (found := _CAPACITY_VALUES.get(value.lower())) is not None:
+            return found
     for key in ("cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible"):
-        if labels.get(key, "").lower() == "true":
+        if key in labels and labels[key].lower() == "true":
             return CapacityType.SPOT
     if labels.get("kubernetes.azure.com/scalesetpriority", "").lower() == "spot":
         return CapacityType.SPOT

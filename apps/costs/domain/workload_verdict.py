@@ -154,7 +154,10 @@ def hourly_use(rows: Iterable[HourAmounts]) -> HourlyUse | None:
         if own_held <= 0:
             continue
         last = at + _HOUR_SECONDS
-        most, busiest = max(most, own_held), max(busiest, own_busy)
+        if own_held > most:
+            most = own_held
+        if own_busy > busiest:
+            busiest = own_busy
         if own_idle < own_held * _IDLE_SHARE:
             continue
         # An hour without a row held nothing, and ends the stretch as an active one does.

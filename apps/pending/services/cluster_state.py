@@ -12,7 +12,6 @@ import msgspec
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast
 
-from apps.accounts.domain.rows import row_from
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import (
     CONTROLLERS,
@@ -53,8 +52,9 @@ _LEDGER_COLUMNS = (
 )
 _HOLDER_COLUMNS = (
     *("uid", "workload__namespace__name", "name", "workload__kind", "workload__name"),
-    *("node_name", "priority_class", "started_at", "bound", "requests_text", "claims_text"),
+    *("node_name", "priority_class", "bound", "started", "requests_text", "claims_text"),
 )
+_NO_NAMES = "[]"
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
 _EXPLAINING = [kind for kind in ObservedKind if kind not in OF_PLACES]
 _WAITING_KINDS = frozenset(
@@ -149,12 +149,13 @@ def holders(pods: Sequence[LedgerPod]) -> list[BoundPod]:
     """Return who is bound and not over; a claim itself while no pod that is there uses it."""
     used = {claim for pod in pods if pod.ended is None for claim in pod.claims}
     return [
-        row_from(
-            BoundPod,
-            pod,
+        BoundPod(
+            *(pod.uid, pod.namespace, pod.name, pod.owner_kind, pod.owner, pod.node),
+            *(pod.requests, pod.priority_class),
             # Not read of the rows: `Gangs` finds members without a group by their owner.
             group="",
             running=pod.started is not None,
+            bound=pod.bound,
         )
         for pod in pods
         # A claim and the pods that use it hold the same devices: they are counted once.
@@ -213,16 +214,16 @@ def _bound_pods(cluster_id: int) -> list[BoundPod]:
     """Return who is bound and not over, as `holders` does of whole rows. One query."""
     # Of 20,000 pods whole rows take twice as long, and a reader needs the answer now.
     rows = Pod.objects.filter(cluster_id=cluster_id, ended_at__isnull=True, bound_at__isnull=False)
-    timed = rows.order_by("pk").annotate(bound=UnixSeconds("bound_at"), **_TEXTS)
+    times = {name: UnixSeconds(f"{name}_at") for name in ("bound", "started")}
+    timed = rows.order_by("pk").annotate(**times, **_TEXTS)
     found = list(timed.values_list(*_HOLDER_COLUMNS))
-    used = {claim for row in found for claim in _names(row[-1])}
+    used = {claim for row in found if row[-1] != _NO_NAMES for claim in _names(row[-1])}
     return [
         BoundPod(
-            *(uid, namespace, name, kind, owner, node, amounts(requests), priority),
-            running=started is not None,
-            bound=exact(bound),
+            *(uid, namespace, name, kind, owner, node, amounts(requests), priority, ""),
+            *(started is not None, exact(bound)),
         )
-        for uid, namespace, name, kind, owner, node, priority, started, bound, requests, _ in found
+        for uid, namespace, name, kind, owner, node, priority, bound, started, requests, _ in found
         if kind != CLAIM_KIND or uid not in used
     ]
 

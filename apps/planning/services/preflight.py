@@ -24,6 +24,7 @@ from apps.planning.services.preflight_rows import (
     PreflightResult,
 )
 from apps.planning.services.preflight_sizes import PodSize, SubmissionSizes, cost_of
+from gpuportal.garbage import gc_paused
 
 MOST_TEMPLATES = 100
 _RULES = ("podAffinity", "podAntiAffinity")
@@ -33,6 +34,8 @@ class PreflightRefused(ValueError):
     """What cannot be answered, and why, in one sentence."""
 
 
+# The objects of a large cluster, and indexes over them, are no part of a cycle.
+@gc_paused()
 def preflight_manifest(
     cluster: str, namespace: str, manifest: str, *, now: datetime, visibility: Visibility
 ) -> PreflightReport:

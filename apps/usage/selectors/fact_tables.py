@@ -38,7 +38,7 @@ from apps.usage.models import (
     TierHour,
     WorkloadDay,
 )
-from gpuportal.database_functions import DayNumber, LargestOf, LargeSum, WholeSeconds, WholeSum
+from gpuportal.database_functions import DayNumber, LargestOf, WholeSeconds, WholeSum
 from gpuportal.queries import BatchQuery, read_once
 from gpuportal.redis_errors import redis_errors
 
@@ -155,12 +155,12 @@ def any_of(of: type[Model], parts: Sequence[Q]) -> Q:
     return any_of(of, [Q(pk__in=found.filter(any_of(of, cut)).values("pk")) for cut in cuts])
 
 
-def sums_of(*, capacity: bool, large: bool = False) -> dict[str, Aggregate]:
+def sums_of(*, capacity: bool, kind: type[Aggregate] = WholeSum) -> dict[str, Aggregate]:
     """Return the aggregates whose values `amounts_of` takes, in this order.
 
-    With `large` a sum may be 2^63 nano-GPU-hours or more, as that of a million GPUs over a year.
+    `kind` is LargeSum where a sum may be 2^63 nano-GPU-hours or more, as that of a million GPUs
+    over a year, and SmallSum for sums of one pod or of one hour.
     """
-    kind = LargeSum if large else WholeSum
     held = {f"sum_{name}": kind(name) for name in HELD_FIELDS}
     beside = {f"sum_{name}": kind(name) for name in (CAPACITY_FIELDS if capacity else ())}
     levels = {f"sum_{name}": kind(name) for name in _LEVELS}

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
 from math import ceil
@@ -10,11 +10,11 @@ from operator import getitem, itemgetter
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Aggregate, Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, Pod
+from apps.clusters.models import Cluster, Pod, Workload
 from apps.clusters.selectors import report
 from apps.usage.domain.amounts import HELD_FIELDS, Amounts
 from apps.usage.domain.usage_query import (
@@ -46,9 +46,10 @@ from apps.usage.selectors.fact_tables import (
     source_of,
     sums_of,
     with_days,
+    workloads_named,
 )
 from apps.usage.selectors.names import NameLookup, check_known
-from gpuportal.database_functions import LargestOf, WholeSeconds, WholeSum
+from gpuportal.database_functions import LargestOf, LargeSum, SmallSum, WholeSeconds, WholeSum
 from gpuportal.queries import GroupedQuery, rows_of_both
 
 _PODS = FactTables(PodHour, None, detailed=True)
@@ -107,7 +108,7 @@ def pod_parts(
     unknown = set(fields) - set(HELD_FIELDS)
     if unknown or not fields:
         raise ValueError(f"pods have no {', '.join(sorted(unknown)) or 'rank without a field'}")
-    held = sums_of(capacity=False)
+    held = sums_of(capacity=False, kind=SmallSum)
     facts = _facts(window, filters, visibility).order_by()
     # Ranked and summed here: a day of a tier is read twice as fast as once for each.
     rows = facts.values("pod_id").annotate(**held).values_list("pod_id", *held)
@@ -124,7 +125,7 @@ def pod_hours(
 ) -> list[tuple[datetime, Amounts]]:
     """Return what a pod held in each of the window's collected hours, oldest first. One query."""
     facts = _facts(window, Filters(cluster=(cluster,)), visibility).filter(pod__uid=uid)
-    held = sums_of(capacity=False)
+    held = sums_of(capacity=False, kind=SmallSum)
     hours = facts.values("hour").annotate(**held).order_by("hour")
     return [(row[0], amounts_of(row[1:])) for row in hours.values_list("hour", *held)]
 
@@ -182,12 +183,12 @@ def workload_hours(
     An hour is its start in Unix seconds, then the amounts by state in the order of HELD_FIELDS. By
     cluster, namespace and `Kind/name`. One query, and those for names.
     """
-    sums = {f"sum_{name}": WholeSum(name) for name in HELD_FIELDS[:_STATES]}
+    sums = {f"sum_{name}": SmallSum(name) for name in HELD_FIELDS[:_STATES]}
     by = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD)
     # Cluster and namespace are those of the workload: to group by them, too, would take a sort.
     of_it = {f"its_{one}": LargestOf(one.column) for one in by[:2]}
     # As seconds, and no Amounts: a page goes through the hours of a month of several workloads.
-    facts = _facts(window, filters, visibility).order_by().annotate(at=WholeSeconds("hour"))
+    facts = _workload_facts(window, filters, visibility).annotate(at=WholeSeconds("hour"))
     hours: dict[_Ids, list[tuple[int, ...]]] = defaultdict(list)
     rows = facts.values_list(by[2].column, "at").annotate(**of_it, **sums)
     for row in rows.values_list(*of_it, by[2].column, "at", *sums):
@@ -202,6 +203,24 @@ def workload_hours(
         (names[2][cluster], names[1][space], names[0][work]): sorted(own)
         for (cluster, space, work), own in hours.items()
     }
+
+
+def _workload_facts(
+    window: Window, filters: Filters, visibility: Visibility
+) -> QuerySet[PodHour, PodHour]:
+    """Return the rows of workloads that filters name, by the index that begins with these."""
+    chosen = Workload.objects.order_by().filter(
+        workloads_named(filters.workload),
+        namespace__name__in=filters.namespace,
+        namespace__cluster__name__in=filters.cluster,
+    )
+    others = replace(filters, cluster=(), namespace=(), workload=())
+    return PodHour.objects.order_by().filter(
+        condition(_PODS, others, visibility),
+        workload__in=chosen.values("pk"),
+        hour__gte=window.start,
+        hour__lt=window.end,
+    )
 
 
 def pod_states(
@@ -370,7 +389,7 @@ class _LedgerQuery:
         """Yield the sums of groups over the whole window, of days and of hours. One query."""
         columns = tuple(one.column for one in self.query.group_by)
         parts = [
-            (_summed(table, columns, capacity=self.source.capacity, large=True), self.where & where)
+            (_summed(table, columns, LargeSum, capacity=self.source.capacity), self.where & where)
             for table, conditions in ((self.source.days, days), (self.source.hours, hours))
             if table is not None
             for where in conditions
@@ -388,14 +407,15 @@ class _LedgerQuery:
         """Yield (day or hour, group ids, sums); one query. The time is None for a total."""
         total = self.periods.interval is TimeStep.TOTAL
         columns = (*(() if total else (time,)), *(one.column for one in self.query.group_by))
-        sums = sums_of(capacity=self.source.capacity, large=total)
         if not columns:
+            sums = sums_of(capacity=self.source.capacity, kind=LargeSum)
             whole = table._default_manager.filter(self.where & where).aggregate(**sums)
             # An aggregate without rows is a row of NULL, where a group would have none.
             if whole["sum_allocated"] is not None:
                 yield None, (), amounts_of([whole[name] for name in sums])
             return
-        facts = _summed(table, columns, capacity=self.source.capacity, large=total)
+        kind = LargeSum if total else SmallSum if table is self.source.hours else WholeSum
+        facts = _summed(table, columns, kind, capacity=self.source.capacity)
         first, end = int(not total), len(columns)
         for row in facts.rows(self.where & where):
             yield row[0] if first else None, row[first:end], amounts_of(row[end:])
@@ -493,12 +513,16 @@ def check_window(query: UsageQuery, zone: ZoneInfo) -> None:
 
 @cache
 def _summed(
-    table: HourTable | DayTable, columns: tuple[str, ...], *, capacity: bool, large: bool
+    table: HourTable | DayTable,
+    columns: tuple[str, ...],
+    kind: type[Aggregate],
+    *,
+    capacity: bool,
 ) -> GroupedQuery:
     """Return the sums of a table by `columns`, to be narrowed; kept, for making it takes long.
 
     In no order: it is sorted in Python, once names are known and the parts are joined.
     """
-    sums = sums_of(capacity=capacity, large=large)
+    sums = sums_of(capacity=capacity, kind=kind)
     grouped = table._default_manager.order_by().values(*columns).annotate(**sums)
     return GroupedQuery(grouped.values_list(*columns, *sums))

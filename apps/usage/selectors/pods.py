@@ -38,6 +38,7 @@ from apps.usage.selectors.fact_tables import (
     sums_of,
     workloads_named,
 )
+from gpuportal.database_functions import SmallSum
 from gpuportal.queries import read_once
 
 _KIND = "pods"
@@ -189,7 +190,7 @@ class PodScope:
         )
         if self.teams is not None:
             facts = facts.filter(team_id__in=sorted(self.teams))
-        sums = sums_of(capacity=False)
+        sums = sums_of(capacity=False, kind=SmallSum)
         rows = facts.order_by().values("pod_id").annotate(**sums)
         return {row[0]: amounts_of(row[1:]) for row in rows.values_list("pod_id", *sums)}
 
