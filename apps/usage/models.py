@@ -286,7 +286,10 @@ class TeamHour(Hourly, TeamDimensions, HeldAmounts):
     allocated_first = models.BigIntegerField(null=True)
 
     class Meta(Hourly.Meta):
-        indexes = [models.Index(fields=["cluster", "hour"], name="team_hour_hour")]
+        indexes = [
+            models.Index(fields=["cluster", "hour"], name="team_hour_hour"),
+            models.Index(fields=["team", "hour"], name="team_hour_team"),
+        ]
 
 
 class NodeHour(Hourly, TierDimensions, HeldAmounts, CapacityAmounts):
@@ -351,7 +354,10 @@ class WorkloadActivityDay(Daily, WorkloadDimensions):
 
 class TeamDay(Daily, TeamDimensions, HeldAmounts):
     class Meta(Daily.Meta):
-        indexes = [models.Index(fields=["cluster", "day"], name="team_day_day")]
+        indexes = [
+            models.Index(fields=["cluster", "day"], name="team_day_day"),
+            models.Index(fields=["team", "day"], name="team_day_team"),
+        ]
 
 
 class TierDay(Daily, TierDimensions, HeldAmounts, CapacityAmounts):

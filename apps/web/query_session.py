@@ -38,7 +38,7 @@ from apps.web.components.tables import (
     Table,
     TableRow,
 )
-from apps.web.quota_requests.turns import TURNS
+from apps.web.quota_requests.turns import turns_query
 from gpuportal.queries import BatchQuery, BoundQuery, read_batch
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ def _of_frame(request: PageRequest, visibility: Visibility) -> list[BoundQuery]:
         return []
     user = request.user
     return [
-        TURNS.query(user),
+        turns_query(user),
         UNREAD.query(user.pk, visibility),
         SAVED_VIEWS.query(user.pk),
     ]

@@ -38,7 +38,9 @@ def items(value: object) -> list[Mapping[str, Any]]:
 
 def text(value: object) -> str:
     """Return a string, without the NUL that PostgreSQL takes in none; empty for anything else."""
-    return value.replace("\0", "") if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    return value.replace("\0", "") if "\0" in value else value
 
 
 def seconds(text: object) -> float | None:
@@ -73,18 +75,18 @@ def amount(value: object) -> float | None:
 def amounts(value: object) -> dict[str, float]:
     """Return resource → amount of what can be read."""
     found = all_amounts(mapping(value))
-    return {text(resource): units for resource, units in found.items() if text(resource)}
+    return {name: units for resource, units in found.items() if (name := text(resource))}
 
 
 def words(value: object) -> dict[str, str]:
     """Return texts by text, as labels are."""
     found = mapping(value)
-    return {text(k): text(v) for k, v in found.items() if text(k) and isinstance(v, str)}
+    return {key: text(v) for k, v in found.items() if isinstance(v, str) and (key := text(k))}
 
 
 def texts(value: object) -> tuple[str, ...]:
     """Return the texts of a list."""
-    return tuple(text(v) for v in value if text(v)) if isinstance(value, list | tuple) else ()
+    return tuple(filter(None, map(text, value))) if isinstance(value, list | tuple) else ()
 
 
 def conditions(status: object) -> tuple[Condition, ...]:

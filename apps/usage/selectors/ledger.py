@@ -32,7 +32,7 @@ from apps.usage.domain.usage_query import (
     encode_cursor,
     is_day_start,
 )
-from apps.usage.models import Day, PodHour
+from apps.usage.models import Day, PodHour, TeamHour
 from apps.usage.selectors.fact_tables import (
     DETAILED,
     DayTable,
@@ -366,9 +366,12 @@ class _LedgerQuery:
     def _facts(self, plan: ReadPlan) -> Iterator[tuple[datetime, _Ids, Amounts]]:
         """Yield (period, group ids, sums). One query of days and hours, as a rule."""
         of_days = self.source.days
-        days = plan.day_conditions(few=self._is_of_few()) if of_days is not None else []
+        own = self.query.filters
+        few = bool(own.workload or own.team)
+        days = plan.day_conditions(few=few) if of_days is not None else []
         # Hours of pods have an index by workload, and none by team.
-        hours = plan.hour_conditions(few=bool(self.query.filters.workload))
+        by_team = bool(own.team) and self.source.hours is TeamHour
+        hours = plan.hour_conditions(few=bool(own.workload) or by_team)
         if self.query.group_by and self.periods.interval is TimeStep.TOTAL:
             yield from self._totals(days, hours)
             return
@@ -396,10 +399,6 @@ class _LedgerQuery:
         ]
         for row in rows_of_both(*parts):
             yield BEGINNING, row[: len(columns)], amounts_of(row[len(columns) :])
-
-    def _is_of_few(self) -> bool:
-        """Say whether workload rows are read of few workloads or of a few teams."""
-        return self.source.rolled and bool(self.query.filters.workload or self.query.filters.team)
 
     def _sums(
         self, table: HourTable | DayTable, time: str, where: Q

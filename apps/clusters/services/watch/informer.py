@@ -366,7 +366,9 @@ class Informer:
         )
         if record is None:
             return None
-        record = replace(record, gpus=self._shared_gpus.of_pod(pod["metadata"], record))
+        gpus = self._shared_gpus.of_pod(pod["metadata"], record)
+        if gpus != record.gpus:  # of most pods nothing is known: to copy each record takes longer
+            record = replace(record, gpus=gpus)
         vague = lacks_finish(pod, named, claims)
         return PodObservation(record, vague=vague, person=self._people.of_pod(pod))
 
