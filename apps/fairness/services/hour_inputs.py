@@ -20,7 +20,7 @@ from apps.fairness.services.demand import DemandSources, demand_sources, digest,
 from apps.quotas.models import Entitlement
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, OutageHour, TeamHour, TierDay, TierHour
-from gpuportal.database_functions import UnixSeconds, WholeSum
+from gpuportal.database_functions import SmallSum, UnixSeconds, WholeSum
 
 _HOUR = timedelta(hours=1)
 # Digests of rows are added up, so that their order does not matter; the sum may overflow.
@@ -257,9 +257,9 @@ def read_hour(hour: Window) -> HourInputs:
     )
 
 
-def _first_half(column: str) -> WholeSum:
+def _first_half(column: str) -> SmallSum:
     """Return the sum of what lies in the first half; where that was not kept, half of it does."""
-    return WholeSum(Coalesce(f"{column}_first", F(column) / 2))
+    return SmallSum(Coalesce(f"{column}_first", F(column) / 2))
 
 
 def _capacity(of_hour: Q) -> dict[int, HourHalves]:
@@ -284,7 +284,7 @@ def _held_by_team(of_hour: Q) -> dict[int, dict[int, TeamAllocation]]:
     rows = TeamHour.objects.filter(of_hour).order_by().values_list("tier_id", "team_id")
     found: dict[int, dict[int, TeamAllocation]] = defaultdict(dict)
     sums = rows.annotate(
-        in_all=WholeSum("allocated"), in_first=_first_half("allocated"), in_idle=WholeSum("idle")
+        in_all=SmallSum("allocated"), in_first=_first_half("allocated"), in_idle=SmallSum("idle")
     )
     for tier, team, whole, first, idle in sums:
         found[tier][team] = TeamAllocation(HourHalves(whole, first), idle)
