@@ -349,6 +349,10 @@ def freshness(
     if now is not None:
         # An hour that still settles is not missing.
         closed = last_closed_hour(now, zone, timedelta(seconds=settings.SETTLING_SECONDS))
+    waiting: dict[int, set[datetime]] = defaultdict(set)
+    for (pk, hour), state in troubled.items():
+        if state == CollectionState.WAITING.value:
+            waiting[pk].add(hour)
     missing: set[datetime] = set()
     lacking: dict[int, list[datetime]] = {}
     for pk, since in collect_from.items():
@@ -358,7 +362,8 @@ def freshness(
         if first is None or last is None:
             continue
         due = list(_hours(window, first, last, zone))
-        missing.update(h for h in due if troubled.get((pk, h)) == CollectionState.WAITING.value)
+        # Hours in trouble are few, and those of a window many.
+        missing.update(set(due) & waiting[pk] if pk in waiting else ())
         if of.in_window < len(due):
             lacking[pk] = due
     # The hours themselves are read only of clusters that lack some.

@@ -13,11 +13,11 @@ borrower), their amounts in GPU-hours.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from math import ceil
 from typing import ClassVar
 
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from apps.web.components.drawings.base import (
     OPEN_ROWS,
@@ -74,17 +74,16 @@ class GridCell:
     css: str
 
     @property
-    def markup(self) -> SafeString:
-        """The cell of the table."""
+    def markup(self) -> str:
+        """The cell of the table; every value in it went through `escape`."""
         cell = self.cell
         if cell is None:
-            return format_html('<td class="{}"></td>', self.css)
-        shown: str = cell.shown
+            return f'<td class="{escape(self.css)}"></td>'
+        shown = escape(cell.shown)
         if cell.href:
-            shown = format_html('<a href="{}">{}</a>', cell.href, shown)
-        if not cell.title:
-            return format_html('<td class="{}">{}</td>', self.css, shown)
-        return format_html('<td class="{}" title="{}">{}</td>', self.css, cell.title, shown)
+            shown = f'<a href="{escape(cell.href)}">{shown}</a>'
+        title = f' title="{escape(cell.title)}"' if cell.title else ""
+        return f'<td class="{escape(self.css)}"{title}>{shown}</td>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +95,8 @@ class DrawnRow:
 
     @property
     def markup(self) -> SafeString:
-        """The cells of the row: a template takes five times as long for the hundreds of a map."""
-        return format_html_join("", "{}", ((one.markup,) for one in self.cells))
+        """The cells of the row: a template takes ten times as long for the hundreds of a map."""
+        return mark_safe("".join(one.markup for one in self.cells))  # noqa: S308 - escaped above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
