@@ -25,7 +25,6 @@ from apps.costs.selectors.carbon import (
     site_factor_rows,
 )
 from apps.costs.selectors.cost_files import cost_file, period_file
-from apps.costs.selectors.cost_reader import covers_platform
 from apps.costs.selectors.costs import (
     WORKLOAD_GROUPS,
     Terms,
@@ -146,6 +145,7 @@ from apps.costs.selectors.rows import (
     CostQuery,
     CostRow,
     charging,
+    covers_platform,
     unpriced,
 )
 from apps.costs.selectors.serving import (

@@ -1,8 +1,9 @@
 """Read rows of cost and say who pays for what: for pages, API, files and closed months."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from functools import cache, partial
 from itertools import chain
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -24,7 +25,15 @@ from apps.costs.models import (
     WorkloadCostDay,
     WorkloadCostHour,
 )
-from apps.costs.selectors.rows import CORRECTED_DAYS, PLATFORM_NAME, CostQuery, CostRow
+from apps.costs.selectors.rows import (
+    CORRECTED_DAYS,
+    PLATFORM_NAME,
+    CostLine,
+    CostQuery,
+    CostRow,
+    LineKey,
+    covers_platform,
+)
 from apps.usage.domain.usage_query import (
     BEGINNING,
     Filters,
@@ -47,7 +56,7 @@ from apps.usage.selectors import (
     with_days,
 )
 from gpuportal.database_functions import LargestOf, LargeSum, LeastOf
-from gpuportal.queries import Compiled, read_once
+from gpuportal.queries import Compiled, GroupedQuery, read_once
 
 _PART = 10**9
 """What two parts of a sum are told apart by: neither comes near 2^63 then."""
@@ -71,6 +80,7 @@ _CARBON = {
     _FREE_ENERGY: ("free_carbon_mwh", "free_carbon_ug"),
 }
 _Ids = tuple[Any, ...]
+_Read = Callable[[], Iterator[tuple[Any, ...]]]
 
 
 def rows_with_costs(
@@ -85,21 +95,35 @@ def rows_with_costs(
     one each sum is made of two, which takes longer. One query, or there two; none where a page
     has asked the same before.
     """
-    sums = {f"sum_cost_{name}": LargeSum(f"cost_{name}") for name in names}
-    grouped = rows.annotate(**sums, **beside).values_list(*columns, *sums, *beside)
-    found = _once_for_a_page(grouped)
+    grouped = _with_costs(rows, columns, names, beside)
+    return _whole_or_in_parts(
+        partial(_once_for_a_page, grouped), partial(_in_two_parts, rows, columns, names, beside)
+    )
+
+
+def _whole_or_in_parts(whole: _Read, in_parts: _Read) -> Iterator[tuple[Any, ...]]:
     if connection.vendor != "sqlite":
-        yield from found
+        yield from whole()
         return
     try:
-        known = list(found)
+        known = list(whole())
     except OperationalError as error:
         if "integer overflow" not in str(error):
             raise
     else:
         yield from known
         return
-    yield from _in_two_parts(rows, columns, names, beside)
+    yield from in_parts()
+
+
+def _with_costs(
+    rows: QuerySet[Any, Any],
+    columns: Sequence[str],
+    names: Sequence[str],
+    beside: Mapping[str, Aggregate],
+) -> QuerySet[Any, Any]:
+    sums = {f"sum_cost_{name}": LargeSum(f"cost_{name}") for name in names}
+    return rows.annotate(**sums, **beside).values_list(*columns, *sums, *beside)
 
 
 def _once_for_a_page(rows: QuerySet[Any, Any]) -> Iterator[tuple[Any, ...]]:
@@ -159,50 +183,6 @@ def check_retained(plan: ReadPlan, window: Window, *, zone: ZoneInfo) -> None:
             )
 
 
-class LineKey(NamedTuple):
-    """What tells lines apart: `ids` in the order of the groups; an empty currency: unpriced."""
-
-    period: datetime
-    ids: _Ids
-    cause: Cause
-    currency: str
-    correction: bool = False
-    price: int | None = None
-    list_price: int | None = None
-
-
-@dataclass(slots=True)
-class CostLine:
-    """What a key sums to; `low` and `high` are the least and greatest price in it.
-
-    For lines of energy alone `energy_mwh` is what was measured, `carbon_mwh` the part of it whose
-    hour has a factor, and `carbon_ug` the carbon of that.
-    """
-
-    gpu_hours: int = 0
-    cost: int = 0
-    low: int | None = None
-    high: int | None = None
-    energy_mwh: int = 0
-    carbon_mwh: int = 0
-    carbon_ug: int = 0
-
-    def add(
-        self, gpu_hours: int, cost: int, low: int | None, high: int | None, *energy: int
-    ) -> None:
-        self.gpu_hours += gpu_hours
-        self.cost += cost
-        if energy:
-            measured, known, carbon = energy
-            self.energy_mwh += measured
-            self.carbon_mwh += known
-            self.carbon_ug += carbon
-        if low is not None:
-            self.low = low if self.low is None else min(self.low, low)
-        if high is not None:
-            self.high = high if self.high is None else max(self.high, high)
-
-
 def _summed(name: str, *, unbilled: bool) -> LargeSum:
     """Return the sum of a cause's GPU-hours; of energy what was billed, or all that was drawn."""
     if name in _MEASURED:
@@ -215,6 +195,46 @@ def _of_energy(column: str, name: str, *, unbilled: bool) -> LargeSum:
     return LargeSum(column, filter=None if unbilled else ~Q(**{f"cost_{name}": 0}))
 
 
+@dataclass(frozen=True)
+class _CostSums:
+    """Sums of a table by `columns`, of which `at` is `time`; None without such a column."""
+
+    table: Any
+    time: Any
+    columns: tuple[str, ...]
+    names: tuple[str, ...]
+    unbilled: bool
+
+    def rows(self, where: Q) -> Iterator[tuple[Any, ...]]:
+        """Yield `columns`, sums of GPU-hours, those of costs, and what is beside them. One query,
+        or two: see `rows_with_costs`.
+        """
+        # To write it takes longer than to read it. What depends on the window is written each time.
+        if self.time is None or isinstance(self.time, F):
+            whole = partial(_kept_sums(self).rows, where)
+        else:
+            whole = partial(_once_for_a_page, _with_costs(*self._parts(where)))
+        return _whole_or_in_parts(whole, lambda: _in_two_parts(*self._parts(where)))
+
+    def _parts(self, where: Q) -> tuple[Any, ...]:
+        """Return the arguments of `_with_costs`."""
+        sums = {f"sum_{name}": _summed(name, unbilled=self.unbilled) for name in self.names}
+        beside: dict[str, Aggregate] = {"low": LeastOf("price"), "high": LargestOf("price")}
+        for name in filter(_CARBON.get, self.names):
+            beside |= {
+                f"sum_{one}": _of_energy(one, name, unbilled=self.unbilled) for one in _CARBON[name]
+            }
+        rows = self.table._default_manager.order_by().filter(where)
+        rows = rows if self.time is None else rows.annotate(at=self.time)
+        grouped = rows.values(*self.columns).annotate(**sums)
+        return grouped, (*self.columns, *sums), self.names, beside
+
+
+@cache
+def _kept_sums(asked: _CostSums) -> GroupedQuery:
+    return GroupedQuery(_with_costs(*asked._parts(Q())))
+
+
 class _Tables(NamedTuple):
     hours: Any
     days: Any
@@ -223,17 +243,6 @@ class _Tables(NamedTuple):
 _POOLS = _Tables(PoolCostHour, PoolCostDay)
 _TEAMS = _Tables(TeamCostHour, TeamCostDay)
 _WORKLOADS = _Tables(WorkloadCostHour, WorkloadCostDay)
-
-
-def covers_platform(asked: CostQuery, visibility: Visibility) -> bool:
-    """Say whether what the platform pays is in the answer; else its costs are not 0 but left out.
-
-    Waste is told by who held it: who does not see everything gets that of their teams alone.
-    """
-    teams = asked.filters.team
-    if not teams:
-        return visibility.everything or not asked.waste
-    return PLATFORM_NAME in teams
 
 
 class CostReader:
@@ -484,17 +493,8 @@ class CostReader:
         total = time is None
         rate = ("price", "list_price") if self.asked.by_rate else ()
         columns = (*(() if total else ("at",)), "currency", *rate, *(one.column for one in groups))
-        unbilled = self.asked.unbilled_energy
-        sums = {f"sum_{name}": _summed(name, unbilled=unbilled) for name in names}
-        beside: dict[str, Aggregate] = {"low": LeastOf("price"), "high": LargestOf("price")}
-        for name in filter(_CARBON.get, names):
-            beside |= {
-                f"sum_{one}": _of_energy(one, name, unbilled=unbilled) for one in _CARBON[name]
-            }
-        rows = table._default_manager.order_by().filter(where)
-        rows = (rows if total else rows.annotate(at=time)).values(*columns)
-        rows = rows.annotate(**sums)
-        found = rows_with_costs(rows, (*columns, *sums), names, beside)
+        asked = _CostSums(table, time, columns, tuple(names), self.asked.unbilled_energy)
+        found = asked.rows(where)
         first, width, count = int(not total), len(columns), len(names)
         after_rate = first + 1 + len(rate)
         for row in found:

@@ -27,9 +27,16 @@ from apps.costs.domain.costing import (
     waterfall_steps,
 )
 from apps.costs.models import PoolCostDay, PoolCostHour, PricedHour
-from apps.costs.selectors.cost_reader import CostLine, CostReader, LineKey
+from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.prices import price_book
-from apps.costs.selectors.rows import CostQuery, CostRow, coverage_ratio, unpriced
+from apps.costs.selectors.rows import (
+    CostLine,
+    CostQuery,
+    CostRow,
+    LineKey,
+    coverage_ratio,
+    unpriced,
+)
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.usage_query import (
     Filters,

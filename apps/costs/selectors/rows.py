@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import QuerySet
 
+from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.costs.domain.costing import (
     SCALE_DIGITS,
@@ -209,3 +210,58 @@ def _corrected_days() -> QuerySet[Adjustment, tuple[date]]:
 
 
 CORRECTED_DAYS = BatchQuery(_corrected_days)
+
+
+class LineKey(NamedTuple):
+    """What tells lines apart: `ids` in the order of the groups; an empty currency: unpriced."""
+
+    period: datetime
+    ids: tuple[Any, ...]
+    cause: Cause
+    currency: str
+    correction: bool = False
+    price: int | None = None
+    list_price: int | None = None
+
+
+@dataclass(slots=True)
+class CostLine:
+    """What a key sums to; `low` and `high` are the least and greatest price in it.
+
+    For lines of energy alone `energy_mwh` is what was measured, `carbon_mwh` the part of it whose
+    hour has a factor, and `carbon_ug` the carbon of that.
+    """
+
+    gpu_hours: int = 0
+    cost: int = 0
+    low: int | None = None
+    high: int | None = None
+    energy_mwh: int = 0
+    carbon_mwh: int = 0
+    carbon_ug: int = 0
+
+    def add(
+        self, gpu_hours: int, cost: int, low: int | None, high: int | None, *energy: int
+    ) -> None:
+        self.gpu_hours += gpu_hours
+        self.cost += cost
+        if energy:
+            measured, known, carbon = energy
+            self.energy_mwh += measured
+            self.carbon_mwh += known
+            self.carbon_ug += carbon
+        if low is not None:
+            self.low = low if self.low is None else min(self.low, low)
+        if high is not None:
+            self.high = high if self.high is None else max(self.high, high)
+
+
+def covers_platform(asked: CostQuery, visibility: Visibility) -> bool:
+    """Say whether what the platform pays is in the answer; else its costs are not 0 but left out.
+
+    Waste is told by who held it: who does not see everything gets that of their teams alone.
+    """
+    teams = asked.filters.team
+    if not teams:
+        return visibility.everything or not asked.waste
+    return PLATFORM_NAME in teams

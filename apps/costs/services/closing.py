@@ -33,7 +33,7 @@ from apps.costs.domain.months import (
 from apps.costs.models import Adjustment, ClosedAmount, ClosedPeriod, PricedHour
 from apps.costs.permissions import check_reopen
 from apps.costs.selectors.cost_files import cost_centers, days_at_once, period_file
-from apps.costs.selectors.cost_reader import CostLine, CostReader, LineKey
+from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.months import (
     EVERY_GROUP,
     catalog_rates,
@@ -42,7 +42,7 @@ from apps.costs.selectors.months import (
     month_window,
 )
 from apps.costs.selectors.prices import price_book
-from apps.costs.selectors.rows import CostQuery
+from apps.costs.selectors.rows import CostLine, CostQuery, LineKey
 from apps.costs.services.prices import due_in
 from apps.usage.domain.usage_query import Filters, GroupingRefused, TimeStep
 from apps.usage.models import Day
