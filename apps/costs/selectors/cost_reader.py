@@ -123,7 +123,8 @@ def _with_costs(
     beside: Mapping[str, Aggregate],
 ) -> QuerySet[Any, Any]:
     sums = {f"sum_cost_{name}": LargeSum(f"cost_{name}") for name in names}
-    return rows.annotate(**sums, **beside).values_list(*columns, *sums, *beside)
+    found: QuerySet[Any, Any] = rows.annotate(**sums, **beside)
+    return found.values_list(*columns, *sums, *beside)
 
 
 def _once_for_a_page(rows: QuerySet[Any, Any]) -> Iterator[tuple[Any, ...]]:
@@ -206,9 +207,7 @@ class _CostSums:
     unbilled: bool
 
     def rows(self, where: Q) -> Iterator[tuple[Any, ...]]:
-        """Yield `columns`, sums of GPU-hours, those of costs, and what is beside them. One query,
-        or two: see `rows_with_costs`.
-        """
+        """Yield `columns`, sums of GPU-hours, of costs, what is beside. As `rows_with_costs`."""
         # To write it takes longer than to read it. What depends on the window is written each time.
         if self.time is None or isinstance(self.time, F):
             whole = partial(_kept_sums(self).rows, where)

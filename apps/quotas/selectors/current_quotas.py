@@ -80,6 +80,8 @@ def fullest_quota_rows(
     """
     state = quota_state(at, filters, visibility)
     part = key_page(state.shown, QuotaOrder.FULLEST, None, at_most)
+    if not part.keys:
+        return []
     state.read_pods(part.keys)
     return list(_rows(state, part.keys, with_trend=False))
 
