@@ -1,6 +1,6 @@
 """The endpoints of bills and of what months differ by: for finance and administrators."""
 
-from datetime import date, timedelta
+from datetime import date
 from typing import Any
 
 from django.http.response import HttpResponseBase
@@ -13,6 +13,7 @@ from apps.api import parameters
 from apps.api.endpoints import PortalView, ShortList, caller_of, documented, visibility_in
 from apps.api.row_serializers import records, serializer_of
 from apps.clusters import selectors as clusters
+from apps.clusters.domain.window import month_before
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import money
 from apps.costs.permissions import check_bills
@@ -113,9 +114,8 @@ def _month(query: dict[str, Any], visibility: Visibility) -> date:
     if "month" in query:
         return date.fromisoformat(f"{query['month']}-01")
     today = timezone.now().astimezone(clusters.report().zone).date()
-    over = (today.replace(day=1) - timedelta(days=1)).replace(day=1)
     # Bills come weeks after their month: the last one that is over seldom has one yet.
-    return next(iter(costs.bill_months(visibility=visibility)), over)
+    return next(iter(costs.bill_months(visibility=visibility)), month_before(today))
 
 
 def _summary(found: Reconciliation) -> dict[str, Any]:

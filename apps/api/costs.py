@@ -3,7 +3,7 @@
 import os
 import re
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -31,6 +31,7 @@ from apps.api.problems import InvalidParameters
 from apps.api.row_serializers import record, records, serializer_of
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.tiers import CapacityType
+from apps.clusters.domain.window import month_before
 from apps.costs import selectors as costs
 from apps.costs.adapters.formats import csv_parts, write_to_file
 from apps.costs.domain.costing import WASTE, Basis, Cause, Policy
@@ -260,7 +261,7 @@ def _month(query: dict[str, Any]) -> date:
     if "period" in query:
         return date.fromisoformat(f"{query['period']}-01")
     today = timezone.now().astimezone(clusters.report().zone).date()
-    return (today.replace(day=1) - timedelta(days=1)).replace(day=1)
+    return month_before(today)
 
 
 def _charging(query: dict[str, Any]) -> tuple[Basis, Policy]:

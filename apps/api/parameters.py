@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from functools import cache
 from typing import Any, ClassVar, NoReturn, cast
 from zoneinfo import ZoneInfo
@@ -20,7 +20,7 @@ from rest_framework.parsers import BaseParser
 
 from apps.api.problems import InvalidParameters
 from apps.clusters.domain.tiers import CapacityType
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, last_day_before
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, day_start, whole_days
 
@@ -97,9 +97,7 @@ def _known(day: date) -> date:
 
 
 def _days_before(until: datetime, zone: ZoneInfo) -> datetime:
-    # A window that ends at midnight does not reach into the day that begins there.
-    last = (until - timedelta(microseconds=1)).astimezone(zone).date()
-    return whole_days(last, DEFAULT_DAYS, zone).start
+    return whole_days(last_day_before(until, zone), DEFAULT_DAYS, zone).start
 
 
 def _order(since: datetime, until: datetime, *, given: bool) -> str:

@@ -1,7 +1,6 @@
 """How pages answer: in full, as the fragment that htmx swaps, or one table as a file."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
 from functools import wraps
 from http import HTTPStatus
 from typing import Any, Concatenate, ParamSpec, cast
@@ -18,7 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import HttpResponseClientRedirect
 
 from apps.accounts.selectors import saved_views
-from apps.clusters.domain.window import Window, day_start
+from apps.clusters.domain.window import Window, day_start, month_before
 from apps.operations.selectors import Computing, DerivedFigure, computing, hour_counts_query
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Grouping
@@ -149,7 +148,7 @@ def _months(reading: QuerySession) -> Window:
     """Return this month so far and the one before, which is to be closed."""
     zone = reading.choice.zone
     today = reading.now.astimezone(zone).date()
-    first = (today.replace(day=1) - timedelta(days=1)).replace(day=1)
+    first = month_before(today)
     return Window(day_start(first, zone), reading.now)
 
 

@@ -1,8 +1,15 @@
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from apps.clusters.domain.window import Window, from_seconds
+from apps.clusters.domain.window import (
+    Window,
+    from_seconds,
+    last_day_before,
+    month_after,
+    month_before,
+)
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
 
@@ -47,3 +54,24 @@ def test_an_hour_off_the_grid_is_refused(minute: int) -> None:
 def test_slots_off_the_grid_are_refused() -> None:
     with pytest.raises(ValueError, match="slot boundaries"):
         Window(NOON, NOON + timedelta(minutes=20)).slots()
+
+
+@pytest.mark.parametrize(
+    ("day", "before", "after"),
+    [
+        pytest.param(date(2026, 1, 31), date(2025, 12, 1), date(2026, 2, 1), id="a year begins"),
+        pytest.param(date(2026, 12, 1), date(2026, 11, 1), date(2027, 1, 1), id="a year ends"),
+        pytest.param(date(2028, 2, 29), date(2028, 1, 1), date(2028, 3, 1), id="a leap day"),
+    ],
+)
+def test_months_follow_one_another_by_their_first_days(
+    day: date, before: date, after: date
+) -> None:
+    assert (month_before(day), month_after(day)) == (before, after)
+
+
+def test_a_span_up_to_midnight_does_not_touch_the_day_that_begins() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    midnight = datetime(2026, 11, 2, 23, tzinfo=UTC)
+    assert last_day_before(midnight, berlin) == date(2026, 11, 2)
+    assert last_day_before(midnight + timedelta(hours=1), berlin) == date(2026, 11, 3)

@@ -145,6 +145,22 @@ def day_of(at: datetime, zone: ZoneInfo) -> date:
     return at.astimezone(zone).date()
 
 
+def last_day_before(end: datetime, zone: ZoneInfo) -> date:
+    """Return the last local day of a span that ends then: at midnight not the day that begins."""
+    return day_of(end - timedelta(microseconds=1), zone)
+
+
+def month_before(day: date) -> date:
+    """Return the first day of the month before that of a day."""
+    return (day.replace(day=1) - timedelta(days=1)).replace(day=1)
+
+
+def month_after(day: date) -> date:
+    """Return the first day of the month after that of a day."""
+    # Day 1 plus 32 days is always in the next month, whatever its length.
+    return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
+
+
 def days_in(window: Window, zone: ZoneInfo) -> Iterator[date]:
     """Yield every local day that the window touches, oldest first."""
     day = day_of(window.start, zone)

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
 from apps.accounts.domain.formats import day_words, percent
 from apps.accounts.domain.formats import money as money_text
+from apps.clusters.domain.window import month_before
 from apps.costs.domain.costing import STATEMENTS, Basis, Cause, Policy, cents, money
 
 PLATFORM = "the platform"
@@ -129,4 +130,4 @@ def due_month(today: date, day: int) -> date | None:
     # Day 0: no reports by mail are wanted.
     if not day or today.day < day:
         return None
-    return (today.replace(day=1) - timedelta(days=1)).replace(day=1)
+    return month_before(today)

@@ -16,7 +16,7 @@ from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.resources import counted
-from apps.clusters.domain.window import Window, last_closed_hour
+from apps.clusters.domain.window import Window, last_closed_hour, month_after
 from apps.clusters.selectors import Report, active_clusters, report
 from apps.costs.domain.costing import FREE_WASTE, SCALE_DIGITS, WASTE, Basis, Cause, Policy
 from apps.costs.domain.exchange_rates import month_rates
@@ -106,9 +106,7 @@ class PeriodState:
 
 def month_window(month: date, zone: ZoneInfo) -> Window:
     """Return the UTC window of the local month that begins on `month`."""
-    # Day 1 plus 32 days is always in the next month, whatever its length.
-    following = (month.replace(day=1) + timedelta(days=32)).replace(day=1)
-    return Window(day_start(month.replace(day=1), zone), day_start(following, zone))
+    return Window(day_start(month.replace(day=1), zone), day_start(month_after(month), zone))
 
 
 def closed_period(month: date) -> ClosedPeriod | None:
@@ -233,7 +231,7 @@ def period_states(*, now: datetime, visibility: Visibility) -> list[PeriodState]
 
 def _months(first: date, last: date) -> list[date]:
     months = [first.replace(day=1)]
-    while (following := (months[-1] + timedelta(days=32)).replace(day=1)) <= last:
+    while (following := month_after(months[-1])) <= last:
         months.append(following)
     return months
 

@@ -17,6 +17,7 @@ from apps.accounts.domain.identity import Role
 from apps.accounts.models import Membership, User
 from apps.accounts.permissions import EVERYTHING, Visibility, teams_led_by
 from apps.accounts.services import leases
+from apps.clusters.domain.window import month_after
 from apps.clusters.selectors import report
 from apps.costs.domain.exports import MailState
 from apps.costs.domain.monthly_report import body, due_month, subject
@@ -77,8 +78,7 @@ def _is_whole(month: date) -> bool:
     if closed_period(month) is not None:
         return True
     window = month_window(month, report().zone)
-    following = (month + timedelta(days=32)).replace(day=1)
-    if not PoolCostDay.objects.filter(day__gte=month, day__lt=following).exists():
+    if not PoolCostDay.objects.filter(day__gte=month, day__lt=month_after(month)).exists():
         return False
     gaps = gaps_of(window)
     if gaps:

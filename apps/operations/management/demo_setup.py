@@ -17,7 +17,7 @@ from apps.accounts.services import Manager, give_place
 from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.selectors import AlertFilters, alert_of, alert_page
 from apps.alerts.services import mark_read
-from apps.clusters.domain.window import day_of
+from apps.clusters.domain.window import day_of, month_before
 from apps.clusters.selectors import report
 from apps.costs.selectors import charging
 from apps.costs.services import CloseRefused, close_period, keep_closed_files
@@ -340,7 +340,7 @@ def close_last_month(now: datetime) -> date | None:
     The simulated history begins within a month, so that it is closed without its first days.
     """
     today = day_of(now, report().zone)
-    last = (today.replace(day=1) - timedelta(days=1)).replace(day=1)
+    last = month_before(today)
     basis, policy = charging()
     try:
         close_period(

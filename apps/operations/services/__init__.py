@@ -32,7 +32,6 @@ from apps.operations.services.heartbeats import WorkerPresence, note_heartbeat
 from apps.operations.services.month_reports.figures import (
     UnknownTeamReport,
     month_report,
-    previous_month,
 )
 from apps.operations.services.month_reports.report_file import (
     month_report_file,

@@ -12,7 +12,7 @@ from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery, S
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.window import Window, day_of, day_start, day_window
+from apps.clusters.domain.window import Window, day_of, day_start, day_window, month_after
 from apps.clusters.models import Cluster, holds_at, holds_within
 from apps.clusters.selectors import report
 from apps.quotas.domain.budgets import (
@@ -290,8 +290,7 @@ def _day_used_up(one: Allowance, days: DaySpending, zone: ZoneInfo) -> tuple[dat
 def _months(start: date, end: date) -> Iterator[date]:
     """Yield the first days of the months that begin after `start` and before `end`."""
     month = start
-    # 32 days after the first of a month always lie in the next one.
-    while (month := (month.replace(day=1) + timedelta(days=32)).replace(day=1)) < end:
+    while (month := month_after(month)) < end:
         yield month
 
 

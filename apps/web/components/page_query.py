@@ -12,7 +12,15 @@ from django.urls import NoReverseMatch, get_script_prefix, reverse
 from django.utils.encoding import escape_uri_path
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.window import Window, day_start, days_in, hour_floor
+from apps.clusters.domain.window import (
+    Window,
+    day_of,
+    day_start,
+    days_in,
+    hour_floor,
+    last_day_before,
+    month_before,
+)
 from apps.usage.domain.usage_query import Filters, TimeStep
 from apps.usage.selectors import filter_names, namespaces_seen
 from apps.web.components.formats import days_text, span_text
@@ -50,6 +58,12 @@ def path_of(request: HttpRequest) -> str:
     Django hands the path over decoded: a name that holds `?`, `#` or `%` would end or change it.
     """
     return escape_uri_path(request.path)
+
+
+def days_query(window: Window, zone: ZoneInfo) -> Query:
+    """Return what an address has for the local days of a window."""
+    first, last = day_of(window.start, zone), last_day_before(window.end, zone)
+    return (("first", str(first)), ("last", str(last)))
 
 
 def with_query(path: str, query: Query) -> str:
@@ -204,8 +218,7 @@ class WindowChoice:
     @property
     def last(self) -> date:
         """The last local day that the window touches."""
-        # Half-open: a window up to midnight does not touch the day that begins then.
-        return (self.window.end - timedelta(microseconds=1)).astimezone(self.zone).date()
+        return last_day_before(self.window.end, self.zone)
 
     @property
     def last_day_end(self) -> datetime:
@@ -336,10 +349,7 @@ def preset_choice(name: str, zone: ZoneInfo, now: datetime, problem: str = "") -
         "7d": (day_start(today - 6 * DAY, zone), ends),
         "30d": (day_start(today - 29 * DAY, zone), ends),
         "month": (day_start(this_month, zone), ends),
-        "last-month": (
-            day_start((this_month - DAY).replace(day=1), zone),
-            day_start(this_month, zone),
-        ),
+        "last-month": (day_start(month_before(today), zone), day_start(this_month, zone)),
     }
     return WindowChoice(Window(*spans[name]), zone, (("window", name),), name, problem)
 

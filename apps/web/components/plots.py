@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from math import ceil, floor, log10
 from zoneinfo import ZoneInfo
 
-from apps.clusters.domain.window import Window, day_start
+from apps.clusters.domain.window import Window, day_start, last_day_before
 from apps.web.components.formats import Format, shown, tick_text
 from apps.web.components.tables import Table
 
@@ -151,8 +151,7 @@ def nice_step(highest: float) -> float:
 
 def _days(window: Window, zone: ZoneInfo) -> list[datetime]:
     day = window.start.astimezone(zone).date()
-    last = (window.end - timedelta(microseconds=1)).astimezone(zone).date()
-    count = (last - day).days + 1
+    count = (last_day_before(window.end, zone) - day).days + 1
     starts = [day_start(day + timedelta(days=number), zone) for number in range(count)]
     # The day that the window begins within has its midnight before it.
     return [at for at in starts if at >= window.start]

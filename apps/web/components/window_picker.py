@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest
 
-from apps.clusters.domain.window import Window, day_start, hour_floor
+from apps.clusters.domain.window import Window, day_start, hour_floor, month_before
 from apps.web.components.page_query import (
     DAY,
     EARLIEST,
@@ -128,8 +128,7 @@ def _moved(at: datetime, back: timedelta, zone: ZoneInfo) -> datetime:
 
 
 def _month_before(choice: WindowChoice) -> Window:
-    first = (choice.first - DAY).replace(day=1)
-    start, end = day_start(first, choice.zone), choice.window.start
+    start, end = day_start(month_before(choice.first), choice.zone), choice.window.start
     if choice.window.end == choice.last_day_end and choice.last.day == _days_of_month(choice.last):
         return Window(start, end)
     # A running month of 31 days may be longer than the whole month before it.
@@ -142,7 +141,7 @@ def _days_of_month(day: date) -> int:
 
 def _first_of_earlier(choice: WindowChoice) -> date:
     if kind_of(choice) is WindowUnit.MONTH:
-        return (choice.first - DAY).replace(day=1)
+        return month_before(choice.first)
     return choice.first - _days(choice) * DAY
 
 

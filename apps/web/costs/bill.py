@@ -1,6 +1,6 @@
 """The page on which a month is reconciled with its bill: for finance and administrators."""
 
-from datetime import date, timedelta
+from datetime import date
 from http import HTTPStatus
 from typing import Any, BinaryIO, cast
 
@@ -10,6 +10,7 @@ from django.utils import timezone
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.identity import ActingParty
 from apps.clusters.domain.tiers import CapacityType
+from apps.clusters.domain.window import month_before
 from apps.clusters.selectors import report
 from apps.costs import selectors as costs
 from apps.costs.domain.bills.charges import BillRefused
@@ -103,8 +104,7 @@ def _usual_month(months: list[date], reading: QuerySession) -> date:
     """Return the newest month with a bill, the last closed one, or the last that is over."""
     closed = costs.last_closed_month(visibility=reading.visibility)
     today = reading.now.astimezone(report().zone).date()
-    over = (today.replace(day=1) - timedelta(days=1)).replace(day=1)
-    return next(iter(months), closed or over)
+    return next(iter(months), closed or month_before(today))
 
 
 def _reconciled(reading: QuerySession, month: date, tab: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 from math import ceil
 from typing import Annotated
 
@@ -27,7 +27,7 @@ from apps.web.components.drawings.base import LegendKey
 from apps.web.components.drawings.heat_map import DrawnRow, GridCell, HeatMap
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
 from apps.web.components.formats import NOTHING, Value
-from apps.web.components.page_query import FEW_ROWS, Query, href
+from apps.web.components.page_query import FEW_ROWS, Query, days_query, href
 from apps.web.components.tables import Table, declared_columns
 from apps.web.costs.money_format import MoneyRow, MoneyTable, money_row, text
 from apps.web.query_session import QuerySession
@@ -202,9 +202,8 @@ def _compared_row(
 
 def _costs_href(found: Reconciliation, *filters: tuple[str, str]) -> str:
     """Return the page of costs over the month."""
-    window = month_window(found.month, found.zone)
-    last = (window.end - timedelta(microseconds=1)).astimezone(found.zone).date()
-    return href("costs", [*filters, ("first", str(found.month)), ("last", str(last))]) or ""
+    days = days_query(month_window(found.month, found.zone), found.zone)
+    return href("costs", [*filters, *days]) or ""
 
 
 def day_table(found: Reconciliation) -> Table:

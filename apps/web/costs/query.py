@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from django.http import QueryDict
 
@@ -22,6 +21,7 @@ from apps.web.components.formats import Value
 from apps.web.components.page_query import (
     Query,
     WindowChoice,
+    days_query,
     figure_href,
     href,
     preset_choice,
@@ -143,8 +143,7 @@ def cost_session(request: PageRequest) -> QuerySession:
     choice = preset_choice("last-month", reading.choice.zone, reading.now)
     if choice.first != month:
         window = month_window(month, reading.choice.zone)
-        last = (window.end - timedelta(microseconds=1)).astimezone(reading.choice.zone).date()
-        days = (("first", str(month)), ("last", str(last)))
+        days = days_query(window, reading.choice.zone)
         choice = WindowChoice(window, reading.choice.zone, days)
     others = reading.query[len(reading.choice.query) :]
     return replace(reading, choice=choice, query=(*choice.query, *others))

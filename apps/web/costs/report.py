@@ -7,7 +7,7 @@ from django.http import Http404, HttpResponse, HttpResponseBase
 from django.urls import reverse
 
 from apps.accounts.selectors import TEAMS
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, month_before
 from apps.clusters.selectors import NAMESPACE_TEAMS, TIERS
 from apps.costs import selectors as costs
 from apps.fairness.selectors import FAIRNESS_DAYS, OBJECTIVES, closed_hour
@@ -16,7 +16,6 @@ from apps.operations.services import (
     UnknownTeamReport,
     month_report,
     month_report_file,
-    previous_month,
 )
 from apps.pending.selectors import KNOWN_CLUSTERS, NAMESPACES
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery
@@ -97,7 +96,7 @@ def report_file(request: PageRequest, month: str) -> HttpResponseBase:
 def _month(request: PageRequest, written: str) -> date:
     if not written:
         reading = query_session(request)
-        return previous_month(reading.now.astimezone(reading.choice.zone).date())
+        return month_before(reading.now.astimezone(reading.choice.zone).date())
     found = month_of(written)
     if found is None:
         raise Http404(f"“{written[:40]}” is not a month such as 2026-10.")
@@ -112,7 +111,7 @@ def _of_month(request: PageRequest, first: date) -> QuerySession:
         given.pop(name, None)
     given["first"], given["last"], given["interval"] = str(first), str(last), "day"
     reading = query_session(request, given=given, reads=_READS)
-    window, before = reading.window, previous_month(first)
+    window, before = reading.window, month_before(first)
     earlier = costs.month_window(before, reading.choice.zone)
     everywhere = NameLookup({Grouping.CLUSTER}).clusters(Filters())
     # For the month and the one before, which the report is compared with, in one query.

@@ -8,7 +8,7 @@ from django.http import HttpResponseBase
 from django.urls import reverse
 
 from apps.clusters.domain.resources import counted
-from apps.clusters.domain.window import Window, day_start, hour_floor
+from apps.clusters.domain.window import Window, day_start, hour_floor, month_before
 from apps.costs.domain.costing import money
 from apps.costs.domain.files import FileFormat
 from apps.costs.selectors import (
@@ -27,7 +27,7 @@ from apps.usage.domain.usage_query import Filters, Grouping
 from apps.web.components import formats
 from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_data
 from apps.web.components.formats import Format
-from apps.web.components.page_query import href, with_query
+from apps.web.components.page_query import days_query, href, with_query
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.costs.comparison import comparison_problem
 from apps.web.costs.months import LABELS
@@ -78,7 +78,7 @@ def finance_home(request: PageRequest, reading: QuerySession) -> HttpResponseBas
         figures=_figures(closed, month, reading),
         month=month,
         actions=_lacks(month, reading) if month else [],
-        exports=_exports(closed.month if closed else _month_before(last)),
+        exports=_exports(closed.month if closed else month_before(last)),
         computing=[],
     )
 
@@ -113,7 +113,7 @@ def _gaps(period: PeriodState, start: datetime, end: datetime) -> Gaps | None:
 
 def _before(month: date, length: timedelta, reading: QuerySession) -> tuple[Mapping[str, int], str]:
     """Return what teams were charged in the same days of the month before, or why not."""
-    before, zone = _month_before(month), reading.choice.zone
+    before, zone = month_before(month), reading.choice.zone
     start = month_window(before, zone).start
     # A shorter month ends earlier: March has no counterpart for its last days.
     end = min(start + length, month_window(before, zone).end)
@@ -129,10 +129,6 @@ def _before(month: date, length: timedelta, reading: QuerySession) -> tuple[Mapp
 def _whole_days(end: datetime, reading: QuerySession) -> datetime:
     zone = reading.choice.zone
     return day_start(end.astimezone(zone).date(), zone)
-
-
-def _month_before(month: date) -> date:
-    return (month.replace(day=1) - timedelta(days=1)).replace(day=1)
 
 
 def _figures(
@@ -151,14 +147,14 @@ def _figures(
             _text(costs.charged, costs),
             month.period.state.value,
             exact=_exact(costs.charged, costs),
-            href=href("costs", _days(costs.window, reading)) or "",
+            href=href("costs", days_query(costs.window, reading.choice.zone)) or "",
             note="charged to date",
         ),
         KeyFigure(
             "Unallocated or unavailable",
             _text(costs.unallocated, costs),
             exact=_exact(costs.unallocated, costs),
-            href=href("costs", _days(costs.window, reading)) or "",
+            href=href("costs", days_query(costs.window, reading.choice.zone)) or "",
             note=month.name,
         ),
         *_planned_outage(costs, month, reading),
@@ -167,7 +163,7 @@ def _figures(
             _text(unused, costs),
             formats.percent(unused / known) if known else "",
             exact=_exact(unused, costs),
-            href=href("waste", _days(costs.window, reading)) or "",
+            href=href("waste", days_query(costs.window, reading.choice.zone)) or "",
             note=month.name,
         ),
     )
@@ -182,7 +178,7 @@ def _planned_outage(
             "Planned outage",
             _text(costs.planned_outage, costs),
             exact=_exact(costs.planned_outage, costs),
-            href=href("costs", _days(costs.window, reading)) or "",
+            href=href("costs", days_query(costs.window, reading.choice.zone)) or "",
             note=month.name,
         )
 
@@ -209,17 +205,10 @@ def _exact(amount: int, costs: MonthCosts) -> str:
     return f"{money(amount):f} {costs.currency}"
 
 
-def _days(window: Window, reading: QuerySession) -> list[tuple[str, str]]:
-    zone = reading.choice.zone
-    # The end of a window is not part of it: at midnight it would name the next day.
-    last = (window.end - timedelta(microseconds=1)).astimezone(zone).date()
-    return [("first", str(window.start.astimezone(zone).date())), ("last", str(last))]
-
-
 def _spend(month: OpenMonth, reading: QuerySession) -> Table:
     """Return what each team is charged so far, against the same days of the month before."""
     currency = month.costs.currency
-    before = f"same days of {_month_before(month.period.month):%B}"
+    before = f"same days of {month_before(month.period.month):%B}"
     change = Column("change_percent", "Change", Format.NUMBER, "%", before)
     return Table(
         id="spend",
@@ -242,7 +231,7 @@ def _spend(month: OpenMonth, reading: QuerySession) -> Table:
 def _team(team: str, month: OpenMonth, reading: QuerySession) -> TableRow:
     cost, before = month.costs.teams[team], month.before.get(team)
     unused = month.unused.get(team)
-    days = _days(month.costs.window, reading)
+    days = days_query(month.costs.window, reading.choice.zone)
     return TableRow(
         {
             "team": team,
@@ -261,7 +250,7 @@ def _team(team: str, month: OpenMonth, reading: QuerySession) -> TableRow:
 
 def _lacks(month: OpenMonth, reading: QuerySession) -> list[Action]:
     """Return what keeps the month from being closed, with where it is mended."""
-    quality = href("data-quality", _days(month.costs.window, reading)) or ""
+    quality = href("data-quality", days_query(month.costs.window, reading.choice.zone)) or ""
     gaps = month.gaps or Gaps()
     found = [
         Action(f"{counted(count, 'hour')} missing", name, "Open", quality)
@@ -269,7 +258,7 @@ def _lacks(month: OpenMonth, reading: QuerySession) -> list[Action]:
     ]
     if gaps.not_priced:
         found.append(Action(f"{counted(gaps.not_priced, 'hour')} unpriced", "", "Open", quality))
-    costs = href("costs", _days(month.costs.window, reading)) or ""
+    costs = href("costs", days_query(month.costs.window, reading.choice.zone)) or ""
     found += [Action(f"{model} unpriced", kind, "Open", costs) for model, kind in gaps.unpriced]
     return found[:MOST]
 

@@ -3,12 +3,12 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of
 from apps.costs.domain.costing import money
 from apps.costs.selectors import UnusedCost, unused_costs
 from apps.pending.selectors import (
@@ -395,7 +395,8 @@ def gpus_over_time(scope: TeamScope, freshness: Freshness) -> SmallMultiples:
     entitlement = [_entitled_at(start, steps) for start in periods]
     spans = zip(periods, ends, strict=True)
     drawn = [span for span, n in zip(spans, allocated, strict=True) if n is not None]
-    today = [at for at in periods if _day_of(at, reading) == _day_of(reading.now, reading)]
+    zone = reading.choice.zone
+    today = [at for at in periods if day_of(at, zone) == day_of(reading.now, zone)]
     axis = TimeAxis(
         periods,
         choice.zone,
@@ -414,10 +415,6 @@ def _incomplete(
 ) -> list[datetime]:
     """Return the starts of the periods that lack some of their hours, or parts of these."""
     return [start for start, end in periods if any(start <= hour < end for hour in hours)]
-
-
-def _day_of(at: datetime, reading: QuerySession) -> date:
-    return at.astimezone(reading.choice.zone).date()
 
 
 def _until_data(reading: QuerySession, freshness: Freshness) -> Window:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED
-from apps.clusters.domain.window import Window, day_start
+from apps.clusters.domain.window import Window, day_start, month_before
 from apps.clusters.selectors import report
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import Cause, money
@@ -65,11 +65,6 @@ class _MonthRead:
     unpriced: int
 
 
-def previous_month(month: date) -> date:
-    """Return the first day of the month before."""
-    return (month.replace(day=1) - timedelta(days=1)).replace(day=1)
-
-
 def month_report(
     month: date, *, team: str = ALL, visibility: Visibility, now: datetime
 ) -> MonthReport:
@@ -82,7 +77,7 @@ def month_report(
     window = costs.month_window(month, zone)
     teams = _teams(team, visibility)
     reader = _MonthReader(month, zone, visibility, now)
-    read, earlier = reader.read(month), reader.read(previous_month(month))
+    read, earlier = reader.read(month), reader.read(month_before(month))
     # A team that is asked for has its page even where it held nothing.
     names = teams if team else [name for name in teams if _is_there(name, read, earlier)]
     days = _days(window, zone, now, visibility, reader.sums)
@@ -94,7 +89,7 @@ def month_report(
     until = min(fresh.last_hour_end, window.end) if fresh.last_hour_end else None
     return MonthReport(
         month=month,
-        before=previous_month(month),
+        before=month_before(month),
         time_zone=zone.key,
         state=_state(month, window, now).value,
         runs=window.end > now,
@@ -155,7 +150,7 @@ class _MonthReader:
 
     def __init__(self, month: date, zone: ZoneInfo, visibility: Visibility, now: datetime) -> None:
         self._zone, self._visibility, self._now = zone, visibility, now
-        months = previous_month(month), month
+        months = month_before(month), month
         windows = [costs.month_window(one, zone) for one in months]
         self._whole = Window(windows[0].start, windows[1].end)
         self.sums = _day_sums(self._whole, zone, visibility)
