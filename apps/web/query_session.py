@@ -13,6 +13,7 @@ from apps.accounts.permissions import Visibility, visibility_of
 from apps.accounts.selectors import SAVED_VIEWS
 from apps.alerts.selectors import UNREAD
 from apps.clusters import selectors as clusters
+from apps.clusters.domain.resources import counted
 from apps.clusters.domain.window import Window
 from apps.pending import selectors as pending
 from apps.usage import selectors as usage
@@ -157,12 +158,8 @@ def _troubles(
     failed: HourGap | None, missing: HourGap | None, partial: HourGap | None
 ) -> list[str]:
     lost = (failed.count if failed else 0) + (missing.count if missing else 0)
-    found = [f"{_hours(lost)} not collected"] if lost else []
-    return [*found, f"{_hours(partial.count)} partial"] if partial else found
-
-
-def _hours(count: int) -> str:
-    return f"{count} hour{'' if count == 1 else 's'}"
+    found = [f"{counted(lost, 'hour')} not collected"] if lost else []
+    return [*found, f"{counted(partial.count, 'hour')} partial"] if partial else found
 
 
 def _through(last: datetime | None, stale: str, zone: ZoneInfo, now: datetime) -> list[str]:

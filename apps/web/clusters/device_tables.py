@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from apps.clusters.domain.devices.state import DeviceState, Health, Xid, meaning
+from apps.clusters.domain.resources import counted
 from apps.usage.selectors import (
     DeviceRow,
     FleetDevice,
@@ -178,7 +179,7 @@ def tenant_parts(row: DeviceRow, reading: QuerySession) -> list[CellPart]:
     ]
     # Pods of other teams are counted without names: their number explains the activity.
     hidden = row.hidden_tenants
-    others = [CellPart(f"{hidden} pod{'' if hidden == 1 else 's'} of other teams")]
+    others = [CellPart(f"{counted(hidden, 'pod')} of other teams")]
     return [*named, *(others if hidden else [])]
 
 

@@ -20,6 +20,7 @@ from django.utils import timezone
 from django.utils.html import json_script
 from django.utils.safestring import SafeString
 
+from apps.clusters.domain.resources import counted
 from apps.clusters.domain.window import day_start
 from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.usage_query import TimeStep, UsageRow
@@ -175,7 +176,7 @@ def rows_by_period(rows: Sequence[UsageRow]) -> dict[datetime, Amounts]:
 
 def lost_words(axis: Axis) -> str:
     count = sum(axis.missing.values())
-    return f" {count} hour{'' if count == 1 else 's'} not collected." if count else ""
+    return f" {counted(count, 'hour')} not collected." if count else ""
 
 
 def why_empty(axis: Axis) -> str:

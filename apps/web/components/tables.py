@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.columns import Column as Declared
 from apps.clusters.domain.columns import columns_of
+from apps.clusters.domain.resources import counted
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.columns import LedgerFigures
 from apps.web.components.formats import FALLING, NUMERIC, Format, Value, exact, shown
@@ -349,7 +350,7 @@ class Table:
         shown = len(self.rows)
         if self.of_rows > shown:
             return f"{shown} of {self.of_rows} rows"
-        return f"{shown} row{'' if shown == 1 else 's'}"
+        return counted(shown, "row")
 
     def headings(self) -> list[Heading]:
         """Return the heads of the columns."""

@@ -10,6 +10,7 @@ from typing import Annotated
 from django.http import QueryDict
 
 from apps.clusters.domain.columns import Column
+from apps.clusters.domain.resources import counted
 from apps.costs.domain.bills.reconciliation import ComparedCost
 from apps.costs.domain.bills.sku_mapping import SkuTarget
 from apps.costs.domain.costing import SCALE, SCALE_DIGITS, money
@@ -63,7 +64,7 @@ def bill_figures(found: Reconciliation, skus: Sequence[SkuRow], query: Query) ->
         KeyFigure(
             "Not mapped",
             _short(parts.not_mapped, found),
-            f"{unmapped:,} SKU{'' if unmapped == 1 else 's'}" if unmapped else "",
+            counted(unmapped, "SKU") if unmapped else "",
             exact=_exact(parts.not_mapped, found),
             href=mapping,
             tone=Tone.WARNING if unmapped else Tone.NONE,

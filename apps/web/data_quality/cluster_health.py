@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from apps.clusters.domain.resources import counted
 from apps.clusters.domain.window import Window, days_in, hour_floor
 from apps.clusters.selectors import ClusterRow
 from apps.operations.selectors import ClusterProgress, DoctorVerdict, FindingRow
@@ -317,14 +318,10 @@ def summary(
         ("warning", "", own["warning"] + sum(one.warnings for one in clusters)),
     )
     notes = own["note"] + sum(one.notes for one in clusters)
-    said = [
-        f"{number:,} {noun}{'' if number == 1 else 's'} {state}".strip()
-        for noun, state, number in counts
-        if number
-    ]
+    said = [f"{counted(number, noun)} {state}".strip() for noun, state, number in counts if number]
     sound = "Not checked yet" if oldest is None else "No issues"
     return HealthSummary(
-        ", ".join([*(said or [sound]), *([_count(notes, "note")] if notes else [])]),
+        ", ".join([*(said or [sound]), *([counted(notes, "note")] if notes else [])]),
         troubled=bool(said),
         has_errors=any(number for noun, _, number in counts if noun != "warning"),
         checked_at=oldest,
@@ -358,8 +355,8 @@ def cluster_verdicts(
             f"{health.complete:,} of {health.due:,} hours collected"
             if health and health.due
             else "no hour is due in this window",
-            *(_count(number, noun) for number, noun in _found(one) if number),
-            *([_count(one.notes, "note")] if one.notes else []),
+            *(counted(number, noun) for number, noun in _found(one) if number),
+            *([counted(one.notes, "note")] if one.notes else []),
         ]
         found.append(
             ClusterVerdict(one.name, words, state, " · ".join(counts), one.checked_at, one.unread)
@@ -373,11 +370,11 @@ def tier_verdict(verdicts: Sequence[DoctorVerdict], gaps: TierGaps) -> str:
     if not tiers:
         return ""
     if any(one.checked_at is None for one in tiers):
-        return f"{_count(len(tiers), 'tier')}: not checked yet"
+        return f"{counted(len(tiers), 'tier')}: not checked yet"
     lacking = {tier for _, tier in gaps}
     found = [one for one in tiers if one.errors or one.warnings or one.name in lacking]
     named = ", ".join(one.name for one in found)
-    return f"{_count(len(tiers), 'tier')}: {f'issues in {named}' if named else 'no issues'}"
+    return f"{counted(len(tiers), 'tier')}: {f'issues in {named}' if named else 'no issues'}"
 
 
 def withheld(verdicts: Sequence[DoctorVerdict], listed: int) -> int:
@@ -388,10 +385,6 @@ def withheld(verdicts: Sequence[DoctorVerdict], listed: int) -> int:
 
 def _found(one: DoctorVerdict) -> Sequence[tuple[int, str]]:
     return (one.errors, "error"), (one.warnings, "warning")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def tier_hours(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
+from apps.clusters.domain.resources import counted
 from apps.costs.selectors import CapacityValue
 from apps.operations.selectors import FindingRow
 from apps.web.components import formats
@@ -84,7 +85,7 @@ def _worth(gpu_hours: float, value: CapacityValue | None) -> str:
 
 
 def _of_hours(line: RunLine, value: CapacityValue | None) -> QualityIssue:
-    hours = f"{line.hours:,} hour{'' if line.hours == 1 else 's'}"
+    hours = counted(line.hours, "hour")
     partial = line.state == "partial"
     return QualityIssue(
         severity=_HOUR_SEVERITY.get(line.state, "warning"),
@@ -131,7 +132,7 @@ def _of_finding(row: FindingRow, values: Values, stray: str) -> QualityIssue:
         cost=_joined(
             f"{row.gpu_hours:,.1f} GPU-h" if row.gpu_hours else "",
             _worth(row.gpu_hours or 0.0, value),
-            f"{row.pods:,} pod{'' if row.pods == 1 else 's'}" if row.pods else "",
+            counted(row.pods, "pod") if row.pods else "",
         ),
         cause=row.what,
         effect=_EFFECTS_OF.get(row.code) or _EFFECTS.get((row.group, row.severity), _CORRECT),

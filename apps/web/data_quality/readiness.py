@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from django.http import HttpResponseBase
 
+from apps.clusters.domain.resources import counted
 from apps.operations.selectors import (
     ClusterProgress,
     LoadedCatalog,
@@ -72,8 +73,8 @@ _LATER = (
 def _catalog(loaded: LoadedCatalog) -> ChecklistItem:
     done = bool(loaded.clusters and loaded.tiers)
     counts = (
-        f"{_counted(loaded.clusters, 'cluster')}, {_counted(loaded.tiers, 'tier')} and "
-        f"{_counted(loaded.teams, 'team')}"
+        f"{counted(loaded.clusters, 'cluster')}, {counted(loaded.tiers, 'tier')} and "
+        f"{counted(loaded.teams, 'team')}"
     )
     return ChecklistItem(
         "catalog",
@@ -138,13 +139,11 @@ def _hours(row: ClusterProgress) -> ChecklistItem:
         command = f"{_MANAGE} backfill --cluster {row.cluster} --days 14"
         return ChecklistItem(named, title, "todo", say, command=command, docs="docs/operations.md")
     left = row.due_hours - row.done_hours
-    say = f"{row.done_hours} of {_counted(row.due_hours, 'hour')} collected."
+    say = f"{row.done_hours} of {counted(row.due_hours, 'hour')} collected."
     if not row.done_hours:
-        say = f"No hour is collected yet; {_counted(row.due_hours, 'hour')} are due."
+        say = f"No hour is collected yet; {counted(row.due_hours, 'hour')} are due."
     if row.failed_hours:
-        say += (
-            f" {_counted(row.failed_hours, 'hour')} failed{': ' if row.error else '.'}{row.error}"
-        )
+        say += f" {counted(row.failed_hours, 'hour')} failed{': ' if row.error else '.'}{row.error}"
     # As long as some hours are still to come, failed ones may be tried again among them.
     state = "done" if not left else "failed" if left == row.failed_hours else "working"
     return ChecklistItem(
@@ -157,10 +156,6 @@ def _hours(row: ClusterProgress) -> ChecklistItem:
         done_hours=row.done_hours,
         due_hours=row.due_hours,
     )
-
-
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 @page

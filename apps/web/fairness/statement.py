@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from django.http import Http404, HttpResponseBase, QueryDict
 
 from apps.accounts.selectors import team_names
+from apps.clusters.domain.resources import counted
 from apps.fairness import selectors as fairness
 from apps.fairness.domain.statement import StatementPart, TeamFigures
 from apps.fairness.selectors import Statement, TierStatement
@@ -102,8 +103,8 @@ def nothing_of(coverage: StatementCoverage) -> str:
     if coverage.whole:
         return f"This team {said}."
     if coverage.known:
-        hours = f"{coverage.known} hour{'' if coverage.known == 1 else 's'} of it"
-        return f"This team {said}, as far as it is known: that is {hours}."
+        hours = counted(coverage.known, "hour")
+        return f"This team {said}, as far as it is known: that is {hours} of it."
     return "No hour of this week is known."
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 
 from apps.accounts.selectors import TEAMS
+from apps.clusters.domain.resources import counted
 from apps.clusters.selectors import TIERS
 from apps.fairness.selectors import (
     BorrowMatrix,
@@ -283,7 +284,7 @@ def _figures(sums: TierSums, reading: QuerySession) -> FigureRow:
             **more,
         )
 
-    teams = f"{sums.short} underserved team{'' if sums.short == 1 else 's'}"
+    teams = counted(sums.short, "underserved team")
     return figure_row(
         _index(sums, reading),
         amount(
@@ -393,7 +394,7 @@ def _idle(
     title = "Unused entitlement by team"
     if idle is None:
         return ranking("idle", title, [], parts=IDLE_PARTS, empty=TOO_MANY)
-    hours = f"{idle.hours} hour{'' if idle.hours == 1 else 's'}"
+    hours = counted(idle.hours, "hour")
     total = gpus_text(sum(team.total for team in idle.teams))
     kept = "" if idle.is_whole else " Older hours are no longer kept."
     empty = "No team held unused entitlement in the hours with unmet fair share."

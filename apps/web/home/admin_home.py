@@ -11,6 +11,7 @@ from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
 
 from apps.clusters import selectors as clusters
+from apps.clusters.domain.resources import counted
 from apps.fairness.selectors import ObjectiveRow
 from apps.operations.domain.findings import Severity
 from apps.operations.selectors import FindingRow, open_findings
@@ -266,7 +267,7 @@ def _data_issues(findings: Sequence[FindingRow], reading: QuerySession) -> KeyFi
     """Return how many errors and warnings are open, as data quality counts them."""
     counts = Counter(row.severity for row in findings)
     wrong = counts[Severity.ERROR.value] + counts[Severity.WARNING.value]
-    said = [_counted(counts[one.value], one.value) for one in Severity if counts[one.value]]
+    said = [counted(counts[one.value], one.value) for one in Severity if counts[one.value]]
     return KeyFigure(
         "Data issues",
         f"{wrong}",
@@ -318,7 +319,7 @@ def _attention(request: PageRequest, scope: AdminScope) -> list[Action]:
     if deciding := _deciding(request):
         found.append(
             Action(
-                _counted(deciding, "approval"),
+                counted(deciding, "approval"),
                 "",
                 "Approve",
                 href("approvals", reading.query) or "",
@@ -346,10 +347,6 @@ def _attention(request: PageRequest, scope: AdminScope) -> list[Action]:
         if row.severity != Severity.NOTE.value
     ]
     return found[:MOST]
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 # ---------------------------------------------------------------- tiers

@@ -6,6 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from apps.accounts.permissions import EVERYTHING
+from apps.clusters.domain.resources import counted
 from apps.costs.management.periods import month
 from apps.operations.management.whole_file import write_whole
 from apps.operations.services import UnknownTeamReport, month_report, month_report_file
@@ -29,7 +30,5 @@ class Command(BaseCommand):
         except UnknownTeamReport as unknown:
             raise CommandError(str(unknown)) from unknown
         if write_whole(month_report_file(found), options["file"], self.stdout):
-            pages = len(found.pages)
-            self.stdout.write(
-                f"Written to {options['file']}: {pages} page{'' if pages == 1 else 's'}."
-            )
+            pages = counted(len(found.pages), "page")
+            self.stdout.write(f"Written to {options['file']}: {pages}.")
