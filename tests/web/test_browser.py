@@ -25,6 +25,17 @@ def sign_in(page: Page, username: str = "ada", target: str = f"/?{HOURLY}") -> N
     _wait(page)
 
 
+def print_upright(page: Page, target: str) -> None:
+    """Open a page, hold that it prints upright on one sheet, and show it as on paper."""
+    sign_in(page, target=target)
+    paper = page.pdf(prefer_css_page_size=True)
+    (box,) = set(re.findall(rb"/MediaBox \[([^\]]+)\]", paper))
+    _, _, width, height = map(float, box.split())
+    assert width < height
+    assert len(re.findall(rb"/Type /Page\b", paper)) == 1
+    page.emulate_media(media="print")
+
+
 def fill_sign_in(page: Page, username: str = "ada", target: str = f"/?{HOURLY}") -> None:
     """Ask for a page, sign in on the way to it as people do, and wait until it is there."""
     page.goto(target)

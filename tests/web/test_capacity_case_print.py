@@ -1,6 +1,5 @@
 """The case for a change of capacity on paper."""
 
-import re
 from datetime import UTC, date, datetime
 
 import msgspec
@@ -12,7 +11,7 @@ from apps.planning.domain.forecast import Forecast, ForecastSkill
 from apps.planning.models import CapacityPlan
 from tests.factories import Portal
 from tests.web.conftest import Screen
-from tests.web.test_browser import sign_in
+from tests.web.test_browser import print_upright
 
 pytestmark = pytest.mark.browser
 CASE = "/capacity/plan/gold/case/"
@@ -52,13 +51,7 @@ def planned(portal: Portal) -> Portal:
 
 def test_it_prints_upright_on_one_sheet(planned: Portal, screen: Screen, served: str) -> None:
     def print_it(page: Page) -> None:
-        sign_in(page, target=CASE)
-        paper = page.pdf(prefer_css_page_size=True)
-        (box,) = set(re.findall(rb"/MediaBox \[([^\]]+)\]", paper))
-        _, _, width, height = map(float, box.split())
-        assert width < height
-        assert len(re.findall(rb"/Type /Page\b", paper)) == 1
-        page.emulate_media(media="print")
+        print_upright(page, CASE)
         for hidden in (".topbar", ".crumbs", ".csv-link", "footer"):
             assert not page.locator(hidden).first.is_visible()
         for there in ("#cases-title", "#backtest-title", "#assumptions-title"):
