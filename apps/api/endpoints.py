@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -28,7 +29,7 @@ from apps.api.problems import MEDIA_TYPE
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.usage.domain.columns import csv_line, flat
-from apps.usage.domain.usage_query import Filters, RowPage, decode_cursor, encode_cursor
+from apps.usage.domain.usage_query import Filters, RowPage, decode_cursor, encode_cursor, every_page
 from apps.usage.selectors import CursorRefused, check_names
 
 if TYPE_CHECKING:
@@ -257,16 +258,9 @@ class ShortList(Generic[Row]):
 
 def walk(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[tuple[Row, ...]]:
     """Yield the rows of every page; the first is read at once, so that refusals come early."""
+    pages = every_page(page_at)
     # Before the first chunk goes out: afterwards the status can no longer say what is wrong.
-    page = page_at(None)
-
-    def pages(page: RowPage[Row]) -> Iterator[tuple[Row, ...]]:
-        yield page.rows
-        while page.next_cursor is not None:
-            page = page_at(page.next_cursor)
-            yield page.rows
-
-    return pages(page)
+    return chain([next(pages)], pages)
 
 
 # Rows read at a time: few queries, little memory.

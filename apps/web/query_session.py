@@ -1,6 +1,6 @@
 """What a page reads with (user, window, filters), and the quality of the data in its window."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -18,7 +18,15 @@ from apps.clusters.domain.window import Window
 from apps.pending import selectors as pending
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.usage_query import Filters, Grouping, RowPage, TimeStep, UsageQuery, UsageRow
+from apps.usage.domain.usage_query import (
+    Filters,
+    Grouping,
+    RowPage,
+    TimeStep,
+    UsageQuery,
+    UsageRow,
+    every_row,
+)
 from apps.usage.selectors import Freshness
 from apps.web.components import charts, page_query
 from apps.web.components.charts import Axis
@@ -355,15 +363,6 @@ def usage_of(
         visibility=reading.visibility,
         zone=reading.choice.zone,
     )
-
-
-def every_row(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[Row]:
-    """Yield the rows of all pages, each page read when its rows are asked for."""
-    page = page_at(None)
-    yield from page.rows
-    while page.next_cursor is not None:
-        page = page_at(page.next_cursor)
-        yield from page.rows
 
 
 # Larger than a page: a file of thousands of rows is read in few queries.

@@ -396,7 +396,7 @@ def test_all_sources_are_gathered_and_the_task_is_on_the_clock() -> None:
     make_report("UTC")
     assert set(SOURCES) == {
         *("audit", "gaps", "requests", "budgets", "quotas", "pending", "idle"),
-        *("objectives", "rising queue times", "person digests"),
+        *("objectives", "rising queue times", "person digests", "caps of persons"),
     }
     assert gather_alerts(now=NOW) == 0
     tasks = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
@@ -42,6 +43,7 @@ from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.permissions import portal
 from apps.quota_requests.selectors import AuditRow, audit_since, last_audit_check
 from apps.quotas.selectors import BudgetAlertRow, QuotaRow, budget_alerts, quota_rows
+from apps.usage.domain.usage_query import every_row
 from apps.usage.models import HAS_FACTS, CollectionWindow
 from apps.usage.selectors import IdleWorkload, idle_workloads
 
@@ -244,18 +246,12 @@ def gather_pending(now: datetime, zone: ZoneInfo) -> int:
 
 
 def _pending_rows(now: datetime, least: float) -> Iterator[PendingRow]:
-    cursor = None
-    while True:
-        page = pending_now(now, visibility=EVERYTHING, page=PendingPage(cursor, 500))
-        for row in page.rows:
-            # Pages begin with the longest pending, so that none after it is due.
-            if row.wait_seconds < least:
-                return
-            if row.counts in _ALERTED_COUNTS:
-                yield row
-        cursor = page.next_cursor
-        if cursor is None:
-            return
+    rows = every_row(
+        lambda cursor: pending_now(now, visibility=EVERYTHING, page=PendingPage(cursor, 500))
+    )
+    # The longest pending come first, so that none after one of less is due.
+    due = takewhile(lambda row: row.wait_seconds >= least, rows)
+    return (row for row in due if row.counts in _ALERTED_COUNTS)
 
 
 def _pending_subject(row: PendingRow) -> str:
@@ -355,13 +351,10 @@ def gather_quotas(now: datetime, zone: ZoneInfo) -> int:
 
 
 def _limiting_rows(now: datetime) -> Iterator[QuotaRow]:
-    cursor = None
-    while True:
-        page = quota_rows(now, visibility=EVERYTHING, cursor=cursor, page_size=500)
-        yield from (row for row in page.rows if row.effective and row.hard > 0)
-        cursor = page.next_cursor
-        if cursor is None:
-            return
+    rows = every_row(
+        lambda cursor: quota_rows(now, visibility=EVERYTHING, cursor=cursor, page_size=500)
+    )
+    return (row for row in rows if row.effective and row.hard > 0)
 
 
 def _measured_quota(row: QuotaRow, ids: dict[str, int]) -> Measurement:

@@ -3,11 +3,12 @@
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
+from itertools import chain
 from typing import Annotated, Generic, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -189,6 +190,20 @@ class RowPage(Generic[Row]):
 
     rows: tuple[Row, ...]
     next_cursor: str | None
+
+
+def every_page(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[tuple[Row, ...]]:
+    """Yield the rows of each page, the first at least; each is read when it is asked for."""
+    page = page_at(None)
+    yield page.rows
+    while page.next_cursor is not None:
+        page = page_at(page.next_cursor)
+        yield page.rows
+
+
+def every_row(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[Row]:
+    """Yield the rows of all pages, each page read when its rows are asked for."""
+    return chain.from_iterable(every_page(page_at))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from apps.operations.selectors import (
 )
 from apps.usage import selectors as usage
 from apps.usage.domain.collection import CollectionState
-from apps.usage.domain.usage_query import CollectionRow, Grouping, RowPage, TimeStep
+from apps.usage.domain.usage_query import CollectionRow, Grouping, RowPage, TimeStep, every_row
 from apps.usage.selectors import ExporterHistory, exporter_histories
 from apps.web.clusters.device_tables import unattributed_nodes
 from apps.web.components import page_query
@@ -38,7 +38,6 @@ from apps.web.query_session import (
     PageRequest,
     Quality,
     QuerySession,
-    every_row,
     freshness_of,
     quality_of,
     query_session,

@@ -32,12 +32,12 @@ from apps.operations.services import (
     reject_proposal,
     submit_proposal,
 )
-from apps.usage.domain.usage_query import RowPage
+from apps.usage.domain.usage_query import RowPage, every_row
 from apps.web.components.figure_row import FigureRow
 from apps.web.components.page_query import PER_PAGE, href, next_href, path_of
 from apps.web.components.tabs import TAB_KEY, Tab, tab_bar
 from apps.web.pages import change, page, respond
-from apps.web.query_session import PageRequest, QuerySession, every_row, query_session
+from apps.web.query_session import PageRequest, QuerySession, query_session
 from apps.web.quotas.proposal_view import (
     KINDS,
     facts_of,

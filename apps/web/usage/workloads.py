@@ -30,7 +30,7 @@ from apps.costs.selectors import (
 )
 from apps.pending.selectors import EpisodeRow, find_open, find_pending
 from apps.usage import selectors as usage
-from apps.usage.domain.usage_query import Filters, Grouping, PodRow, RowPage, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, PodRow, RowPage, TimeStep, every_row
 from apps.web.alerts.alert_list import retained_words
 from apps.web.components import listings, tables
 from apps.web.components.commands import kubectl
@@ -58,7 +58,6 @@ from apps.web.query_session import (
     PageRequest,
     QuerySession,
     axis_of,
-    every_row,
     on_cluster,
     quality_of,
     query_session,
