@@ -452,9 +452,7 @@ def withdraw(pk: int, *, by: Actor, now: datetime, version: int | None = None) -
 
 def comment(pk: int, text: str, *, by: Actor, now: datetime) -> int:
     """Say something of a request; the version stays. Raises UnknownRequest, NotAllowed."""
-    kept = text.replace("\0", "").strip()
-    if not kept or len(kept) > LONGEST_TEXT:
-        raise RequestRefused(f"A comment has 1 to {LONGEST_TEXT} characters.")
+    kept = _required_text(text, "A comment has")
     with transaction.atomic():
         request = found(pk, by)
         check_comment(by, request)
@@ -542,10 +540,10 @@ def reopen(pk: int, *, by: Actor, now: datetime, version: int | None = None) -> 
     return step.request.version
 
 
-def _required_text(text: str) -> str:
+def _required_text(text: str, asked: str = "Say why, in") -> str:
     kept = text.replace("\0", "").strip()
     if not kept or len(kept) > LONGEST_TEXT:
-        raise RequestRefused(f"Say why, in 1 to {LONGEST_TEXT} characters.")
+        raise RequestRefused(f"{asked} 1 to {LONGEST_TEXT} characters.")
     return kept
 
 
