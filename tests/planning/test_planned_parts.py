@@ -25,7 +25,7 @@ from apps.pending.domain.submission import (
 )
 from apps.planning.domain.manifests.claim_choices import claim_choices
 from apps.planning.domain.manifests.read import read_manifest
-from apps.planning.domain.planned import SubmissionReader
+from apps.planning.domain.planned import SubmissionReader, with_gpus
 from tests.pending.cluster_states import AT, seen, world
 
 DEVICE_CLASS = "gpu.example.com"
@@ -138,6 +138,11 @@ def test_quotas_count_the_gpus_of_which_hami_gives_parts(kind: str) -> None:
 
     assert why(8.0) is Cause.QUOTA
     assert why(9.0) is not Cause.QUOTA
+    (work,) = planned({"kind": kind, "spec": spec})
+    whole = with_gpus(work, 0, [(GPU_MEMORY, "nvidia.com/gpu", 4.0)]).pods[0]
+    assert whole.counted["nvidia.com/gpu"] == 4.0
+    part = with_gpus(work, 0, [(GPU_MEMORY, GPU_MEMORY, 2000.0)]).pods[0]
+    assert part.counted["nvidia.com/gpu"] == 2.0
 
 
 @pytest.mark.parametrize(

@@ -424,3 +424,17 @@ def test_a_claim_takes_the_first_alternative_that_starts(watched: Portal) -> Non
     assert (found["verdict"], found["resource"], found["units"]) == ("starts", "mig.nvidia.com", 2)
     others.reverse()
     assert result(watched, yaml.safe_dump_all([template, pod]))["resource"] == "mig.nvidia.com"
+
+
+def test_of_a_daemon_set_nodes_without_room_are_pending(watched: Portal) -> None:
+    row = ObservedObject.objects.get(cluster=watched.clusters[0], name="west-1")
+    for number, used in enumerate((0.0, 8.0), 2):
+        row.pk, row.uid, row.name = None, f"node-{number}", f"west-{number}"
+        row.body = {**row.body, "used": {GPU: used}}
+        row.save(force_insert=True)
+    container = {"name": "main", "resources": {"limits": {GPU: 2}}}
+    template = {"spec": {"nodeSelector": {"pool": "gold"}, "containers": [container]}}
+    item = {"kind": "DaemonSet", "metadata": {"name": "x"}, "spec": {"template": template}}
+    found = result(watched, yaml.safe_dump(item))
+    assert (found["pods"], found["could_start"]) == (3, 2)
+    assert (found["verdict"], found["cause"]) == ("waits", "capacity")

@@ -29,6 +29,7 @@ from apps.clusters.domain.observed.objects import (
     PodSnapshot,
 )
 from apps.clusters.domain.observed.pods import ExtractionContext, pod_snapshot
+from apps.clusters.domain.resources import GPU_FRACTION, GPU_MEMORY
 from apps.pending.domain.diagnosis import ClusterState
 from apps.pending.domain.submission import PlannedPods, PlannedWork
 from apps.planning.domain.manifests.kinds import QUEUED_BY_DEFAULT
@@ -224,5 +225,8 @@ def with_gpus(work: PlannedWork, at: int, changed: Sequence[tuple[str, str, floa
         requests.pop(resource, None)
         requests[instead] = units
     pods = list(work.pods)
-    pods[at] = replace(part, pod=replace(part.pod, requests=requests))
+    # Whole GPUs are counted as they are held; of parts it stays the GPUs that they are of.
+    shares = any(instead in (GPU_MEMORY, GPU_FRACTION) for _, instead, _ in changed)
+    charged = part.charged if shares else None
+    pods[at] = replace(part, pod=replace(part.pod, requests=requests), charged=charged)
     return replace(work, pods=tuple(pods))
