@@ -197,7 +197,7 @@ def _of_energy(column: str, name: str, *, unbilled: bool) -> LargeSum:
 
 
 @dataclass(frozen=True)
-class _CostSums:
+class _CostGrouping:
     """Sums of a table by `columns`, of which `at` is `time`; None without such a column."""
 
     table: Any
@@ -210,7 +210,7 @@ class _CostSums:
         """Yield `columns`, sums of GPU-hours, of costs, what is beside. As `rows_with_costs`."""
         # To write it takes longer than to read it. What depends on the window is written each time.
         if self.time is None or isinstance(self.time, F):
-            whole = partial(_kept_sums(self).rows, where)
+            whole = partial(_cached_grouping(self).rows, where)
         else:
             whole = partial(_once_for_a_page, _with_costs(*self._parts(where)))
         return _whole_or_in_parts(whole, lambda: _in_two_parts(*self._parts(where)))
@@ -230,7 +230,7 @@ class _CostSums:
 
 
 @cache
-def _kept_sums(asked: _CostSums) -> GroupedQuery:
+def _cached_grouping(asked: _CostGrouping) -> GroupedQuery:
     return GroupedQuery(_with_costs(*asked._parts(Q())))
 
 
@@ -492,7 +492,7 @@ class CostReader:
         total = time is None
         rate = ("price", "list_price") if self.asked.by_rate else ()
         columns = (*(() if total else ("at",)), "currency", *rate, *(one.column for one in groups))
-        asked = _CostSums(table, time, columns, tuple(names), self.asked.unbilled_energy)
+        asked = _CostGrouping(table, time, columns, tuple(names), self.asked.unbilled_energy)
         found = asked.rows(where)
         first, width, count = int(not total), len(columns), len(names)
         after_rate = first + 1 + len(rate)
