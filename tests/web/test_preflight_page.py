@@ -72,6 +72,14 @@ def test_what_no_node_holds_cannot_start_and_has_no_queue_time(ada: Client) -> N
     assert "queue time" not in words.partition("How to fix")[0]
 
 
+def test_work_without_pods_is_said_to_request_nothing(ada: Client) -> None:
+    item = yaml.safe_load(job(2))
+    item["kind"], item["spec"]["replicas"] = "Deployment", 0
+    words = words_of(posted(ada, yaml.safe_dump(item))[1])
+    assert "Nothing requested Deployment train It makes no pods, so it requests nothing." in words
+    assert "of 0 pods" not in words
+
+
 def test_a_quota_in_the_way_is_requested_with_limit_and_reason(
     ada: Client, watched: Portal, signed_in: SignIn
 ) -> None:
