@@ -78,7 +78,7 @@ def test_hours_that_are_alike_are_one_line(admin: Client) -> None:
 
 def test_data_health_leads_with_what_is_wrong(admin: Client) -> None:
     page = text_of(admin, QUALITY)
-    assert '<h2 id="verdict-title">4 hours incomplete' in page
+    assert '<h2 id="verdict-title">4 hours of 2 clusters incomplete' in page
     assert issues_of(page)[:4] == [
         "Error: 1 hour failed east · 25 Oct 2025 02:00 – 03:00 1 h",
         "Error: 1 hour not collected east · 25 Oct 2025 03:00 – 04:00 1 h",

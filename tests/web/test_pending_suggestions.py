@@ -59,6 +59,19 @@ def helped(action: str, change: dict[str, Any], **values: Any) -> FixStep:
     return found
 
 
+def test_a_snippet_is_to_be_pasted_once() -> None:
+    """Pods of a manifest that are pending by one taint on other nodes need one toleration."""
+    taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    found = help_of(
+        row(
+            SuggestionRow("tolerate", "Tolerate the taint of n-1.", taint),
+            SuggestionRow("uncordon", "Uncordon n-3.", {"nodes": ["n-3"]}),
+            SuggestionRow("tolerate", "Tolerate the taint of n-1 and n-2.", taint),
+        )
+    )
+    assert [one.text for one in found] == ["Tolerate the taint of n-1 and n-2.", "Uncordon n-3."]
+
+
 @pytest.mark.parametrize(
     ("action", "change", "words"),
     [

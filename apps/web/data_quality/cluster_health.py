@@ -312,8 +312,11 @@ def summary(
     oldest = min(known) if known and len(known) == len(times) else None
     # The findings of a cluster have those of its tiers among them.
     clusters = [one for one in verdicts if one.scope == "cluster"]
+    # The bar above counts each hour once; here an hour counts in each cluster that lacks it.
+    lacking = len({line.cluster for line in lines})
+    of = f"of {lacking} clusters " if lacking > 1 else ""
     counts = (
-        ("hour", "incomplete", sum(line.hours for line in lines)),
+        ("hour", f"{of}incomplete", sum(line.hours for line in lines)),
         ("error", "", own["error"] + sum(one.errors for one in clusters)),
         ("warning", "", own["warning"] + sum(one.warnings for one in clusters)),
     )

@@ -70,8 +70,15 @@ class FixTarget:
 
 
 def help_of(row: FixSubject, *, reason: str = "") -> list[FixStep]:
-    """Return how to fix it, the best first; a request of quota begins with the reason."""
-    return [_help(one, row, reason) for one in row.suggestions]
+    """Return how to fix it, the best first; a request of quota begins with the reason.
+
+    Steps with the same snippet are one, in the words of the last: that names all of its nodes.
+    """
+    steps: dict[object, FixStep] = {}
+    for number, one in enumerate(row.suggestions):
+        step = _help(one, row, reason)
+        steps[step.code if step.code_is == "snippet" else number] = step
+    return list(steps.values())
 
 
 def _help(one: SuggestionRow, row: FixSubject, reason: str) -> FixStep:
