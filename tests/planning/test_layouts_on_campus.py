@@ -180,9 +180,9 @@ class Trial:
         for number, (work, was) in enumerate(zip(demand.works, self.happened(demand), strict=True)):
             over = END if was.ended_at is None else was.ended_at
             asked = demand.start if work.running else max(demand.start, work.asked_at)
-            if not work.running:
-                begun = over if was.started_at is None else was.started_at
-                unmet += was.gpus * max(0.0, begun - asked)
+            # What ran before and has no room is pending, as anything else.
+            begun = over if was.started_at is None else was.started_at
+            unmet += was.gpus * max(0.0, begun - asked)
             if was.started_at is not None:
                 size = work.units * self._unit(self._on[number], RESOURCES[work.tier])
                 allocated += size * max(0.0, over - was.started_at)
@@ -215,7 +215,9 @@ class Trial:
         _, is_mig, profile = resource.partition("mig-")
         if is_mig:
             return int(profile.partition("g")[0]) / 7
-        return 1 / int(self._object(name)["metadata"]["labels"].get("nvidia.com/gpu.replicas", 1))
+        labels = self._object(name)["metadata"]["labels"]
+        # Nodes with MIG devices have 0, also once some of their GPUs are whole again.
+        return 1 / (int(labels.get("nvidia.com/gpu.replicas", 1)) or 1)
 
     def run(self) -> None:
         events: list[tuple[float, int, int]] = []
