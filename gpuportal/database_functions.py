@@ -107,13 +107,15 @@ class OneOfTimes(Func):
     """
 
     output_field = BooleanField()
-    template = "(%(expressions)s::timestamptz[]))"
-    arg_joiner = " = ANY("
 
     def __init__(self, column: Any, times: Iterable[datetime]) -> None:
         found = [at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") for at in times]
         super().__init__(column, Value("{" + ",".join(f'"{at}+00"' for at in found) + "}"))
         self._listed = "[" + ",".join(f'"{at}"' for at in found) + "]"
+
+    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        template = "(%(expressions)s::timestamptz[]))"
+        return self.as_sql(compiler, connection, template=template, arg_joiner=" = ANY(", **extra)
 
     def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
         own = self.copy()
