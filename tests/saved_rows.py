@@ -1,9 +1,14 @@
 """All rows of the database as they are, kept to be put back: a world is computed once."""
 
+import sqlite3
 from dataclasses import dataclass
+from datetime import time
 from typing import Any
 
 from django.db import connection
+
+# Rows are read as Django's connection converts them; Python's module writes all but times of day.
+sqlite3.register_adapter(time, str)
 
 
 @dataclass(frozen=True)

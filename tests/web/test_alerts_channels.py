@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from apps.accounts.models import AuditEntry, User
-from apps.alerts.domain.alerts import AlertKind
+from apps.alerts.domain.alerts import PERSONAL_KINDS, AlertKind
 from apps.alerts.models import Channel, Mute
 from apps.alerts.services import MOST_CHANNELS, add_channel
 from tests.factories import Portal, make_portal
@@ -64,8 +64,8 @@ def audited() -> list[tuple[str, str, str]]:
 def test_a_new_channel_begins_with_all_kinds(ada: Client) -> None:
     page = text_of(ada, "/alerts/channels/")
     boxes = re.findall(r'<input[^>]*name="kinds"[^>]*>', page)
-    # Digests of persons are there where these are kept: test_my_workloads.
-    assert len(boxes) == len(AlertKind) - 1
+    # Alerts about one person are there where persons are kept: test_my_workloads.
+    assert len(boxes) == len(AlertKind) - len(PERSONAL_KINDS)
     assert all("checked" in box for box in boxes)
 
 
