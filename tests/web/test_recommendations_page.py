@@ -85,6 +85,7 @@ def test_the_page_of_one_says_whether_its_effects_are_replayed(
 
 def test_an_empty_page_says_that_nothing_was_looked_at(portal: Portal, admin: Client) -> None:
     assert "No evidence was looked at yet" in text_of(admin, LIST)
+    assert figures_of(admin)["Open savings"] == ("no data", "not checked yet")
 
 
 def test_an_unpriced_one_is_never_zero(portal: Portal, admin: Client) -> None:

@@ -171,7 +171,7 @@ def _figures(
     found = costs.savings(filters=filters, visibility=reading.visibility, now=reading.now)
     saving = "saving_per_month"
     figures = [
-        _sum_figure("Open savings", found.open, partial(figure_href, saving, query)),
+        _open_figure(found, covered, partial(figure_href, saving, query)),
         _sum_figure(
             "Accepted savings", found.accepted, partial(figure_href, saving, asks_accepted)
         ),
@@ -182,6 +182,14 @@ def _figures(
         href_of = partial(figure_href, "quota_saving_per_month", query)
         figures.append(_sum_figure("Quota, no cash", found.quota, href_of))
     return figure_row(*figures)
+
+
+def _open_figure(found: Savings, covered: WasteCovered, href_of: Callable[..., str]) -> KeyFigure:
+    label = "Open savings"
+    # Before evidence was looked at a 0 would say that there is nothing to save.
+    if not found.open and covered.last is None:
+        return no_data(label, "No evidence was looked at yet.", note="not checked yet")
+    return _sum_figure(label, found.open, href_of)
 
 
 def _sum_figure(

@@ -83,9 +83,13 @@ def _count(label: str, teams: Sequence[str], tone: Tone) -> KeyFigure:
 
 
 def _table(rows: Sequence[TeamEffect], reading: QuerySession) -> Table:
-    """Return the effects on teams, the largest change of pending work first."""
+    """Return the effects on teams: largest changes of pending work first, then most freed GPUs."""
+
     # By the size of the change, whichever way it goes: losses count like gains.
-    ordered = sorted(of_teams(rows), key=lambda row: (-abs(row.pending_change), row.tier, row.team))
+    def place(row: TeamEffect) -> tuple[float, float, str, str]:
+        return -abs(row.pending_change), -row.freed_gpu_hours, row.tier, row.team
+
+    ordered = sorted(of_teams(rows), key=place)
     sums = next(row for row in rows if (row.team, row.tier) == (ALL_TEAMS, ALL_TIERS))
     return Table(
         id="effects",
@@ -105,7 +109,7 @@ def _table(rows: Sequence[TeamEffect], reading: QuerySession) -> Table:
         empty="No work of these days is known.",
         total=TableRow(_values(sums)),
         page_length=_TEAMS_AT_FIRST,
-        on_phone=("team", "queue_time", "pending_gpu_hours", "pending_after_gpu_hours"),
+        on_phone=("team", "tier", "pending_gpu_hours", "pending_after_gpu_hours"),
     )
 
 
