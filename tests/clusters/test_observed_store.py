@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from apps.clusters.domain.observed.objects import ObservedStore
+from apps.clusters.domain.observed.store import ObservedStore
 
 
 class Pod(NamedTuple):

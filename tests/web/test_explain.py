@@ -230,7 +230,7 @@ def test_a_team_has_no_capacity_and_the_page_says_so(admin: Client) -> None:
 
 def test_a_window_without_facts_has_no_number(admin: Client) -> None:
     page = text_of(admin, "/explain/?figure=busy&tier=gold&first=2025-09-01&last=2025-09-02")
-    assert "No data of it in this window" in page
+    assert "No data in this window" in page
 
 
 def test_the_queries_are_narrowed_to_what_the_figure_is_of(admin: Client) -> None:

@@ -1,4 +1,4 @@
-"""The capacity plan and layout advice: rows and endpoints."""
+"""The capacity plan: rows and the endpoint."""
 
 from django.http.response import HttpResponseBase
 from django.utils import timezone
@@ -9,7 +9,7 @@ from apps.api.endpoints import PortalView, ShortList, documented, visibility_in
 from apps.api.parameters import NamesField, filters_of
 from apps.api.row_serializers import records, serializer_of
 from apps.planning import selectors as planning
-from apps.planning.selectors import CapacityPlanRow, LayoutRow
+from apps.planning.selectors import CapacityPlanRow
 from apps.quota_requests.selectors import bookings_ahead
 from apps.usage import selectors as usage
 
@@ -20,7 +20,7 @@ class CapacityPlanParams(parameters.PageParams):
     tier = NamesField(help_text="Only these service tiers.")
 
 
-_PLANS: ShortList[CapacityPlanRow] = ShortList(
+_ROWS: ShortList[CapacityPlanRow] = ShortList(
     "capacity-plan", lambda row: f"{row.tier}\n{row.action}\n{row.to_tier}", records
 )
 
@@ -46,30 +46,4 @@ class CapacityPlanView(PortalView):
             row for plan in plans if not tiers or plan.outlook.tier in tiers for row in plan.rows()
         ]
         rows.sort(key=lambda row: (row.tier, str(row.action), row.to_tier))
-        return _PLANS.response(request, query, rows)
-
-
-_LAYOUTS: ShortList[LayoutRow] = ShortList("layouts", lambda row: row.name, records)
-
-
-class LayoutsView(PortalView):
-    """Recorded demand with today's layout, and with the advised one."""
-
-    @documented(
-        "layouts",
-        parameters.TierParams,
-        serializer_of(LayoutRow),
-        summary="Unmet and unallocated GPU-hours of tiers, with today's layout and the advised.",
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        query = parameters.TierParams.read(request.query_params)
-        usage.check_names(filters_of(query))
-        reports = planning.layout_reports(visibility=visibility_in(request))
-        rows = [
-            row
-            for one in reports
-            for row in one.rows()
-            if row.cluster in query.get("cluster", (row.cluster,))
-            and row.tier in query.get("tier", (row.tier,))
-        ]
-        return _LAYOUTS.response(request, query, sorted(rows, key=lambda row: row.name))
+        return _ROWS.response(request, query, rows)

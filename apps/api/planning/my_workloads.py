@@ -44,7 +44,7 @@ class MyWorkloadsView(PortalView):
             "cap_gpus": serializers.FloatField(
                 allow_null=True, help_text="What one person may hold; null without a cap."
             ),
-            "over_cap": serializers.BooleanField(help_text="A finding: more than one may hold."),
+            "over_cap": serializers.BooleanField(help_text="Whether that is more than the cap."),
         },
     )
     def get(self, request: Request) -> HttpResponseBase:

@@ -1,12 +1,10 @@
-"""Reliability of nodes and GPUs as last reported, and planned outages: rows and endpoints."""
+"""Reliability of nodes and GPUs: lists of the last reports."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from django.http.response import HttpResponseBase
-from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
@@ -22,7 +20,6 @@ from apps.goodput.selectors import (
     ReliabilityRow,
 )
 from apps.usage import selectors as usage
-from apps.usage.selectors import OutageRow
 
 _Row = TypeVar("_Row", ReliabilityRow, GpuReliabilityRow, InterruptionRow)
 
@@ -74,29 +71,3 @@ InterruptionsView = _report_list(
     key=("cluster", "least_gpus"),
     summary="Mean time between interruptions by size over 30 days, for who sees all teams.",
 )
-
-
-# Nodes and authors are given to who sees how the clusters run: the rows of others have none.
-_OUTAGES: ShortList[OutageRow] = ShortList(
-    "planned-outages", lambda row: f"{row.number}", partial(records, admin=True)
-)
-
-
-class PlannedOutagesView(PortalView):
-    """Nodes that are or were away as announced."""
-
-    @documented(
-        "planned-outages",
-        parameters.ClusterParams,
-        serializer_of(OutageRow),
-        summary="Announced outages of nodes, and those of the last 92 days.",
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        query = parameters.ClusterParams.read(request.query_params)
-        usage.check_names(filters_of(query))
-        rows = usage.outage_rows(
-            now=timezone.now(),
-            visibility=visibility_in(request),
-            clusters=query.get("cluster", ()),
-        )
-        return _OUTAGES.response(request, query, rows)

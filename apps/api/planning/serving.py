@@ -53,10 +53,6 @@ class ServingView(PortalView):
         return of.answer(rows, found, of.file("serving", cells_of(ServingRow, by)))
 
 
-class ServingHoursParams(parameters.FileParams):
-    """Parameters of `serving/hours`."""
-
-
 _HOURS: ShortList[ServingTime] = ShortList(
     "serving-hours", lambda row: row.hour.isoformat(), records
 )
@@ -67,12 +63,12 @@ class ServingHoursView(PortalView):
 
     @documented(
         "serving-hours",
-        ServingHoursParams,
+        parameters.FileParams,
         serializer_of(ServingTime),
         summary="Replicas, requests and tokens of inference services by hour; of teams you see.",
         files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        of = WindowRequest.read(request, ServingHoursParams)
+        of = WindowRequest.read(request, parameters.FileParams)
         found = usage.serving_times(of.window, filters=of.filters(), visibility=of.visibility)
         return of.answer(_HOURS, found, of.file("serving-hours", cells_of(ServingTime)))

@@ -65,8 +65,9 @@ def _columns(
     for measure, column in _COLUMN_OF.items():
         if measure in exported:
             value = row.growth.get(measure, 0.0)
-            in_full = value is None or measure in _IN_SECONDS
-            found[column] = value if in_full else round(value or 0.0)
+            if value is not None and measure not in _IN_SECONDS:
+                value = round(value)
+            found[column] = value
     return found
 
 

@@ -62,8 +62,8 @@ TELLS: Mapping[AlertKind, str] = {
     AlertKind.REQUEST: "each step from submitted to applied",
     AlertKind.REVERT: "a temporary raise ends soon",
     AlertKind.QUEUE_TIME: "an objective of a tier is missed too often, or times rise",
-    AlertKind.DIGEST: "your own workloads on Mondays, on channels of yours alone",
-    AlertKind.CAP: "you hold more GPUs than one person may, on channels of yours alone",
+    AlertKind.DIGEST: "your own workloads on Mondays, on your own channels only",
+    AlertKind.CAP: "you hold more GPUs than one person may, on your own channels only",
 }
 MINE, PLATFORM = "me", "platform"
 _AT = time(8)

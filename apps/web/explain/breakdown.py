@@ -138,7 +138,7 @@ def _groups(level: tuple[Grouping, ...], whole: SplitFigure) -> Table:
         ],
         rows=[_group_line(row, level, whole) for row in ordered],
         zone=reading.choice.zone,
-        empty="No part of it has data in this window.",
+        empty="No part has data in this window.",
         total=TableRow({**whole.values(total), level[0].value: "Total"}) if len(some) > 1 else None,
     )
 
@@ -232,7 +232,7 @@ def hours_of(whole: SplitFigure) -> Table:
         columns=[Column("hour", "Hour", Format.HOUR), *whole.columns(with_capacity=False)],
         rows=[TableRow({**whole.values(amounts), "hour": hour}) for hour, amounts in hours],
         zone=reading.choice.zone,
-        empty="No data of it in this window.",
+        empty="No data in this window.",
         total=TableRow({**whole.values(whole.amounts), "hour": "Total"})
         if len(hours) > 1
         else None,

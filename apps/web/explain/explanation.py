@@ -192,7 +192,7 @@ def _nothing(
             "it. Choose another window."
         )
     if amounts is None:
-        return "No data of it in this window. Choose another window."
+        return "No data in this window. Choose another window."
     if blended:
         return "Tiers are never blended into one ratio: choose one of the tiers below."
     if figure.is_ratio:

@@ -132,7 +132,7 @@ def _sum_of(
     # What is not known of a tier is no zero of it.
     if unknown := len({row.tier for row in rows if not row.action}):
         if not own:
-            return no_data(label, f"There is no data of {_tiers(unknown)}.")
+            return no_data(label, f"There is no data for {_tiers(unknown)}.")
         known.append(f"{unknown} without data")
     return KeyFigure(
         label,

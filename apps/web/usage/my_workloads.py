@@ -401,7 +401,7 @@ def _pending_table(work: PersonWork, scope: PersonScope, reading: QuerySession) 
         "expected_seconds",
         "Typical queue time",
         Format.SECONDS,
-        hint="Half of such work starts within this time, all pods together; none where no replay "
+        hint="Half of such workloads start within this time, with all pods. Empty where no replay "
         "tells it.",
     )
     whose = f"of {scope.name}" if scope.name else "of yours"

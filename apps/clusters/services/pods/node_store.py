@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from django.db import transaction
 from django.db.models import OuterRef, Q, Subquery
 
-from apps.clusters.domain.observed.objects import ObservedStore
+from apps.clusters.domain.observed.store import ObservedStore
 from apps.clusters.domain.pods.kube_objects import NodeState
 from apps.clusters.domain.resources import whole_request
 from apps.clusters.domain.window import from_seconds

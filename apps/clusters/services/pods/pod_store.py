@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
-from apps.clusters.domain.observed.objects import ObservedStore
+from apps.clusters.domain.observed.store import ObservedStore
 from apps.clusters.domain.pods.history import closed_runs, updated
 from apps.clusters.domain.pods.kube_objects import Run, tidy_runs
 from apps.clusters.domain.pods.ledger import PodRecord, PodSource

@@ -27,7 +27,7 @@ from apps.clusters.domain.devices.resource_claims import (
     pod_claims,
     requested_devices,
 )
-from apps.clusters.domain.observed.objects import ObservedStore
+from apps.clusters.domain.observed.store import ObservedStore
 from apps.clusters.domain.pods.ledger import (
     ClaimAllocationRecord,
     ClaimedDevice,

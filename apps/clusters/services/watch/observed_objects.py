@@ -19,11 +19,11 @@ from apps.clusters.domain.observed.objects import (
     NodeSnapshot,
     ObservedKind,
     ObservedObject,
-    ObservedStore,
     PodGroupSnapshot,
     WorkloadSnapshot,
 )
 from apps.clusters.domain.observed.pods import ExtractionContext, event_snapshot, is_settled
+from apps.clusters.domain.observed.store import ObservedStore
 from apps.clusters.domain.pods.ledger import ClaimedDevice, OfferedDevice, Owner, controller_of
 from apps.clusters.services.pods.node_store import NodeUse
 from apps.clusters.services.watch.collections import (

@@ -18,7 +18,7 @@ from apps.clusters.domain.devices.dra import (
     offered,
     pools,
 )
-from apps.clusters.domain.observed.objects import ObservedStore
+from apps.clusters.domain.observed.store import ObservedStore
 from apps.clusters.domain.pods.ledger import OfferedDevice
 from apps.clusters.domain.resources import parse_quantity
 

@@ -239,8 +239,7 @@ class Finding:
     `evidence` holds the figures that it rests on, by name with their units. `patch` is the change
     as a fragment of YAML or as a command, empty where it cannot be written down. `avoids` is which
     part of its subject's waste goes, by cause; `cells` the same by the names of cells, also of
-    other subjects. `change_values` is the change as
-    data, of kinds that are replayed or requested by it.
+    other subjects. `change_values` is the change as data, of kinds that are replayed or requested.
     """
 
     kind: RecommendationKind

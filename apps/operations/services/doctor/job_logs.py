@@ -43,7 +43,8 @@ def _of_answer(cluster: str, answer: LedgerAnswer) -> Iterator[Finding]:
             cluster,
             "",
             f"{'; '.join(answer.warnings)}.",
-            "Correct or write what is named: jobs that no line tells are not counted.",
+            "Correct the lines, or write the files, that are named: jobs without a line are not "
+            "counted.",
         )
     known = {interval.node for interval in answer.nodes}
     # A job without a node holds nothing yet.

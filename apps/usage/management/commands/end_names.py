@@ -15,14 +15,14 @@ from apps.clusters.selectors import accounts_of, report
 
 class Command(BaseCommand):
     help = (
-        "Say that a name now is another person's: they see no work from before, and what was kept "
-        "of whose that was is deleted. Name each form in which pods have it."
+        "Give a user name to another person: the new person sees no earlier work, and the record "
+        "of who ran that is deleted. Give each spelling of the name that pods use."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("names", nargs="+", metavar="NAME", help="as pods or accounts have it")
         parser.add_argument(
-            "--before", metavar="DAY", help="the first day of the new person; now unless told"
+            "--before", metavar="DAY", help="first day of the new person; now unless given"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -33,7 +33,7 @@ class Command(BaseCommand):
         self.stdout.write(
             f"{', '.join(sorted(names))}: {counted(ended, 'pod or object', 'pods or objects')} and "
             f"{counted(said, 'alert or answer', 'alerts or answers')} from before "
-            f"{before:%Y-%m-%d %H:%M} UTC name no person any more."
+            f"{before:%Y-%m-%d %H:%M} UTC no longer name a person."
         )
 
 
@@ -44,7 +44,7 @@ def _before(day: str | None) -> datetime:
     try:
         found = day_start(date.fromisoformat(day), report().zone)
     except ValueError as error:
-        raise CommandError(f"{day!r} is no day: write it as 2026-11-01") from error
+        raise CommandError(f"{day!r} is not a date: write it as 2026-11-01") from error
     if found > now:
-        raise CommandError(f"{day} is to come: the name still is the former person's")
+        raise CommandError(f"{day} is in the future: give today or an earlier day")
     return found

@@ -148,7 +148,7 @@ def _read_growth(
         if before is None or grown > (_LONGEST if measure in _SECONDS else _MOST):
             # One slot that cannot be leaves the hour without a sum: the rest would be too little.
             own[measure] = None
-            reading.remark(f"{name} has values that cannot be on {gpu.uuid}: they were left out")
+            reading.remark(f"{name} has impossible values on GPU {gpu.uuid}: they were left out")
             continue
         # `increase` extrapolates: one row looks like 1.02, and a second like a little more.
         grown = min(grown, SLOT_SECONDS) if measure in _SECONDS else max(1.0, round(grown))
