@@ -141,6 +141,15 @@ def test_the_page_has_a_legend_and_says_once_that_the_month_before_has_no_data(
     assert head[-1] == "GPU-h", "units stand once, in the head"
 
 
+@pytest.mark.parametrize("now", ["2026-11-04", "2026-10-20"])
+def test_without_a_month_it_is_of_the_last_whole_one_and_of_this_one_in_the_first(
+    priced: Priced, signed_in: SignIn, now: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noon = datetime.fromisoformat(f"{now}T12:00:00+00:00")
+    monkeypatch.setattr("django.utils.timezone.now", lambda: noon)
+    assert "October 2026" in text_of(signed_in(priced.portal.finn), "/costs/report/")
+
+
 def test_teams_sum_to_the_page_of_all(priced: Priced) -> None:
     found = month_report(OCTOBER, visibility=EVERYTHING, now=NOW)
     whole, *teams = found.pages

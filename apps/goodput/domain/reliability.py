@@ -106,7 +106,7 @@ def node_failures(
         if is_grave and not _is_of_one_gpu(known, others, numbers, rates):
             spread.add(node)
         found.append(_failures(node, own, whole, p_value))
-    found.sort(key=lambda one: (one.p_value, one.node))
+    found.sort(key=lambda one: (one.p_value, -one.incidents, one.node))
     return list(_with_verdicts(found, spread))
 
 

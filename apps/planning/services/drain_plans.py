@@ -57,7 +57,10 @@ _NO_SETTINGS = _OwnSettings({}, "")
 
 @dataclass(frozen=True, slots=True)
 class TierDrainPlan:
-    """The plan of a tier in a cluster; `fixed` pods of it cannot be moved, `movable` can."""
+    """The plan of a tier in a cluster; `fixed` pods of it cannot be moved, `movable` can.
+
+    `largest`: GPUs of its largest host. Where these are too few for a slot, no move opens one.
+    """
 
     cluster: str
     tier: str
@@ -65,6 +68,7 @@ class TierDrainPlan:
     plan: DrainPlan
     movable: int
     fixed: int
+    largest: int
 
 
 def drain_plans(
@@ -88,9 +92,9 @@ def drain_plans(
         reader = _DrainReader(state, catalog.at(now.timestamp()), _own_settings(one.pk))
         for name, hosts, fixed in reader.tiers(filters.tier):
             movable = sum(map(len, hosts.pods.values()))
-            plan = drain_plan(hosts, size)
+            plan, largest = drain_plan(hosts, size), hosts.largest
             at = min(now, one.watched_until)
-            found.append(TierDrainPlan(one.name, name, at, plan, movable, fixed))
+            found.append(TierDrainPlan(one.name, name, at, plan, movable, fixed, largest))
     return found
 
 

@@ -492,9 +492,12 @@ def facts_state(states: Collection[FactsState]) -> FactsState:
     return min(states, key=order.index, default=FactsState.NOT_CHECKED_YET)
 
 
-def data_ready() -> bool:
-    """Say whether any hour has facts to show. One query."""
-    return TierHour.objects.order_by("pk").exists()
+def data_ready(window: Window | None = None) -> bool:
+    """Say whether any hour, or any of a window, has facts to show. One query."""
+    rows = TierHour.objects.order_by("pk")
+    if window is not None:
+        rows = rows.filter(hour__gte=window.start, hour__lt=window.end)
+    return rows.exists()
 
 
 @dataclass(frozen=True, slots=True)

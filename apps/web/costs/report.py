@@ -7,7 +7,7 @@ from django.http import Http404, HttpResponse, HttpResponseBase
 from django.urls import reverse
 
 from apps.accounts.selectors import TEAMS
-from apps.clusters.domain.window import Window, month_before
+from apps.clusters.domain.window import Window, month_after, month_before
 from apps.clusters.selectors import NAMESPACE_TEAMS, TIERS
 from apps.costs import selectors as costs
 from apps.fairness.selectors import FAIRNESS_DAYS, OBJECTIVES, closed_hour
@@ -19,7 +19,7 @@ from apps.operations.services import (
 )
 from apps.pending.selectors import KNOWN_CLUSTERS, NAMESPACES
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery
-from apps.usage.selectors import DAYS, WHOLE_NAMES, NameLookup, usage_rows
+from apps.usage.selectors import DAYS, WHOLE_NAMES, NameLookup, data_ready, usage_rows
 from apps.web.components.charts import Chart
 from apps.web.components.gpu_charts import average_gpus
 from apps.web.components.page_query import with_query
@@ -48,13 +48,13 @@ _READS = (
 
 @page
 def report(request: PageRequest, month: str = "") -> HttpResponseBase:
-    """Show the report of a month, the last whole one without any."""
+    """Show the report of a month: without a name of the last whole one, or of the first at all."""
     first = _month(request, month)
     reading = _of_month(request, first)
     found, missing = _found(request, reading, first)
     shown = found.pages[0] if found.pages else None
     team = shown.team if shown else ""
-    following = _following(first)
+    following = month_after(first)
     classes = _classes(shown) if shown else ()
     this_month = reading.now.astimezone(reading.choice.zone).date()
     return respond(
@@ -96,7 +96,14 @@ def report_file(request: PageRequest, month: str) -> HttpResponseBase:
 def _month(request: PageRequest, written: str) -> date:
     if not written:
         reading = query_session(request)
-        return month_before(reading.now.astimezone(reading.choice.zone).date())
+        today = reading.now.astimezone(reading.choice.zone).date()
+        last = month_before(today)
+        # In the first month of a portal the one before it has nothing to report.
+        return (
+            last
+            if data_ready(costs.month_window(last, reading.choice.zone))
+            else today.replace(day=1)
+        )
     found = month_of(written)
     if found is None:
         raise Http404(f"“{written[:40]}” is not a month such as 2026-10.")
@@ -105,7 +112,7 @@ def _month(request: PageRequest, written: str) -> date:
 
 def _of_month(request: PageRequest, first: date) -> QuerySession:
     """Return the reading of a month's days: links and charts of the page are of it."""
-    last = date.fromordinal(_following(first).toordinal() - 1)
+    last = date.fromordinal(month_after(first).toordinal() - 1)
     given = request.GET.copy()
     for name in ("window", "start", "end", "compare"):
         given.pop(name, None)
@@ -126,10 +133,6 @@ def _of_month(request: PageRequest, first: date) -> QuerySession:
         ),
     )
     return reading
-
-
-def _following(first: date) -> date:
-    return date(first.year + first.month // 12, first.month % 12 + 1, 1)
 
 
 def _found(request: PageRequest, reading: QuerySession, first: date) -> tuple[MonthReport, str]:

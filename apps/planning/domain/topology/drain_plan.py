@@ -43,6 +43,14 @@ class DrainHosts:
     resource: str
     pods: Mapping[int, Sequence[MovablePod]]
 
+    @property
+    def largest(self) -> int:
+        """GPUs of the host that has most, those in use too."""
+        return max(
+            (int(self.nodes.seen[at].allocatable[self.resource]) for at in bits(self.tier)),
+            default=0,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Move:
