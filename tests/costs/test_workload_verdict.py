@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from apps.costs.domain.person_fix import NOTHING_TO_FIX, JudgedWork, fix_of
 from apps.costs.domain.workload_verdict import (
     HourOfWorkload,
     IdleSpan,
@@ -130,3 +131,39 @@ def test_what_is_well_used_is_told_to_do_nothing() -> None:
     hours = hourly(held(busy=3, underused=1), held(busy=7, underused=1))
     found = verdict(whole(hours), use_of(hours), is_running=True)
     assert (found.kind, found.action) == (VerdictKind.USED, VerdictAction.NONE)
+
+
+@pytest.mark.parametrize(
+    ("workload", "amounts", "is_idle", "sentence"),
+    [
+        (
+            *("Deployment/bert", held(busy=2, idle=8), False),
+            "bert left 8 GPU-h (80 %) unused: run fewer replicas while few requests come.",
+        ),
+        (
+            *("Job/train", held(busy=2, idle=8), False),
+            "train left 8 GPU-h (80 %) unused: request fewer GPUs, or free them.",
+        ),
+        (
+            *("Job/train", held(not_running=8), False),
+            "train held 8 GPU-h unused without running: fix the start of its pods.",
+        ),
+        (
+            *("StatefulSet/notebook", held(idle=8), True),
+            "notebook is idle now: release its GPUs, or say how long you keep them.",
+        ),
+        ("Job/train", held(busy=9, idle=1), False, NOTHING_TO_FIX),
+        ("Job/train", held(), False, NOTHING_TO_FIX),
+    ],
+)
+def test_the_one_fix_of_a_person_fits_the_kind_of_work(
+    workload: str, amounts: Amounts, is_idle: bool, sentence: str
+) -> None:
+    assert fix_of([JudgedWork(workload, amounts, is_idle)]) == sentence
+
+
+def test_what_is_idle_now_is_fixed_first_and_then_what_left_most_unused() -> None:
+    small, large = (JudgedWork(f"Job/{n}", held(busy=1, idle=n)) for n in (4, 9))
+    idle = JudgedWork("Job/now", held(idle=2), is_idle=True)
+    assert fix_of([small, large, idle]).startswith("now is idle")
+    assert fix_of([small, large]).startswith("9 left")

@@ -3,10 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from apps.costs.domain.recommendations.idle_time import SERVICES
 from apps.costs.domain.workload_verdict import VerdictAction, VerdictKind, verdict
 from apps.usage.domain.amounts import Amounts, hours
 
 NOTHING_TO_FIX = "Nothing to fix."
+# A StatefulSet with GPUs is mostly a notebook, which nobody calls.
+_REPLICATED = SERVICES - {"StatefulSet"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,9 @@ def _sentence(one: JudgedWork) -> str:
         return f"{name} held {unused:,.0f} GPU-h unused without running: fix the start of its pods."
     if judged.kind in (VerdictKind.UNUSED, VerdictKind.PARTLY):
         share = f"{(judged.unused or 0.0) * 100:.0f} %"
-        return (
-            f"{name} left {unused:,.0f} GPU-h ({share}) unused: request fewer GPUs, or free them."
-        )
+        left = f"{name} left {unused:,.0f} GPU-h ({share}) unused"
+        if one.workload.partition("/")[0] in _REPLICATED:
+            # Its callers need one of them even while no request comes.
+            return f"{left}: run fewer replicas while few requests come."
+        return f"{left}: request fewer GPUs, or free them."
     return ""
