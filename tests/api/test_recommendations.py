@@ -19,7 +19,7 @@ FIELDS = {
     *("id", "kind", "cluster", "namespace", "workload", "node", "tier", "team", "change", "patch"),
     *("saving_per_month", "currency", "alternative", "confidence", "reason", "evidence", "state"),
     *("first_seen", "last_seen", "dismiss_reason", "verdict", "saved_per_month"),
-    *("kept_until", "kept_reason", "risk", "cash", "replay"),
+    *("kept_until", "kept_reason", "risk", "cash", "replay", "replay_gap"),
 }
 
 

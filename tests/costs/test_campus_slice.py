@@ -1,7 +1,7 @@
 """A slice of `campus` through the whole chain: what is covered of its waste, within seconds."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -22,7 +22,7 @@ from simulator.fleet import DAY
 from simulator.scenarios.base import Scenario, Team
 from simulator.scenarios.campus.apps import LIMITS, WORK
 from simulator.scenarios.campus.pools import PRICES, RATES, WHOLE, make_nodes, make_pools
-from simulator.scenarios.day_work import DayWork
+from simulator.scenarios.day_work import DayWork, Work
 from simulator.scenarios.helios import passing
 from tests.served_lab import served_lab
 
@@ -34,21 +34,25 @@ DAYS = 8
 
 
 class AppsNodes(Scenario):
-    """The four nodes of `campus` on which work follows the day."""
+    """The four nodes of `campus` on which work follows the day.
+
+    Beside them are `more` of its nodes, empty, and `other` work.
+    """
 
     name = "apps"
     title = "32 A100 of four teams"
 
-    def __init__(self, begins: int) -> None:
+    def __init__(self, begins: int, more: Collection[str] = (), other: Sequence[Work] = ()) -> None:
         self.seed = self.name
         self.begins = begins
         nodes = make_nodes(self.seed, begins, begins)
-        self.nodes = [node for node in nodes if node.name.startswith("apps-")]
-        self._work = DayWork(self.seed, self.nodes, begins, WORK)
+        self.nodes = [one for one in nodes if one.name.startswith("apps-") or one.name in more]
+        self._work = DayWork(self.seed, self.nodes, begins, (*WORK, *other))
         self.namespaces = self._work.namespaces()
         self.quotas = []
         self.controllers = list(self._work.controllers())
-        self.tiers = [pool.tier for pool in make_pools(nodes) if pool.tag == WHOLE]
+        pools = [pool for pool in make_pools(nodes) if {one.name for one in pool.nodes} & {*more}]
+        self.tiers = [pool.tier for pool in make_pools(nodes) if pool.tag == WHOLE or pool in pools]
         self.prices, self.rates = PRICES, RATES
         self.teams = [
             Team(team, (f"{team}-apps",), 0, "", entitlements={WHOLE: limit})
@@ -66,10 +70,12 @@ class AppsNodes(Scenario):
         return Epoch(self.begins, end, pods=pods, hard={}, controllers=passing(pods))
 
 
-def collect() -> None:
-    now = int(NOW.timestamp())
-    scenario = AppsNodes(now // DAY * DAY - 10 * DAY)
-    with served_lab(scenario, now) as url:
+def apps_nodes(*more: str, other: Sequence[Work] = ()) -> AppsNodes:
+    return AppsNodes(int(NOW.timestamp()) // DAY * DAY - 10 * DAY, more, other)
+
+
+def collect(scenario: Scenario) -> None:
+    with served_lab(scenario, NOW.timestamp()) as url:
         load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=NOW, dry_run=False)
         for back in range(DAYS, 0, -1):
             start = LAST_MIDNIGHT - timedelta(days=back)
@@ -80,7 +86,7 @@ def collect() -> None:
 
 
 def test_most_of_the_waste_of_its_apps_is_covered_and_none_twice() -> None:
-    collect()
+    collect(apps_nodes())
     store_recommendations(now=NOW)
 
     found = waste_covered(filters=RecommendationFilters(), visibility=EVERYTHING)

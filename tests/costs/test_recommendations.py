@@ -36,7 +36,7 @@ NOTEBOOK = replace(
     memory_peak_mib=15_000,
     idle_gpu_hours=0.75 * ONE_GPU_HOURS,
 )
-MIG = Offers(mig_profiles={A100: ["1g.10gb", "2g.20gb", "3g.40gb"]})
+MIG = Offers(mig_profiles={A100: {"1g.10gb": "mig-1g", "2g.20gb": "mig-2g", "3g.40gb": "mig-3g"}})
 SHARED = Offers(
     shared_tiers=[
         SharedTier("shared-2", A100, 1 / 2),

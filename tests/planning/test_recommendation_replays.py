@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     RecommendationKind,
     RecommendationState,
+    ReplayGap,
 )
 from apps.costs.models import Recommendation
 from apps.pending.models import CauseInterval, Episode
@@ -80,6 +82,52 @@ def test_an_open_timeout_is_replayed_once_a_day(cluster: Cluster, client: Client
 
 
 LAYOUT = {"gpus": 1, "now": {"3g.40gb": 1}, "then": {"1g.10gb": 4, "3g.40gb": 1}}
+
+
+def test_what_a_replay_frees_is_worth_what_is_saved_each_hour(cluster: Cluster) -> None:
+    make_idle_hours(cluster)
+    row = make_timeout(cluster, evidence={"saved_per_gpu_hour": "2.00"}, currency="USD")
+    lowered = make_unused(cluster, 1)
+    Recommendation.objects.filter(pk=lowered.pk).update(evidence=row.evidence)
+    assert replay_recommendations(now=NOW) == 2
+    row.refresh_from_db()
+    lowered.refresh_from_db()
+    assert row.replay is not None
+    freed, days = (row.replay[f"replayed_{name}"] for name in ("freed_gpu_hours", "days"))
+    worth = Decimal(row.replay["replayed_saving_per_month"])
+    assert worth == pytest.approx(Decimal(freed / days * 730 / 24 * 2), abs=Decimal("0.01"))
+    # A lower limit is no cash.
+    assert "replayed_saving_per_month" not in lowered.replay
+
+
+def test_a_team_without_work_on_the_tier_has_no_effects_of_zero(cluster: Cluster) -> None:
+    Team.objects.create(name="idle")
+    row = make_timeout(cluster, team="idle")
+    assert replay_recommendations(now=NOW) == 0
+    row.refresh_from_db()
+    assert (row.replay, row.replay_gap) == (None, ReplayGap.NO_WORK.value)
+
+
+@pytest.mark.parametrize(
+    ("tier", "workload", "gap"),
+    [
+        ("", "Job/train", ReplayGap.NOT_OFFERED),
+        ("nowhere", "Job/train", ReplayGap.NOT_OFFERED),
+        ("whole", "Job/never-seen", ReplayGap.NO_WORK),
+    ],
+)
+def test_another_request_that_cannot_be_replayed_says_why(
+    cluster: Cluster, tier: str, workload: str, gap: ReplayGap
+) -> None:
+    row = make_timeout(cluster, replay={"replayed_days": 14.0})
+    request = {"tier": tier, "resource": SEVENTH, "units": 1, "share": 1 / 7, "node_selector": {}}
+    kind = RecommendationKind.MIG_PROFILE.value
+    Recommendation.objects.update(
+        kind=kind, change_values=request, namespace="vision", workload=workload
+    )
+    assert replay_recommendations(now=NOW) == 0
+    row.refresh_from_db()
+    assert (row.replay, row.replay_gap) == (None, gap.value)
 
 
 def make_unused(cluster: Cluster, after: int, *, quota: str = "ResourceQuota/gpus") -> Any:
@@ -199,6 +247,8 @@ def test_a_layout_of_another_node_than_there_is_is_not_replayed(
     assert replay_recommendations(now=NOW) == 0
     row.refresh_from_db()
     assert row.replay is None
+    # What is not kept yet is replayed once it is.
+    assert row.replay_gap == (ReplayGap.OTHER_LAYOUT.value if values else "")
 
 
 def test_one_that_is_decided_keeps_what_was_replayed(cluster: Cluster) -> None:
@@ -216,3 +266,4 @@ def test_without_recorded_days_nothing_is_said_of_effects(cluster: Cluster) -> N
     assert replay_recommendations(now=NOW) == 0
     row.refresh_from_db()
     assert row.replay is None, "effects of days that are known no longer are gone"
+    assert row.replay_gap == ReplayGap.NOTHING_RECORDED.value

@@ -10,7 +10,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import User
-from apps.costs.domain.recommendations.recommendation import RecommendationKind, RecommendationState
+from apps.costs.domain.recommendations.recommendation import (
+    REPLAYED_KINDS,
+    RecommendationKind,
+    RecommendationState,
+    ReplayGap,
+)
 from apps.costs.models import Recommendation
 from tests.costs.recommendation_rows import AT, make
 from tests.factories import Portal
@@ -81,6 +86,46 @@ def test_the_page_of_one_says_whether_its_effects_are_replayed(
     assert "Freed in replay" in page
     assert "replayed:" not in page
     assert later not in page
+
+
+def test_each_kind_that_is_not_replayed_and_each_gap_has_its_reason(
+    portal: Portal, admin: Client
+) -> None:
+    others = [kind for kind in RecommendationKind if kind not in REPLAYED_KINDS]
+    for number, kind in enumerate(others):
+        one = make(number, kind=kind.value, workload="Pool/spot/A10")
+        assert "Effects of this kind are not replayed: " in text_of(admin, path_of(one)), kind
+    for number, gap in enumerate(ReplayGap):
+        of = {"kind": RecommendationKind.MIG_PROFILE.value, "workload": f"Job/{number}"}
+        one = make(number, replay_gap=gap.value, **of)
+        assert "have not been replayed: " in text_of(admin, path_of(one)), gap
+
+
+def test_the_page_of_one_shows_what_a_move_does(portal: Portal, admin: Client) -> None:
+    replay = {
+        "replayed_days": 14.0,
+        "replayed_freed_gpu_hours": 288.0,
+        "replayed_unmet_before_gpu_hours": 108.0,
+        "replayed_unmet_after_gpu_hours": 0.0,
+        "replayed_p95_before_seconds": 32400.0,
+        "replayed_held_gpu_hours": 48.0,
+        "replayed_works": 2,
+        "replayed_works_started": 1,
+        "replayed_saving_per_month": "1607.14",
+    }
+    one = make(kind=RecommendationKind.SHARED_TIER.value, replay=replay)
+    page = text_of(admin, path_of(one))
+    for words in (
+        "<dt>Unmet</dt><dd>108 → 0 GPU-hours</dd>",
+        "<dt>p95 queue time</dt><dd>9h 0m → –</dd>",
+        "<dt>Started with it</dt><dd>1 of 2</dd>",
+        "<dt>Saving in replay</dt><dd>$1,607 a month</dd>",
+        "run as long as it did",
+        "no free unit or no quota",
+    ):
+        assert words in page, words
+    Recommendation.objects.update(replay={**replay, "replayed_works_started": 2})
+    assert "no free unit or no quota" not in text_of(admin, path_of(one))
 
 
 def test_an_empty_page_says_that_nothing_was_looked_at(portal: Portal, admin: Client) -> None:

@@ -20,6 +20,7 @@ from apps.costs.domain.recommendations.recommendation import (
     FollowUpOutcome,
     RecommendationKind,
     RecommendationState,
+    ReplayGap,
 )
 from apps.usage.models import (
     Daily,
@@ -465,8 +466,9 @@ class Recommendation(models.Model):
     the cause and units of 1e-8 (`domain.recommendations.recommendation`).
 
     `change_values` has the fields of the kind's `ChangeValues`, null: it has none, or they were not
-    kept yet. `replay` has the fields of `ReplayedEffects`, null where nothing was replayed;
-    `replayed_at` is when that was last tried.
+    kept yet. `replay` has the fields of `ReplayedEffects` and what they are worth a month, null
+    where nothing was replayed; `replay_gap` then says why. `replayed_at` is when that was last
+    tried.
     """
 
     kind = models.CharField(max_length=20, choices=[(k.value, k.value) for k in RecommendationKind])
@@ -494,6 +496,13 @@ class Recommendation(models.Model):
     covers = models.JSONField(default=list)
     change_values = models.JSONField(null=True)
     replay = models.JSONField(null=True)
+    replay_gap = models.CharField(
+        max_length=16,
+        blank=True,
+        default="",
+        db_default="",
+        choices=[(gap.value, gap.value) for gap in ReplayGap],
+    )
     replayed_at = models.DateTimeField(null=True, blank=True)
     decided_by = models.CharField(max_length=150, blank=True)
     decided_at = models.DateTimeField(null=True, blank=True)

@@ -24,6 +24,7 @@ from apps.costs.domain.recommendations.recommendation import (
     FollowUpOutcome,
     RecommendationKind,
     RecommendationState,
+    ReplayGap,
     WasteCell,
     together,
 )
@@ -167,8 +168,17 @@ class RecommendationRow:
     replay: Annotated[
         Mapping[str, Any] | None,
         Column(
-            help="Effects of the change in a replay of recorded demand, in GPU-hours.",
+            help="Effects of the change in a replay of recorded demand: GPU-hours, seconds of "
+            "queue time, and money a month.",
             api_note="Null where none was replayed.",
+        ),
+    ]
+    replay_gap: Annotated[
+        str,
+        Column(
+            help="Why a change of a kind that is replayed was not; null where it was, or will be.",
+            values=ReplayGap,
+            empty_is_null=True,
         ),
     ]
     state: Annotated[str, Column("State", values=RecommendationState)]

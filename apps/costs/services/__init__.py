@@ -37,7 +37,7 @@ from apps.costs.services.recommendations import (
 from apps.costs.services.replayed_effects import (
     ReplayableChange,
     ReplayedEffects,
-    forget_replayed_effects,
+    note_replay_gaps,
     note_replayed_effects,
     take_replayable,
 )

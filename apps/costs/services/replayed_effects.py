@@ -4,21 +4,28 @@ Who replays knows more than costs do, and comes after them: it takes what is due
 what it found.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import NamedTuple
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import F, Q
 
 from apps.costs.domain.recommendations.idle_time import TIMEOUT_MINUTES
 from apps.costs.domain.recommendations.recommendation import (
+    OF_QUOTA,
     REPLAYED_KINDS,
+    SAVED_EACH,
     ChangeValues,
+    PodRequest,
     RecommendationKind,
     RecommendationState,
+    ReplayGap,
+    Saving,
     change_values_of,
+    per_month,
 )
 from apps.costs.models import Recommendation
 from apps.quotas.domain.keys import QuotaSource
@@ -30,8 +37,9 @@ MOST_REPLAYED = 20
 class ReplayableChange(NamedTuple):
     """A recommended change of a team on a tier: an idle timeout in minutes, or its `change_values`.
 
-    These are a lower limit, or one that is lent, of the ResourceQuota `quota` in the namespace. Or,
-    of no team, another MIG layout of all GPUs of a `node`.
+    These are a lower limit, or one that is lent, of the ResourceQuota `quota` in the namespace; or
+    what pods of the `workload` (Kind/name, or that of its family) there request instead. Or, of no
+    team, another MIG layout of all GPUs of a `node`.
     """
 
     pk: int
@@ -40,6 +48,7 @@ class ReplayableChange(NamedTuple):
     minutes: float | None = None
     namespace: str = ""
     quota: str = ""
+    workload: str = ""
     node: str = ""
     change_values: ChangeValues | None = None
 
@@ -49,14 +58,24 @@ class ReplayedEffects:
     """What the change does to the recorded demand of so many days, in GPU-hours.
 
     `freed` is what ended work would have held; unmet is what all teams have pending on the tier,
-    without and with the change. Of a MIG layout `freed` are compute slices that are in a MIG device
-    only with it, in GPUs, and unmet is that of all tiers of the cluster.
+    without and with the change, and p95 their queue time (None: nothing started). Of a MIG layout
+    `freed` are compute slices that are in a MIG device only with it, in GPUs, and unmet and p95 are
+    those of all tiers of the cluster.
+
+    Of pods that request something else, `freed` is what they hold less while they run, and `held`
+    what they still hold; unmet and p95 are of the tier that they leave and the one that they come
+    to. Of `works` (pods, and gangs) so many `started` with the change.
     """
 
     replayed_days: float
     replayed_freed_gpu_hours: float
     replayed_unmet_before_gpu_hours: float
     replayed_unmet_after_gpu_hours: float
+    replayed_p95_before_seconds: float | None = None
+    replayed_p95_after_seconds: float | None = None
+    replayed_held_gpu_hours: float | None = None
+    replayed_works: int | None = None
+    replayed_works_started: int | None = None
 
 
 def take_replayable(cluster_id: int, *, since: datetime, now: datetime) -> list[ReplayableChange]:
@@ -91,6 +110,10 @@ def _replayable(row: Recommendation) -> ReplayableChange | None:
     of = (row.pk, row.team.name, row.tier.name)
     if row.kind == RecommendationKind.IDLE_TIMEOUT.value:
         return ReplayableChange(*of, minutes=TIMEOUT_MINUTES)
+    if isinstance(values, PodRequest):
+        return ReplayableChange(
+            *of, namespace=row.namespace, workload=row.workload, change_values=values
+        )
     source, _, name = row.workload.partition("/")
     if source != QuotaSource.RESOURCE_QUOTA or values is None:
         return None
@@ -99,13 +122,40 @@ def _replayable(row: Recommendation) -> ReplayableChange | None:
 
 def note_replayed_effects(effects: Mapping[int, ReplayedEffects]) -> None:
     """Keep what was replayed, by recommendation; one that is decided by now stays as it was."""
-    for pk, found in effects.items():
-        open_ones = Recommendation.objects.filter(pk=pk, state=RecommendationState.OPEN.value)
-        open_ones.update(replay=asdict(found))
+    rows = Recommendation.objects.filter(pk__in=effects, state=RecommendationState.OPEN.value)
+    for row in rows.order_by("pk"):
+        found = effects[row.pk]
+        known = {name: value for name, value in asdict(found).items() if value is not None}
+        worth = _worth_per_month(row, found)
+        money = {} if worth is None else {"replayed_saving_per_month": f"{worth:f}"}
+        open_ones = Recommendation.objects.filter(pk=row.pk, state=RecommendationState.OPEN.value)
+        open_ones.update(replay={**known, **money}, replay_gap="")
 
 
-def forget_replayed_effects(pks: Sequence[int]) -> None:
-    """Forget what was replayed: days that are known no longer must not be told as those of now."""
-    Recommendation.objects.filter(pk__in=pks, state=RecommendationState.OPEN.value).update(
-        replay=None
+def note_replay_gaps(gaps: Mapping[int, ReplayGap]) -> None:
+    """Keep why changes were not replayed, and forget what was replayed of them before.
+
+    Effects of days that are known no longer must not be told as those of now.
+    """
+    for gap in ReplayGap:
+        own = [pk for pk, found in gaps.items() if found is gap]
+        open_ones = Recommendation.objects.filter(pk__in=own, state=RecommendationState.OPEN.value)
+        open_ones.update(replay=None, replay_gap=gap.value)
+
+
+def _worth_per_month(row: Recommendation, found: ReplayedEffects) -> Decimal | None:
+    """Return what the replayed GPU-hours are worth a month; None of quotas, and without a price."""
+    evidence: Mapping[str, Any] = row.evidence
+    of_pods = found.replayed_held_gpu_hours is not None
+    price = evidence.get("price_per_gpu_hour" if of_pods else SAVED_EACH)
+    if price is None or RecommendationKind(row.kind) in OF_QUOTA:
+        return None
+    held = found.replayed_held_gpu_hours or 0.0
+    before = Saving(
+        per_month(found.replayed_freed_gpu_hours + held, found.replayed_days), Decimal(price)
     )
+    # What is held then may be of another model, at the price of that one.
+    after = Saving(
+        per_month(held, found.replayed_days), Decimal(evidence.get("price_there", price))
+    )
+    return (before.per_month or Decimal(0)) - (after.per_month or Decimal(0))

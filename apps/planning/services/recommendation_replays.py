@@ -10,11 +10,17 @@ from apps.clusters.domain.window import utc_midnight
 from apps.clusters.models import Cluster
 from apps.clusters.services import TierHistory
 from apps.costs.domain.recommendations.idle_time import TIMEOUT_MINUTES
-from apps.costs.domain.recommendations.recommendation import CutLayout, LentQuota, LoweredLimit
+from apps.costs.domain.recommendations.recommendation import (
+    CutLayout,
+    LentQuota,
+    LoweredLimit,
+    PodRequest,
+    ReplayGap,
+)
 from apps.costs.services import (
     ReplayableChange,
     ReplayedEffects,
-    forget_replayed_effects,
+    note_replay_gaps,
     note_replayed_effects,
     take_replayable,
 )
@@ -25,6 +31,7 @@ from apps.planning.domain.layouts.figures import (
     layout_figures,
 )
 from apps.planning.domain.layouts.options import recut_node
+from apps.planning.domain.moved_work import MoveReplay, OtherRequest
 from apps.planning.domain.policy_change import LimitChange, PolicyChange
 from apps.planning.domain.policy_effects import ALL_TEAMS, RecordedWeeks, policy_effects
 from apps.planning.selectors import NothingRecorded
@@ -40,12 +47,11 @@ _DAY = timedelta(days=1).total_seconds()
 
 
 def replay_recommendations(*, now: datetime, anew: bool = False) -> int:
-    """Replay recommended idle timeouts, limits, lent quota and MIG layouts, each once a day.
+    """Replay recommended idle timeouts, limits, lent quota, MIG layouts and other requests of pods,
+    each once a day; return how many.
 
-    Return how many.
-
-    `anew`: also those of today, after more days were collected. Where nothing is recorded nothing
-    is said of effects.
+    `anew`: also those of today, after more days were collected. Where one cannot be replayed the
+    reason is kept.
     """
     clusters = Cluster.objects.filter(active=True).order_by("name")
     return sum(_replay(one, now, anew=anew) for one in clusters)
@@ -56,38 +62,70 @@ def _replay(cluster: Cluster, now: datetime, *, anew: bool) -> int:
     due = take_replayable(cluster.pk, since=now if anew else midnight, now=now)
     if not due:
         return 0
-    found = {}
+    found: dict[int, ReplayedEffects | ReplayGap] = {}
     try:
         # One reading for all: how long work did nothing matters to timeouts alone.
-        weeks, _ = recorded_weeks(cluster, PolicyChange(idle_minutes=TIMEOUT_MINUTES), now=now)
+        weeks, demand = recorded_weeks(cluster, PolicyChange(idle_minutes=TIMEOUT_MINUTES), now=now)
         others = least_other_limits(cluster.name, now)
         layouts = _LayoutReplay(weeks)
+        moves = MoveReplay(weeks, [life.owner for life in demand.lives])
         for one in due:
-            effects = layouts.effects(one) if one.node else _of_policy(one, weeks, others)
-            if effects is not None:
-                found[one.pk] = effects
+            if one.node:
+                found[one.pk] = layouts.effects(one)
+            elif isinstance(one.change_values, PodRequest):
+                found[one.pk] = _of_request(one, one.change_values, moves, weeks)
+            else:
+                found[one.pk] = _of_policy(one, weeks, others)
     except NothingRecorded:
-        found = {}
-    note_replayed_effects(found)
-    forget_replayed_effects([one.pk for one in due if one.pk not in found])
-    return len(found)
+        found = {one.pk: ReplayGap.NOTHING_RECORDED for one in due}
+    effects = {pk: one for pk, one in found.items() if isinstance(one, ReplayedEffects)}
+    note_replayed_effects(effects)
+    note_replay_gaps({pk: one for pk, one in found.items() if isinstance(one, ReplayGap)})
+    return len(effects)
+
+
+def _of_request(
+    one: ReplayableChange, then: PodRequest, moves: MoveReplay, weeks: RecordedWeeks
+) -> ReplayedEffects | ReplayGap:
+    """Return what another request of a workload's pods does to the tiers that it concerns."""
+    # Before its work is looked for: without an offer there is nothing to place it on.
+    if not moves.offers(then.tier, then.node_selector):
+        return ReplayGap.NOT_OFFERED
+    kind, _, name = one.workload.partition("/")
+    request = OtherRequest(**then._asdict())
+    effects = moves.effects((one.namespace, kind, name), one.tier, request)
+    if effects is None:
+        return ReplayGap.NO_WORK
+    return ReplayedEffects(
+        replayed_days=(weeks.end - weeks.start) / _DAY,
+        replayed_freed_gpu_hours=effects.freed_gpu_hours,
+        replayed_unmet_before_gpu_hours=effects.before.unmet_gpu_hours,
+        replayed_unmet_after_gpu_hours=effects.after.unmet_gpu_hours,
+        replayed_p95_before_seconds=effects.before.p95_seconds,
+        replayed_p95_after_seconds=effects.after.p95_seconds,
+        replayed_held_gpu_hours=effects.held_gpu_hours,
+        replayed_works=effects.works,
+        replayed_works_started=effects.started,
+    )
 
 
 def _of_policy(
     one: ReplayableChange, weeks: RecordedWeeks, others: OtherLimits
-) -> ReplayedEffects | None:
-    """Return what a timeout or limit does to its tier; None where the team has no work there."""
+) -> ReplayedEffects | ReplayGap:
+    """Return what a timeout or limit does to its tier."""
     effects = policy_effects(weeks, _change(one, others))
     rows = {(row.team, row.tier): row for row in effects.rows}
     own, whole = rows.get((one.team, one.tier)), rows.get((ALL_TEAMS, one.tier))
     # Work of these weeks may all be of other teams: that is no effect of zero.
     if own is None or whole is None:
-        return None
+        return ReplayGap.NO_WORK
     return ReplayedEffects(
         replayed_days=(weeks.end - weeks.start) / _DAY,
         replayed_freed_gpu_hours=own.freed_gpu_hours,
         replayed_unmet_before_gpu_hours=whole.before.unmet_gpu_hours,
         replayed_unmet_after_gpu_hours=whole.after.unmet_gpu_hours,
+        replayed_p95_before_seconds=whole.before.p95_seconds,
+        replayed_p95_after_seconds=whole.after.p95_seconds,
     )
 
 
@@ -112,17 +150,17 @@ class _LayoutReplay:
     def _figures(self, cluster: ReplayCluster) -> LayoutFigures:
         return layout_figures(self._demand, cluster, self._packing)[0]
 
-    def effects(self, one: ReplayableChange) -> ReplayedEffects | None:
-        """Return what another layout does; None for a node that has not the layout of now."""
+    def effects(self, one: ReplayableChange) -> ReplayedEffects | ReplayGap:
+        """Return what another layout does, if the node has the layout that it is meant for."""
         cluster = self._demand.cluster
         place = next((n for n, node in enumerate(cluster.nodes) if node.name == one.node), None)
         if place is None or not isinstance(one.change_values, CutLayout):
-            return None
+            return ReplayGap.OTHER_LAYOUT
         node = recut_node(
             cluster.nodes[place], one.change_values.now, one.change_values.then, self._rules
         )
         if node is None:
-            return None
+            return ReplayGap.OTHER_LAYOUT
         nodes = (*cluster.nodes[:place], node, *cluster.nodes[place + 1 :])
         before, after = self._before, self._figures(replace(cluster, nodes=nodes))
         return ReplayedEffects(
@@ -130,6 +168,8 @@ class _LayoutReplay:
             replayed_freed_gpu_hours=before.stranded_gpu_hours - after.stranded_gpu_hours,
             replayed_unmet_before_gpu_hours=before.unmet_gpu_hours,
             replayed_unmet_after_gpu_hours=after.unmet_gpu_hours,
+            replayed_p95_before_seconds=before.p95_seconds,
+            replayed_p95_after_seconds=after.p95_seconds,
         )
 
 

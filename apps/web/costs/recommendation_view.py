@@ -1,9 +1,10 @@
 """One recommendation as pages show it: its words, links, evidence and what came of it."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.names import ANY
 from apps.clusters.domain.resources import quantity
@@ -17,6 +18,7 @@ from apps.costs.domain.recommendations.recommendation import (
     LoweredLimit,
     RecommendationKind,
     RecommendationState,
+    ReplayGap,
     change_values_of,
 )
 from apps.costs.selectors import (
@@ -112,10 +114,22 @@ _FIGURES: Mapping[str, tuple[str, Format, str]] = {
     "saved_gpu_hours_per_month": ("Saved", Format.NUMBER, "GPU-hours a month"),
     "saved_per_gpu_hour": ("Price saved", Format.TEXT, "per GPU-hour"),
     "members": ("Workloads judged", Format.COUNT, ""),
-    "replayed_days": ("Replayed", Format.NUMBER, "days"),
-    "replayed_freed_gpu_hours": ("Freed in replay", Format.NUMBER, "GPU-hours"),
-    "replayed_unmet_before_gpu_hours": ("Unmet without it", Format.NUMBER, "GPU-hours"),
-    "replayed_unmet_after_gpu_hours": ("Unmet with it", Format.NUMBER, "GPU-hours"),
+}
+_NOT_REPLAYED: Mapping[str, str] = {
+    RecommendationKind.SMALLER_MODEL: "how fast the work runs on the other model was never seen",
+    RecommendationKind.STOP_IDLE_NOTEBOOK: "idle timeouts are replayed for a whole team instead",
+    RecommendationKind.SPOT: "when spot nodes are taken away is not known",
+    RecommendationKind.EMPTY_NODES: "which nodes go is the choice of an autoscaler",
+    RecommendationKind.EMPTY_HOURS: "which nodes go is the choice of an autoscaler",
+    RecommendationKind.IDLE_START: "how the work loads without its GPUs was never seen",
+    RecommendationKind.IDLE_END: "when the work would have ended is not known",
+    RecommendationKind.SCALE_TO_DEMAND: "which replicas end is the choice of an autoscaler",
+}
+_GAPS: Mapping[str, str] = {
+    ReplayGap.NOTHING_RECORDED: "no node of the cluster is recorded in the last day",
+    ReplayGap.NO_WORK: "no such work was recorded in the last 14 days",
+    ReplayGap.NOT_OFFERED: "no node offers what the work would request",
+    ReplayGap.OTHER_LAYOUT: "the node has another layout by now",
 }
 _NO_WORKLOAD = (
     *OF_QUOTA,
@@ -140,6 +154,7 @@ class RecommendationLine:
     css: str
     hrefs: Mapping[str, str | None]
     evidence: Sequence[tuple[str, str]]
+    replayed: Sequence[tuple[str, str]]
     followed: Sequence[str]
     decides: bool
     ask: str = ""
@@ -151,10 +166,20 @@ class RecommendationLine:
 
     @property
     def effects(self) -> str:
-        """Say where no replay is behind the figures: it is of a few kinds, once a day."""
+        """Say why no replay is behind the figures, or what it takes for granted."""
         if self.row.kind not in REPLAYED_KINDS:
-            return "Effects of this kind are not replayed: the figures are of recorded hours."
-        return "" if self.row.replay else "Effects of this change have not been replayed."
+            return f"Effects of this kind are not replayed: {_NOT_REPLAYED[self.row.kind]}."
+        replay = self.row.replay
+        if not replay:
+            gap = _GAPS.get(self.row.replay_gap)
+            why = f": {gap}" if gap else " yet"
+            return f"Effects of this change have not been replayed{why}."
+        if "replayed_works" not in replay:
+            return ""
+        assumed = "The work is taken to run as long as it did: its speed then was never seen."
+        if replay["replayed_works_started"] == replay["replayed_works"]:
+            return assumed
+        return f"{assumed} What did not start had no free unit or no quota in these days."
 
     @property
     def cash(self) -> bool:
@@ -185,7 +210,8 @@ def line_of(
         state=state,
         css=css,
         hrefs=_hrefs(row, reading.query, back),
-        evidence=_evidence({**row.evidence, **(row.replay or {})}, row.currency or ""),
+        evidence=_evidence(row.evidence, row.currency or ""),
+        replayed=list(_replayed(row, reading.choice.zone)),
         followed=_followed(row),
         decides=may and row.state in DECIDABLE,
         ask=_ask(row, lowered, reading.query) if may and row.state in DECIDABLE else "",
@@ -254,6 +280,33 @@ def _evidence(found: Mapping[str, Any], currency: str) -> list[tuple[str, str]]:
     # What a later version recorded and this one does not know has no words here.
     known = [name for name in _FIGURES if name in found]
     return [(_FIGURES[name][0], _figure(name, found[name], currency)) for name in known]
+
+
+def _replayed(row: RecommendationRow, zone: ZoneInfo) -> Iterator[tuple[str, str]]:
+    """Yield (what, how much) of its replay, without the change and with it."""
+    # What was replayed by an earlier version has fewer figures.
+    found = {key.removeprefix("replayed_"): value for key, value in (row.replay or {}).items()}
+
+    def pair(name: str, kind: Format) -> str:
+        # None of queue times: nothing started.
+        values = (found.get(name.format(when)) for when in ("before", "after"))
+        return " → ".join(formats.shown(one, kind, zone) for one in values)
+
+    if "days" in found:
+        yield "Replayed", f"{_number(found['days'], Format.NUMBER)} days"
+    if "freed_gpu_hours" in found:
+        yield "Freed in replay", f"{_number(found['freed_gpu_hours'], Format.NUMBER)} GPU-hours"
+    if "unmet_before_gpu_hours" in found:
+        yield "Unmet", f"{pair('unmet_{}_gpu_hours', Format.NUMBER)} GPU-hours"
+    if {"p95_before_seconds", "p95_after_seconds"} & found.keys():
+        yield "p95 queue time", pair("p95_{}_seconds", Format.SECONDS)
+    if "works" in found:
+        yield "Started with it", f"{found['works_started']:,} of {found['works']:,}"
+    if "saving_per_month" in found:
+        yield (
+            "Saving in replay",
+            f"{money(Decimal(found['saving_per_month']), row.currency)} a month",
+        )
 
 
 def _figure(name: str, value: Any, currency: str) -> str:

@@ -259,9 +259,9 @@ class SpotPool:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """What a workload could be moved to; `mig_profiles` that some tier offers are by GPU model."""
+    """What a workload could be moved to; `mig_profiles` of a GPU model, with the tier of each."""
 
-    mig_profiles: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    mig_profiles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     shared_tiers: Sequence[SharedTier] = ()
     models: Sequence[ModelOffer] = ()
     spot: Sequence[SpotPool] = ()

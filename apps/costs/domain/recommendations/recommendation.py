@@ -112,8 +112,20 @@ REPLAYED_KINDS = (
     RecommendationKind.UNUSED_QUOTA,
     RecommendationKind.LEND_QUOTA,
     RecommendationKind.MIG_LAYOUT,
+    RecommendationKind.MIG_PROFILE,
+    RecommendationKind.SHARED_TIER,
+    RecommendationKind.FEWER_GPUS,
 )
 """Their effects are replayed on recorded demand. All others rest on recorded hours alone."""
+
+
+class ReplayGap(StrEnum):
+    """Why the effects of a change, though of a kind that is replayed, were not."""
+
+    NOTHING_RECORDED = "nothing-recorded"
+    NO_WORK = "no-work"
+    NOT_OFFERED = "not-offered"
+    OTHER_LAYOUT = "other-layout"
 
 
 RISKS: Mapping[RecommendationKind, str] = {
@@ -218,11 +230,27 @@ class CutLayout(NamedTuple):
     then: Mapping[str, int]
 
 
-ChangeValues = LoweredLimit | LentQuota | CutLayout
+class PodRequest(NamedTuple):
+    """What each pod requests after a change: units of a tier, each `share` of a GPU.
+
+    `node_selector` are the tier's node labels. `tier` is empty where no node offers it yet.
+    """
+
+    tier: str
+    resource: str
+    units: float
+    share: float
+    node_selector: Mapping[str, str]
+
+
+ChangeValues = LoweredLimit | LentQuota | CutLayout | PodRequest
 _CHANGE_VALUES: Mapping[RecommendationKind, Callable[..., ChangeValues]] = {
     RecommendationKind.UNUSED_QUOTA: LoweredLimit,
     RecommendationKind.LEND_QUOTA: LentQuota,
     RecommendationKind.MIG_LAYOUT: CutLayout,
+    RecommendationKind.MIG_PROFILE: PodRequest,
+    RecommendationKind.SHARED_TIER: PodRequest,
+    RecommendationKind.FEWER_GPUS: PodRequest,
 }
 
 

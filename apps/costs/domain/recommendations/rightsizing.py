@@ -21,6 +21,7 @@ from apps.costs.domain.recommendations.evidence import (
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     Finding,
+    PodRequest,
     Rating,
     RecommendationKind,
     Saving,
@@ -101,6 +102,7 @@ def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Finding | None:
         evidence=one.figures() | {"gpus_per_pod": one.units, "gpus_never_active": never},
         patch=patches.limits(one.resource, left),
         avoids=one.share_of_waste(one.gpu_hours * never / one.units),
+        change_values=PodRequest(one.subject.tier, one.resource, left, 1.0, {}),
     )
 
 
@@ -282,16 +284,18 @@ def mig_profile(one: WorkloadEvidence, offers: Offers) -> Finding | None:
     if not fitting:
         return None
     share, _, profile = min(fitting)
+    resource, tier = f"nvidia.com/mig-{profile}", _offering(offers, one, profile)
     return Finding(
         kind=RecommendationKind.MIG_PROFILE,
         subject=one.subject,
-        change=f"Ask for one nvidia.com/mig-{profile} instead of a whole {one.gpu_model}.",
+        change=f"Ask for one {resource} instead of a whole {one.gpu_model}.",
         saved=Saving(one.gpu_hours_per_month * (1 - share), one.price_per_gpu_hour),
         currency=one.currency,
-        rating=_mig_confidence(one, share, offered=_offered(offers, one, profile)),
+        rating=_mig_confidence(one, share, offered=bool(tier)),
         evidence=one.figures() | {"profile": profile, "profile_share": round(share, 4)},
-        patch=patches.limits(f"nvidia.com/mig-{profile}", 1),
+        patch=patches.limits(resource, 1),
         avoids=one.share_of_waste(one.gpu_hours * (1 - share)),
+        change_values=PodRequest(tier, resource, 1, share, {}),
     )
 
 
@@ -325,7 +329,12 @@ def shared_tier(one: WorkloadEvidence, offers: Offers) -> Finding | None:
         evidence=one.figures() | {"idle_ratio": round(one.idle_ratio, 4)},
         patch=patches.limits(best.resource, 1, best.node_selector),
         avoids=one.share_of_waste(one.gpu_hours * (1 - best.share)),
+        change_values=_one_unit(best),
     )
+
+
+def _one_unit(of: SharedTier | GpuPart) -> PodRequest:
+    return PodRequest(of.tier, of.resource, 1, of.share, dict(of.node_selector))
 
 
 def _by_data_sheets(
@@ -369,6 +378,7 @@ def other_model(one: WorkloadEvidence, offers: Offers) -> Finding | None:
         ),
         patch=patches.limits(best.resource, 1, best.node_selector),
         avoids=one.share_of_waste(one.gpu_hours * float(1 - paid / price)),
+        change_values=_one_unit(best),
     )
 
 
@@ -440,11 +450,12 @@ def _fits_profile(one: WorkloadEvidence, profile: str) -> bool:
     ) * HEADROOM <= share
 
 
-def _offered(offers: Offers, one: WorkloadEvidence, profile: str) -> bool:
-    return any(
-        profile in profiles and same_model(model, one.gpu_model)
-        for model, profiles in offers.mig_profiles.items()
+def _offering(offers: Offers, one: WorkloadEvidence, profile: str) -> str:
+    """Return the tier that has the profile on its GPU model; empty where none does."""
+    own = (
+        tiers for model, tiers in offers.mig_profiles.items() if same_model(model, one.gpu_model)
     )
+    return next((tiers[profile] for tiers in own if profile in tiers), "")
 
 
 def _mig_confidence(one: WorkloadEvidence, share: float, *, offered: bool) -> Rating:

@@ -227,11 +227,13 @@ def _units(cluster: Cluster, rules: Sequence[TierRule]) -> dict[str, TierUnit]:
     return {tier: units.pop() for tier, units in found.items() if len(units) == 1}
 
 
-def _profiles(pools: Iterable[Pool], tiers: Mapping[str, TierRow]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, set[str]] = {}
+def _profiles(pools: Iterable[Pool], tiers: Mapping[str, TierRow]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
     for pool in pools:
         row = tiers[pool.tier]
         if row.sharing == GpuSharing.MIG.value:
             named = (r for r in row.resources if r.startswith(_MIG_RESOURCE))
-            found.setdefault(pool.gpu_model, set()).update(mig_profile(r, {}) for r in named)
-    return {model: tuple(sorted(profiles)) for model, profiles in found.items()}
+            own = found.setdefault(pool.gpu_model, {})
+            for resource in named:
+                own.setdefault(mig_profile(resource, {}), pool.tier)
+    return found

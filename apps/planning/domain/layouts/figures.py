@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from apps.planning.domain.cluster_replay.backtest import (
+    ALL_TIERS,
     WorkTimes,
     replayed_times,
     tier_times,
@@ -43,10 +44,14 @@ class TierFigures:
 
 @dataclass(frozen=True, slots=True)
 class LayoutFigures:
-    """All tiers in a replay; `stranded_gpu_hours` are parts of GPUs that are in no MIG device."""
+    """All tiers in a replay; `stranded_gpu_hours` are parts of GPUs that are in no MIG device.
+
+    `p95_seconds` of the queue times of all is None where none started.
+    """
 
     tiers: Mapping[str, TierFigures]
     stranded_gpu_hours: float
+    p95_seconds: float | None = None
 
     @property
     def unmet_gpu_hours(self) -> float:
@@ -93,7 +98,9 @@ def layout_figures(
             own.unmet_gpu_hours if own else 0.0,
             own.percentiles()[1] if own else None,
         )
-    return LayoutFigures(tiers, stranded), found.assumptions
+    whole = times.get(ALL_TIERS)
+    p95 = whole.percentiles()[1] if whole else None
+    return LayoutFigures(tiers, stranded, p95), found.assumptions
 
 
 def tier_demand(demand: DemandWindow) -> list[TierDemand]:

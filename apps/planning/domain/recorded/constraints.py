@@ -54,6 +54,11 @@ class NodeLabels:
         return tuple((key, value) for key, value in labels if key in self.keys)
 
 
+def needed_taints(nodes: Sequence[ReplayNode], tier: str) -> Labels:
+    """Return the taints that work has to bear which never ran in a tier: those of most nodes."""
+    return _most_taints(NodeLabels.of(nodes), tier)
+
+
 def constrained(pods: Sequence[LedgerPod], nodes: NodeLabels) -> list[LedgerPod]:
     """Return the pods with the node labels that a replay can hold them to."""
     borne: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -72,11 +77,17 @@ def constrained(pods: Sequence[LedgerPod], nodes: NodeLabels) -> list[LedgerPod]
 def _taints(
     pod: LedgerPod, nodes: NodeLabels, borne: Mapping[tuple[str, str], Collection[str]]
 ) -> Labels:
-    kinds = nodes.of_tiers.get(pod.tier, Counter())
-    if len(kinds) < 2:
-        return ()
+    most = _most_taints(nodes, pod.tier)
     own = borne.get((pod.tier, family_of(pod.owner)), ())
-    if len(own) > 1:
+    if not most or len(own) > 1:
         return ()
     # Work that never ran is taken to bear the taints of most nodes of its tier.
-    return ((TAINTS, next(iter(own), max(kinds, key=lambda kind: (kinds[kind], kind)))),)
+    return ((TAINTS, next(iter(own))),) if own else most
+
+
+def _most_taints(nodes: NodeLabels, tier: str) -> Labels:
+    """Return the taints of most nodes of a tier as a label; none where all have the same."""
+    kinds = nodes.of_tiers.get(tier, Counter())
+    if len(kinds) < 2:
+        return ()
+    return ((TAINTS, max(kinds, key=lambda kind: (kinds[kind], kind))),)

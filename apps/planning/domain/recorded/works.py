@@ -75,7 +75,7 @@ class WorkLife(NamedTuple):
 
     `family` is what its controller's name has in common with others like it. `guessed`: it never
     ran, and is taken to run as long as half of what ran in its tier. `nodes` are where it ran.
-    `is_unseen`: no watch saw what it was pending for.
+    `is_unseen`: no watch saw what it was pending for. `owner` is its top controller.
     """
 
     uid: str
@@ -84,6 +84,7 @@ class WorkLife(NamedTuple):
     guessed: bool = False
     nodes: tuple[str, ...] = ()
     is_unseen: bool = False
+    owner: OwnerKey = ("", "", "")
 
 
 @dataclass(slots=True)
@@ -274,7 +275,8 @@ def _of_pods(
     gpus = sum(pod.gpus for pod in pods)
     times = WorkTimes(first.tier, gpus, asked, bound, ended, running)
     unseen = not running and any(pod.is_unseen for pod in pods)
-    return work, WorkLife(first.uid, family_of(first.owner), times, bound is None, nodes, unseen)
+    family = family_of(first.owner)
+    return work, WorkLife(first.uid, family, times, bound is None, nodes, unseen, first.owner)
 
 
 def _of_blocked(
@@ -298,4 +300,4 @@ def _of_blocked(
         check_seconds=one.checks,
     )
     times = WorkTimes(one.tier, one.gpus, one.since, None, left)
-    return work, WorkLife(one.uid, family_of(one.owner), times, guessed=True)
+    return work, WorkLife(one.uid, family_of(one.owner), times, guessed=True, owner=one.owner)
