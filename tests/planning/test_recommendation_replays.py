@@ -27,6 +27,7 @@ from apps.costs.domain.recommendations.recommendation import (
     ReplayGap,
 )
 from apps.costs.models import Recommendation
+from apps.costs.services.replayed_effects import MOST_REPLAYED
 from apps.pending.models import CauseInterval, Episode
 from apps.planning.services import replay_recommendations
 from apps.usage.models import PodHour
@@ -79,6 +80,21 @@ def test_an_open_timeout_is_replayed_once_a_day(cluster: Cluster, client: Client
     WatchCoverage.objects.update(end=START + 3 * timedelta(days=1))
     assert replay_recommendations(now=NOW + timedelta(days=1)) == 1
     assert replay_recommendations(now=NOW + timedelta(days=1, hours=1), anew=True) == 1
+
+
+def test_what_was_never_replayed_comes_before_what_saves_more(cluster: Cluster) -> None:
+    make_idle_hours(cluster)
+    rows = [
+        make_timeout(cluster, saving_per_month=100 - number, namespace=f"n{number}")
+        for number in range(MOST_REPLAYED + 1)
+    ]
+    assert replay_recommendations(now=NOW) == MOST_REPLAYED
+    rows[-1].refresh_from_db()
+    assert rows[-1].replay is None
+    WatchCoverage.objects.update(end=START + 3 * timedelta(days=1))
+    assert replay_recommendations(now=NOW + timedelta(days=1)) == MOST_REPLAYED
+    rows[-1].refresh_from_db()
+    assert rows[-1].replay is not None
 
 
 LAYOUT = {"gpus": 1, "now": {"3g.40gb": 1}, "then": {"1g.10gb": 4, "3g.40gb": 1}}

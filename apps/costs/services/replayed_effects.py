@@ -31,7 +31,7 @@ from apps.costs.models import Recommendation
 from apps.quotas.domain.keys import QuotaSource
 
 MOST_REPLAYED = 20
-"""Of a cluster and run, those that save most: each takes a worker some seconds."""
+"""Of a cluster and run: each takes a worker some seconds."""
 
 
 class ReplayableChange(NamedTuple):
@@ -79,7 +79,10 @@ class ReplayedEffects:
 
 
 def take_replayable(cluster_id: int, *, since: datetime, now: datetime) -> list[ReplayableChange]:
-    """Return open recommendations not replayed since then, and note that they are tried now."""
+    """Return open recommendations not replayed since then, and note that they are tried now.
+
+    At most MOST_REPLAYED: those tried longest ago, and of these those that save most.
+    """
     due = Recommendation.objects.filter(
         Q(replayed_at__isnull=True) | Q(replayed_at__lt=since),
         cluster_id=cluster_id,
@@ -93,7 +96,12 @@ def take_replayable(cluster_id: int, *, since: datetime, now: datetime) -> list[
         rows = list(
             due.select_for_update(of=("self",))
             .select_related("team", "tier")
-            .order_by(F("saving_per_month").desc(nulls_last=True), "pk")[:MOST_REPLAYED]
+            # The longest ago first: where there are more than a day can replay, none is left out.
+            .order_by(
+                F("replayed_at").asc(nulls_first=True),
+                F("saving_per_month").desc(nulls_last=True),
+                "pk",
+            )[:MOST_REPLAYED]
         )
         # Before they are replayed: a worker that dies over one must not be sent after it for ever.
         Recommendation.objects.filter(pk__in=[row.pk for row in rows]).update(replayed_at=now)
