@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from apps.clusters.domain.observed.objects import (
     ControllerSnapshot,
     EventSnapshot,
+    KaiQueueSnapshot,
     NodeSnapshot,
     ObservedKind,
     ObservedObject,
@@ -19,18 +20,22 @@ from apps.clusters.domain.observed.objects import (
     QuotaSnapshot,
     WorkloadSnapshot,
 )
+from apps.clusters.domain.resources import GPU
 from apps.pending.domain.cluster_index import ClusterIndex, bodies
 from apps.pending.domain.diagnosis import Cause, ClusterState, Diagnosis
 from apps.pending.domain.placement.fits import EPSILON, free
 from apps.pending.domain.placement.messages import BlockedControllers, counts_all, each_pod
 from apps.pending.domain.placement.unschedulable import PlacementDiagnoser, claims_of, unmade
 from apps.pending.domain.pods import PodDiagnoser
+from apps.pending.domain.queues import kai
 from apps.pending.domain.queues.gangs import CLOSED, OVER_CAPABILITY, Gang, Gangs, room_by_node
 from apps.pending.domain.queues.kueue import KueueQueues
 
 _UID = "not-submitted"
 _SETTLED_SECONDS = 3600.0
 _VOLCANO = "volcano"
+_BY_SHARES = kai.SCHEDULERS | {_VOLCANO}
+"""Schedulers that order pending pods by shares of queues, not by priority and age."""
 DEVICES = ".deviceclass.resource.k8s.io/devices"
 """The end of a quota's key that counts devices of a class."""
 
@@ -88,7 +93,7 @@ class PlannedStart:
     """Whether pods would start: `could` of `count` now; `why` the others not, None: all would.
 
     `flavor` is that of Kueue that their GPUs come from. `position` is None where nothing queues,
-    and for Volcano, whose order is not known.
+    and for Volcano and KAI, whose order is not known.
     """
 
     why: Diagnosis | None
@@ -111,6 +116,7 @@ class SubmissionDiagnoser:
         # A queue comes first, as in the cluster: it decides before any pod is created.
         queued, flavor, work, position = self._queued(work)
         index, found = self.index, []
+        taken = 0.0
         for part in work.pods:
             # Not None, which is one pod on each node. Without pods nothing is requested.
             if part.count == 0:
@@ -124,6 +130,11 @@ class SubmissionDiagnoser:
                 place = position if why is queued else None
                 found.append(PlannedStart(why, part.least, could, flavor, place))
                 continue
+            # KAI decides once pods are there, so a quota comes before it.
+            held, could = self._by_kai(index, work, part, taken)
+            if held is not None:
+                found.append(PlannedStart(held, part.least, could))
+                continue
             count, could, why, filled = self._placed(index, work, part)
             # Only pods that wait for others to end have a place in a line.
             place = _among_pending(self.index.state, part.pod) if _queues(why) else None
@@ -131,6 +142,7 @@ class SubmissionDiagnoser:
             # Parts that start together share the nodes and quotas; others come one after another.
             if work.parallel and len(work.pods) > 1:
                 index = _charged(filled, work.namespace, part, count)
+                taken += count * kai.counted_gpus(part.pod.requests)
         return found
 
     # ------------------------------------------------------------ queues
@@ -144,7 +156,7 @@ class SubmissionDiagnoser:
         by_volcano = any(part.pod.scheduler == _VOLCANO for part in work.pods)
         local = {(q.namespace, q.name) for q in state.of(ObservedKind.LOCAL_QUEUE)}
         # Work for Volcano names a queue of Volcano, unless a LocalQueue is called so.
-        of_kueue = bool(local or state.of(ObservedKind.CLUSTER_QUEUE))
+        of_kueue = bool(local or state.of(ObservedKind.CLUSTER_QUEUE)) and not of_kai(work)
         if work.queue and of_kueue and ((work.namespace, work.queue) in local or not by_volcano):
             return self._by_kueue(work)
         if volcano and by_volcano:
@@ -202,6 +214,36 @@ class SubmissionDiagnoser:
         why = gangs.why(Gang(seen, body, ((seen, work.pods[0].pod),)))
         # The others only say that Volcano has not admitted it yet, which is no obstacle.
         return why if why.detail in (CLOSED, OVER_CAPABILITY) else None
+
+    def _by_kai(
+        self, index: ClusterIndex, work: PlannedWork, part: PlannedPods, taken: float
+    ) -> tuple[Diagnosis | None, int]:
+        """Return why queues of KAI let not all pods start, and how many do; `taken` comes first.
+
+        What others hold above their quota KAI may take back for it: that is not assumed.
+        """
+        gpus = kai.counted_gpus(part.pod.requests)
+        queues = kai_queues(index.state)
+        if not of_kai(work) or not work.queue or not queues or not gpus:
+            return None, 0
+        requests = index.gpus(part.pod.requests)
+        if work.queue not in queues:
+            return kai.no_queue(requests), 0
+        why, allowed = None, part.least
+        for name, body in kai.queue_and_parents(work.queue, queues):
+            if body.limit is None:
+                continue
+            used = body.allocated.get(GPU, 0.0) + taken
+            fits = max(0, int((body.limit - used + EPSILON) / gpus))
+            if fits < allowed:
+                asked = gpus * (part.gang if part.gang > 1 else part.least)
+                why, allowed = kai.over_limit(name, body.limit, used, asked, requests), fits
+        # A gang that fits starts; its further pods come later.
+        if why is None or (part.gang > 1 and allowed >= part.gang):
+            return None, 0
+        if not allowed or part.gang > 1 or part.count is None:
+            return why, 0
+        return why, self._placed(index, work, replace(part, count=allowed))[1]
 
     # ------------------------------------------------------------ quotas
 
@@ -325,6 +367,17 @@ class SubmissionDiagnoser:
         return ObservedObject(kind, _UID, work.namespace, work.name, body, at, at)
 
 
+def of_kai(work: PlannedWork) -> bool:
+    """Say whether KAI Scheduler, or Run:ai's, is to place the pods."""
+    return any(part.pod.scheduler in kai.SCHEDULERS for part in work.pods)
+
+
+def kai_queues(state: ClusterState) -> dict[str, KaiQueueSnapshot]:
+    """Return the queues of KAI by their names."""
+    found = bodies(state.of(ObservedKind.KAI_QUEUE), KaiQueueSnapshot)
+    return {seen.name: body for seen, body in found}
+
+
 def _queues(why: Diagnosis | None) -> bool:
     """Say whether the scheduler keeps pods in its own queue until others end."""
     return why is not None and why.cause in (Cause.CAPACITY, Cause.GANG)
@@ -334,15 +387,15 @@ def _among_pending(state: ClusterState, pod: PodSnapshot) -> QueuePosition | Non
     """Return where a pod would stand among those that ask for GPUs of the same kind.
 
     By priority, then age, as the scheduler's queue is: a new pod comes after its equals. None for
-    Volcano, whose order follows from plug-ins and shares of queues that no object tells.
+    Volcano and KAI, whose order follows from plug-ins and shares of queues that no object tells.
     """
-    if pod.scheduler == _VOLCANO:
+    if pod.scheduler in _BY_SHARES:
         return None
     gpus = {r for r in pod.requests if state.is_gpu(r)}
     others = [
         other.priority
         for _, other in bodies(state.of(ObservedKind.POD), PodSnapshot)
-        if _is_unscheduled(other) and other.scheduler != _VOLCANO and gpus & {*other.requests}
+        if _is_unscheduled(other) and other.scheduler not in _BY_SHARES and gpus & {*other.requests}
     ]
     return QueuePosition(1 + sum(one >= pod.priority for one in others), 1 + len(others))
 

@@ -1,13 +1,12 @@
 """Whether work starts at once, later or never, and the limits that it counts in."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from apps.clusters.domain.observed.objects import (
     ObservedKind,
     QuotaSnapshot,
-    VolcanoQueueSnapshot,
 )
 from apps.pending.domain.cluster_index import bodies
 from apps.pending.domain.diagnosis import Cause, ClusterState, Diagnosis
@@ -16,9 +15,18 @@ from apps.pending.domain.placement.flavor_nodes import FlavorNodes, PodShape
 from apps.pending.domain.placement.messages import counts_all
 from apps.pending.domain.placement.node_search import NOT_READY
 from apps.pending.domain.pods import NO_SCHEDULER
+from apps.pending.domain.queues import kai
 from apps.pending.domain.queues.cluster_queues import queues_of
 from apps.pending.domain.queues.kueue import EXCEEDS, MISCONFIGURED
-from apps.pending.domain.submission import PlannedPods, PlannedWork, charge_of
+from apps.pending.domain.submission import (
+    PlannedPods,
+    PlannedWork,
+    charge_of,
+    kai_queues,
+    of_kai,
+)
+from apps.quotas.domain.keys import QuotaSource
+from apps.quotas.domain.limits import CAPABILITY, LIMIT, QueueLimit, own_limits
 
 
 class Verdict(StrEnum):
@@ -85,30 +93,57 @@ def _queues(state: ClusterState, work: PlannedWork) -> Iterator[QuotaTouched]:
     for part in work.pods:
         for resource, units in part.pod.requests.items():
             needs[resource] = needs.get(resource, 0.0) + units * part.least
-    queues = queues_of(state)
     local = (
         one.body
         for one in state.of(ObservedKind.LOCAL_QUEUE)
         if (one.namespace, one.name) == (work.namespace, work.queue)
     )
-    # Without a LocalQueue of that name, the name may be one of Volcano.
+    # Without a LocalQueue of that name, the name may be one of Volcano or KAI.
     name = next((getattr(body, "cluster_queue", "") for body in local), "")
+    if of_kai(work):
+        yield from _of_kai(state, work)
+    elif name:
+        yield from _of_kueue(state, name, needs)
+    else:
+        yield from _of_volcano(state, work.queue, needs)
+
+
+def _of_kueue(state: ClusterState, name: str, needs: Mapping[str, float]) -> Iterator[QuotaTouched]:
+    queues = queues_of(state)
     for resource, units in sorted(needs.items()):
         for room in queues.rooms(name, resource):
             yield QuotaTouched(
                 *("ClusterQueue", "", name, f"{room.flavor}/{resource}"),
                 *(room.nominal, room.used, max(0.0, room.free), room.most, units),
             )
-    for seen, queue in bodies(state.of(ObservedKind.VOLCANO_QUEUE), VolcanoQueueSnapshot):
-        if seen.name != work.queue or name:
-            continue
-        for resource, limit in sorted(queue.capability.items()):
-            if units := needs.get(resource, 0.0):
-                used = queue.allocated.get(resource, 0.0)
-                left = max(0.0, limit - used)
-                yield QuotaTouched(
-                    *("VolcanoQueue", "", seen.name, resource), *(limit, used, left, limit, units)
-                )
+
+
+def _of_volcano(
+    state: ClusterState, name: str, needs: Mapping[str, float]
+) -> Iterator[QuotaTouched]:
+    for seen in state.of(ObservedKind.VOLCANO_QUEUE):
+        for limit in own_limits(seen) if seen.name == name else ():
+            units = needs.get(limit.resource, 0.0)
+            if limit.part == CAPABILITY and units:
+                yield _of_queue(QuotaSource.VOLCANO_QUEUE, limit, units)
+
+
+def _of_kai(state: ClusterState, work: PlannedWork) -> Iterator[QuotaTouched]:
+    """Yield the limits of a queue of KAI and of those above it; a quota is no limit."""
+    gpus = sum(kai.counted_gpus(part.pod.requests) * part.least for part in work.pods)
+    seen = {one.name: one for one in state.of(ObservedKind.KAI_QUEUE)}
+    for name, _ in kai.queue_and_parents(work.queue, kai_queues(state)):
+        for limit in own_limits(seen[name]):
+            if limit.part == LIMIT and gpus:
+                yield _of_queue(QuotaSource.KAI_QUEUE, limit, gpus)
+
+
+def _of_queue(source: QuotaSource, limit: QueueLimit, needs: float) -> QuotaTouched:
+    used = limit.used or 0.0
+    left = max(0.0, limit.hard - used)
+    return QuotaTouched(
+        *(source.value, "", limit.name, limit.key), *(limit.hard, used, left, limit.hard, needs)
+    )
 
 
 def verdict_of(
@@ -135,7 +170,10 @@ def verdict_of(
         case Cause.SCHEDULER:
             ever = why.detail != NO_SCHEDULER
         case Cause.QUEUE:
-            ever = ever and why.detail not in (EXCEEDS, MISCONFIGURED)
+            ever = ever and why.detail not in (EXCEEDS, MISCONFIGURED, kai.NO_QUEUE)
+            if why.detail == kai.OVER_LIMIT:
+                most = min(q.most for q in quotas if q.source == QuotaSource.KAI_QUEUE)
+                ever = ever and kai.counted_gpus(part.pod.requests) * part.gang <= most + EPSILON
         case Cause.QUOTA:
             ever = ever and not _beyond_limit(part, work, quotas)
         case Cause.CORDON:

@@ -9,6 +9,7 @@ from apps.clusters.selectors import ActiveCluster, active_clusters
 from apps.clusters.services import TierHistory
 from apps.pending import selectors as pending
 from apps.pending import services as pending_services
+from apps.pending.domain.queues import kai
 from apps.pending.domain.submission import PlannedPods, PlannedStart, PlannedWork
 from apps.planning.domain.manifests.claim_choices import claim_choices
 from apps.planning.domain.manifests.read import read_manifest
@@ -243,6 +244,8 @@ def _unchecked(one: Submission, at: int, part: PlannedPods, asked: ManifestPods)
         yield "A ResourceClaimTemplate is not in the manifest; its devices are not counted."
     elif part.pod.claims:
         yield "Device selectors are not checked."
+    if part.pod.scheduler in kai.SCHEDULERS:
+        yield "KAI's shares, and its quota for work that is never preempted, are not checked."
     if one.priority_class:
         yield "Preemption is not assumed."
         # Of Kueue's own priority classes no value is seen.

@@ -5,11 +5,12 @@ into an event of the PodGroup that it made. Its texts are those of its source, o
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from apps.clusters.domain.observed.objects import EventSnapshot, PodSnapshot
-from apps.clusters.domain.resources import GPU
+from apps.clusters.domain.observed.objects import EventSnapshot, KaiQueueSnapshot, PodSnapshot
+from apps.clusters.domain.resources import GPU, GPU_FRACTION
 from apps.pending.domain.cluster_index import plain
 from apps.pending.domain.diagnosis import Action, Cause, Diagnosis, Suggestion, says
 from apps.pending.domain.placement.messages import LONGEST, SchedulerMessage
@@ -20,6 +21,8 @@ NO_QUEUE = "queue missing"
 GANG = "not all can start"
 TOO_FEW_PODS = "too few pods"
 KAI_QUEUE = "kai_queue:"
+SCHEDULERS = frozenset({"kai-scheduler", "runai-scheduler"})
+"""Names of the scheduler: by itself, and as a part of Run:ai."""
 
 _NUMBER = r"(?P<{}>[0-9.,]{{1,24}})"
 _LIMIT = re.compile(
@@ -54,11 +57,39 @@ def queue_diagnosis(message: str, requests: Mapping[str, float]) -> Diagnosis | 
         return _full(found, requests, OVER_LIMIT, "kai_over_limit", "raise_limit")
     if found := _QUOTA.search(text):
         return _full(found, requests, OVER_QUOTA, "kai_over_quota", "raise_deserved")
-    if "QueueDoesNotExist" in text:
-        return Diagnosis(
-            Cause.QUEUE, NO_QUEUE, sentences=(says("kai_no_queue", requests=dict(requests)),)
-        )
-    return None
+    return no_queue(requests) if "QueueDoesNotExist" in text else None
+
+
+def counted_gpus(requests: Mapping[str, float]) -> float:
+    """Return what a queue counts of requests: whole GPUs and parts of one, in GPUs."""
+    return requests.get(GPU, 0.0) + requests.get(GPU_FRACTION, 0.0)
+
+
+def queue_and_parents(
+    name: str, queues: Mapping[str, KaiQueueSnapshot]
+) -> Iterator[tuple[str, KaiQueueSnapshot]]:
+    """Yield a queue and those above it, each of which has to let a pod in."""
+    known: set[str] = set()
+    # Nothing keeps two queues from naming each other.
+    while name in queues and name not in known:
+        known.add(name)
+        yield name, queues[name]
+        name = queues[name].parent
+
+
+def no_queue(requests: Mapping[str, float]) -> Diagnosis:
+    """Return that the queue of a pod is not there."""
+    return Diagnosis(
+        Cause.QUEUE, NO_QUEUE, sentences=(says("kai_no_queue", requests=dict(requests)),)
+    )
+
+
+def over_limit(
+    queue: str, limit: float, used: float, asked: float, requests: Mapping[str, float]
+) -> Diagnosis:
+    """Return that the limit of a queue leaves too little for what is asked, in GPUs."""
+    figures = {"resource": GPU, "used": used, "limit": limit}
+    return _over(queue, figures, asked, requests, (OVER_LIMIT, "kai_over_limit", "raise_limit"))
 
 
 def _full(
@@ -74,13 +105,25 @@ def _full(
         return Diagnosis(Cause.QUEUE, detail, blockers=(KAI_QUEUE + queue,))
     limit, used, asked = known
     figures = {"resource": resource, "used": used, "limit": limit}
+    return _over(queue, figures, asked, requests, (detail, why, how))
+
+
+def _over(
+    queue: str,
+    figures: Mapping[str, Any],
+    asked: float,
+    requests: Mapping[str, float],
+    words: tuple[str, str, str],
+) -> Diagnosis:
+    """Return that a queue is full; `words` are the detail, the sentence and the suggestion."""
+    detail, why, how = words
     sentence = says(why, requests=dict(requests), queue=queue, **figures)
     change = {
         "cluster_queue": queue,
         "flavor": "",
-        "resource": resource,
-        "from": limit,
-        "to": used + asked,
+        "resource": figures["resource"],
+        "from": figures["limit"],
+        "to": figures["used"] + asked,
     }
     return Diagnosis(
         Cause.QUEUE,
