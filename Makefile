@@ -12,6 +12,8 @@ UPGRADE ?=
 DAYS ?=
 CODE := manage.py gpuportal apps simulator clients tests scripts
 PYTEST = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --require-servers
+# Its plugin takes half a second in each process, for tests of check-full alone.
+SOME := -p no:schemathesis
 POSTGRESQL := $(BIN)/python -m tests.servers --
 SQLITE := $(BIN)/python -m tests.servers --sqlite --
 
@@ -59,10 +61,10 @@ run: runtime ## Serve the portal on your own catalog: web, worker, beat, watch
 	@exec $(BIN)/python manage.py run
 
 test: programs ## Run the tests on PostgreSQL but the long ones (ARGS= for pytest)
-	$(POSTGRESQL) $(PYTEST) -m "not long and not exhaustive" $(ARGS)
+	$(POSTGRESQL) $(PYTEST) $(SOME) -m "not long and not exhaustive" $(ARGS)
 
 test-all: programs ## Run the tests on PostgreSQL, the long ones too
-	$(POSTGRESQL) $(PYTEST) -m "not exhaustive" $(ARGS)
+	$(POSTGRESQL) $(PYTEST) $(SOME) -m "not exhaustive" $(ARGS)
 
 # Selectors and services are where SQL is; what is built on them runs whole in check-full.
 ON_SQLITE ?= tests/accounts tests/quota_requests tests/clusters tests/costs tests/fairness tests/pending \
@@ -83,7 +85,7 @@ CHAIN_TESTS := tests/quotas/test_any_order.py::test_the_order_of_collection_and_
 # No browser delays these: two processes fill two cores.
 test-sqlite: JOBS := 2
 test-sqlite: programs ## Run the tests of what asks the database on SQLite
-	$(SQLITE) $(PYTEST) --database-only -m "not exhaustive and not redis and not prometheus" $(ON_SQLITE) \
+	$(SQLITE) $(PYTEST) $(SOME) --database-only -m "not exhaustive and not redis and not prometheus" $(ON_SQLITE) \
 		$(addprefix --ignore=,$(CHAINS)) $(addprefix --deselect=,$(CHAIN_TESTS)) $(ARGS)
 
 lint: setup
@@ -116,7 +118,7 @@ static: setup ## Read the code without running it, two tools at a time
 # asserts, which each process would do for itself. Types occupy one core meanwhile.
 prepared: programs
 	$(POSTGRESQL) true
-	$(SQLITE) $(BIN)/python -m pytest --collect-only -qq --numprocesses 0 >var/collected.txt \
+	$(SQLITE) $(BIN)/python -m pytest $(SOME) --collect-only -qq --numprocesses 0 >var/collected.txt \
 		|| { cat var/collected.txt; exit 1; }
 
 check check-full: WITH := prepared

@@ -7,6 +7,7 @@ others each time, and all that stand at the edges of what the document allows.
 
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
@@ -70,6 +71,7 @@ def whole(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
             answer.close()
 
 
+@lru_cache(1)
 def as_documented() -> BaseSchema:
     document = yaml.load(COMMITTED.read_bytes(), yaml.CSafeLoader)
     schema = schemathesis.openapi.from_dict(document)
@@ -77,11 +79,8 @@ def as_documented() -> BaseSchema:
     return schema
 
 
-SCHEMA = as_documented()
-
-
 def operations() -> list[Operation]:
-    return [found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok)]
+    return [found.ok() for found in as_documented().get_all_operations() if isinstance(found, Ok)]
 
 
 # ---------------------------------------------------------------- what is asked of an answer
@@ -211,7 +210,7 @@ def test_answers_are_as_the_document_says(
 if is_exhaustive():
     # Its cases are made when it is collected, which takes seconds: not where none of them runs.
     @pytest.mark.exhaustive
-    @SCHEMA.parametrize()
+    @as_documented().parametrize()
     @FUZZING
     def test_what_stands_at_the_edges_is_answered_as_the_document_says(
         case: Case[Any], stocked: Stocked

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from gpuportal_client.connection import Portal
-from gpuportal_client.mcp_server import make_server
-from mcp import Client, StdioServerParameters
 
 from tests.clients.conftest import Running
 from tests.clients.test_commands import DOCUMENT, JOB, UNKNOWN, answering, documented
@@ -27,9 +25,19 @@ CALLS: dict[str, dict[str, Any]] = {
 """A call of each tool."""
 TOOLS = set(CALLS)
 
+# The protocol takes half a second to import: only processes that run these tests do it.
+
+
+def make_server(portal: Portal) -> Any:
+    from gpuportal_client import mcp_server
+
+    return mcp_server.make_server(portal)
+
 
 async def _asked(server: Any, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
     """Return the tools, and the answer to each call: its object, or the text of its error."""
+    from mcp import Client
+
     async with Client(server) as client:
         listed = (await client.list_tools()).tools
         assert all(tool.annotations and tool.annotations.read_only_hint for tool in listed)
@@ -128,6 +136,8 @@ def test_an_old_portal_and_one_that_is_not_there_are_told_in_a_sentence(
 
 
 def test_it_is_served_on_standard_input(running: Running) -> None:
+    from mcp import StdioServerParameters
+
     command = StdioServerParameters(
         command=sys.executable,
         args=["-c", "from gpuportal_client.commands import main; main()", "mcp"],

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
+import scipy  # loads its parts when they are asked for
 
 from apps.fairness.domain.shares import Array, fair_shares
 
@@ -46,10 +45,10 @@ def _largest_levels(weight: Array, most: Array, fixed: Array, room: Array) -> Ar
         [np.ones(cases * teams), np.where(free, weight, 0).ravel(), -np.ones(cases * teams)]
     )
     # linprog takes sparse matrices, which its type stubs do not know.
-    matrix: Any = coo_array((values, (rows, columns))).tocsr()
+    matrix: Any = scipy.sparse.coo_array((values, (rows, columns))).tocsr()
     lowest = np.concatenate([np.zeros(cases), np.where(free, 0, fixed).ravel()])
     highest = np.concatenate([np.full(cases, 1e3), np.where(free, most, fixed).ravel()])
-    answer = linprog(
+    answer = scipy.optimize.linprog(
         np.concatenate([-np.ones(cases), np.zeros(cases * teams)]),
         A_ub=matrix,
         b_ub=np.concatenate([room, np.zeros(cases * teams)]),

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy  # loads its parts when they are asked for
 from hypothesis import example, given
 from hypothesis import strategies as st
-from scipy.stats import beta, binom, chi2, poisson
 
 from apps.goodput.domain.advice import excess_text
 from apps.goodput.domain.failure_rates import FailureRates
@@ -60,7 +60,7 @@ def accused(runs: Sequence[PodRun]) -> list[str]:
 @pytest.mark.parametrize("fleets", [25, pytest.param(100, marks=pytest.mark.exhaustive)])
 def test_of_sound_fleets_at_most_the_stated_share_has_an_accused_node(fleets: int) -> None:
     wrong = sum(bool(accused(fleet(seed))) for seed in range(fleets))
-    assert poisson.sf(wrong - 1, fleets * LEVEL) > 0.01, wrong
+    assert scipy.stats.poisson.sf(wrong - 1, fleets * LEVEL) > 0.01, wrong
 
 
 @pytest.mark.parametrize("fleets", [25, pytest.param(100, marks=pytest.mark.exhaustive)])
@@ -68,7 +68,7 @@ def test_a_planted_node_is_found_and_no_other_is_accused(fleets: int) -> None:
     found = [accused(fleet(seed, bad="node-07", times=20.0)) for seed in range(fleets)]
     others = sum(names != ["node-07"] for names in found if names)
     assert sum("node-07" in names for names in found) >= 0.95 * fleets, found
-    assert poisson.sf(others - 1, fleets * LEVEL) > 0.01, found
+    assert scipy.stats.poisson.sf(others - 1, fleets * LEVEL) > 0.01, found
 
 
 def test_work_that_always_fails_accuses_no_node() -> None:
@@ -146,7 +146,7 @@ def test_failures_that_the_same_work_never_has_elsewhere_have_a_range_and_no_rat
     assert bad.is_unreliable
     assert bad.ratio_high is None
     # All 20 fell to the node that has a tenth of the run time.
-    low = beta.ppf(0.025, 20, 1)
+    low = scipy.stats.beta.ppf(0.025, 20, 1)
     assert bad.ratio_low == pytest.approx(low / (1 - low) * 9, rel=1e-3)
     text = excess_text(bad.ratio, bad.ratio_low, bad.ratio_high, 180.0)
     assert text == (
@@ -157,7 +157,9 @@ def test_failures_that_the_same_work_never_has_elsewhere_have_a_range_and_no_rat
 
 @given(st.integers(0, 200), st.floats(0.001, 300))
 def test_tails_of_counts_are_the_exact_ones(count: int, mean: float) -> None:
-    assert poisson_tail(count, mean) == pytest.approx(poisson.sf(count - 1, mean), abs=1e-9)
+    assert poisson_tail(count, mean) == pytest.approx(
+        scipy.stats.poisson.sf(count - 1, mean), abs=1e-9
+    )
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.floats(0.05, 20))
@@ -167,17 +169,17 @@ def test_ranges_of_one_kind_of_work_are_the_exact_ones(here: int, there: int, ti
     if not kinds:
         assert (low, high) == (None, None)
         return
-    share = beta.ppf(0.025, here, there + 1) if here else 0.0
+    share = scipy.stats.beta.ppf(0.025, here, there + 1) if here else 0.0
     assert low == pytest.approx(share / (1 - share) * times, rel=1e-5)
-    share = beta.ppf(0.975, here + 1, there) if there else 1.0
+    share = scipy.stats.beta.ppf(0.975, here + 1, there) if there else 1.0
     expected = share / (1 - share) * times if there else None
     assert high == (expected if expected is None else pytest.approx(expected, rel=1e-5))
 
 
 def test_against_a_rate_that_is_known_well_the_range_is_that_of_a_poisson_count() -> None:
     low, high = ratio_range(7, [WorkKind(2_000_000, 1.0, 1_000_000.0)])
-    assert low == pytest.approx(chi2.ppf(0.025, 14) / 2 / 2, rel=1e-3)
-    assert high == pytest.approx(chi2.ppf(0.975, 16) / 2 / 2, rel=1e-3)
+    assert low == pytest.approx(scipy.stats.chi2.ppf(0.025, 14) / 2 / 2, rel=1e-3)
+    assert high == pytest.approx(scipy.stats.chi2.ppf(0.975, 16) / 2 / 2, rel=1e-3)
 
 
 KINDS = st.lists(
@@ -194,7 +196,7 @@ def test_the_chance_over_all_kinds_of_work_is_the_exact_one(
     kinds = [WorkKind(*one) for one in drawn]
     chances = np.ones(1)
     for one in kinds:
-        own = binom.pmf(np.arange(one.incidents + 1), one.incidents, one.share)
+        own = scipy.stats.binom.pmf(np.arange(one.incidents + 1), one.incidents, one.share)
         chances = np.convolve(chances, np.asarray(own))
     exact = float(chances[count:].sum())
     found = share_tail(count, kinds)
@@ -208,7 +210,7 @@ def test_the_chance_over_all_kinds_of_work_is_the_exact_one(
 
 @given(st.integers(0, 60), st.integers(0, 60), st.floats(0.001, 0.999))
 def test_tails_of_shares_are_the_exact_ones(one: int, other: int, share: float) -> None:
-    expected = binom.sf(one - 1, one + other, share)
+    expected = scipy.stats.binom.sf(one - 1, one + other, share)
     assert binomial_tail(one, one + other, share) == pytest.approx(expected, abs=1e-9)
 
 
