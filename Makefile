@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ifndef TOGETHER
 .NOTPARALLEL:
 endif
-.PHONY: help python runtime setup programs validator demo run test test-all test-sqlite lint types contracts dead \
+.PHONY: help python runtime setup programs validator demo run test test-all test-sqlite repeats lint types contracts dead \
 	migrations templates static prepared check check-full fix truths pictures bench load lock image secrets bundle release clean
 
 help: ## Say what there is
@@ -82,11 +82,16 @@ CHAINS += tests/quota_requests/test_crashes.py tests/quota_requests/test_crashes
 CHAIN_TESTS := tests/quotas/test_any_order.py::test_the_order_of_collection_and_kills_do_not_matter \
 	tests/usage/test_outages.py::test_without_labels_replicas_are_not_taken_for_gpus
 
+SELECTED_ON_SQLITE = --database-only -m "not exhaustive and not redis and not prometheus" $(ON_SQLITE) \
+	$(addprefix --ignore=,$(CHAINS)) $(addprefix --deselect=,$(CHAIN_TESTS))
+
 # No browser delays these: two processes fill two cores.
 test-sqlite: JOBS := 2
 test-sqlite: programs ## Run the tests of what asks the database on SQLite
-	$(SQLITE) $(PYTEST) $(SOME) --database-only -m "not exhaustive and not redis and not prometheus" $(ON_SQLITE) \
-		$(addprefix --ignore=,$(CHAINS)) $(addprefix --deselect=,$(CHAIN_TESTS)) $(ARGS)
+	$(SQLITE) $(PYTEST) $(SOME) --without-repeats $(SELECTED_ON_SQLITE) $(ARGS)
+
+repeats: programs ## List anew the tests that say nothing new on SQLite, some minutes
+	$(SQLITE) $(BIN)/python -m pytest -p tests.statements --require-servers $(SELECTED_ON_SQLITE)
 
 lint: setup
 	$(BIN)/ruff format --check .

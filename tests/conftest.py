@@ -22,6 +22,7 @@ from tests.programs import ProgramMissing, find
 from tests.saved_rows import vacuum
 from tests.servers import TEMPLATE, temporary_redis
 from tests.shared_rows import close_others, least_first
+from tests.statements import function_of, repeated
 
 # Marker → the programs that its tests start.
 NEEDED = {
@@ -58,6 +59,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--database-only", action="store_true", help="only the tests that use the database"
     )
     parser.addoption(
+        "--without-repeats",
+        action="store_true",
+        help="none of the tests whose statements others make too (tests/statements.py)",
+    )
+    parser.addoption(
         "--require-servers",
         action="store_true",
         default=_in_ci(),
@@ -85,11 +91,17 @@ def pytest_collection() -> Iterator[None]:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     least_first(items)
-    if not config.getoption("--database-only"):
-        return
-    chosen = [item for item in items if _uses_database(item)]
-    config.hook.pytest_deselected(items=[item for item in items if not _uses_database(item)])
-    items[:] = chosen
+    left_out = repeated() if config.getoption("--without-repeats") else frozenset()
+    is_database_only = config.getoption("--database-only")
+    chosen: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        is_chosen = function_of(item) not in left_out
+        is_chosen = is_chosen and (not is_database_only or _uses_database(item))
+        (chosen if is_chosen else others).append(item)
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = chosen
 
 
 def pytest_collection_finish() -> None:

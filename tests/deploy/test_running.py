@@ -22,7 +22,9 @@ from tests.deploy.pods import Pod, can_run, until
 from tests.deploy.rendering import Manifest, named
 from tests.deploy.visitor import Visitor
 from tests.operations.test_portal_rules import rows, run
+from tests.portal import migrated_copy
 from tests.real_prometheus import RealPrometheus
+from tests.upgrade.schemas import of_models, without_casts
 
 pytestmark = pytest.mark.long
 
@@ -86,6 +88,9 @@ def upgrades(portal: Installation) -> None:
     until(lambda: waiting.poll() == 0, "what waits for migrations", [web])
     until(lambda: web.passes("readinessProbe"), "readiness", [web])
     assert web.passes("livenessProbe")
+    with migrated_copy(portal.objects.folder) as empty:
+        made, upgraded = (without_casts(of_models(one)) for one in (empty, portal.database_url))
+        assert made ^ upgraded == set(), "tables that an empty database does not get"
     assert (
         portal.rows("SELECT count(*) FROM usage_collectionwindow WHERE state = 'complete'")
         == before

@@ -40,6 +40,8 @@ _TABLES = """
         WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
             AND (NOT relispartition OR relname LIKE '%_rest')
     )"""
+_NARROWER = "auth_group_permissions"
+"""Of Django: numbered by a bigint as all tables are, by an integer where its migrations made it."""
 _LENGTH = re.compile(r"varchar\(\d+\)")
 _CASTS = re.compile(r"::[a-z ]+(\[\])?|[()]")
 
@@ -54,6 +56,12 @@ def schema(url: str) -> set[tuple[object, ...]]:
             for what, query in _POSTGRESQL.items()
             for row in session.execute(f"{_TABLES} {query}".encode())
         }
+
+
+def of_models(url: str) -> set[tuple[object, ...]]:
+    """Return the schema without what Django's migrations make otherwise than its models."""
+    ids = {("columns", _NARROWER, "id"), ("sequences", f"{_NARROWER}_id_seq")}
+    return {row for row in schema(url) if row[:3] not in ids and row[:2] not in ids}
 
 
 def without_casts(found: set[tuple[object, ...]]) -> set[tuple[object, ...]]:

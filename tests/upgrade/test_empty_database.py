@@ -14,7 +14,7 @@ from apps.operations.management.empty_database import room_labels
 from tests.portal import postgres_database
 from tests.servers import ROOT
 from tests.upgrade.dumps import kept, restored
-from tests.upgrade.schemas import rows, schema, without_casts
+from tests.upgrade.schemas import of_models, rows, schema, without_casts
 
 NOTED = (
     "SELECT app, name FROM django_migrations",
@@ -22,8 +22,6 @@ NOTED = (
     "SELECT app_label, model, codename FROM auth_permission"
     " JOIN django_content_type ON django_content_type.id = content_type_id",
 )
-NARROWER = "auth_group_permissions"
-"""Of Django: numbered by a bigint as all tables are, by an integer where its migrations made it."""
 ALL_AT_ONCE = "The database was empty"
 
 
@@ -48,11 +46,6 @@ def migrate(url: str, *words: str) -> str:
     ).stdout
 
 
-def of_models(url: str) -> set[tuple[object, ...]]:
-    ids = {("columns", NARROWER, "id"), ("sequences", f"{NARROWER}_id_seq")}
-    return {row for row in schema(url) if row[:3] not in ids and row[:2] not in ids}
-
-
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yield the URL of a database that was empty before it was migrated."""
@@ -71,7 +64,7 @@ def test_an_empty_database_gets_what_all_migrations_make(once: str, tmp_path: Pa
             assert rows(once, query) ^ rows(stepwise, query) == set()
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # tests/deploy/test_running.py holds the tables of the upgrade that it runs
 @pytest.mark.skipif("connection.vendor != 'postgresql'", reason="dumps are of PostgreSQL")
 def test_a_release_before_is_brought_to_the_tables_of_an_empty_database(once: str) -> None:
     *_, newest = kept().values()

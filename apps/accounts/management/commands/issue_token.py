@@ -18,6 +18,7 @@ class Command(BaseCommand):
         "Make an API token of a person and print it, alone on the last line: `Authorization: "
         "Token …`. It cannot be printed again."
     )
+    requires_system_checks = ()  # they import every page: a second, and 30 MB
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("user", help="the name to sign in with")

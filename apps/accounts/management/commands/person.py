@@ -20,6 +20,7 @@ class Command(BaseCommand):
         "of one that is there; its password then stays as it is. A new one's password is asked "
         "for, or read from the first line of standard input."
     )
+    requires_system_checks = ()  # they import every page: a second, and 30 MB
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("name", help="the user name to sign in with")

@@ -54,6 +54,7 @@ class Command(BaseCommand):
         "Collect past days and today so far, newest day first, and compute what follows from them. "
         "Complete hours are skipped."
     )
+    requires_system_checks = ()  # they import every page: a second, and 30 MB
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(

@@ -27,6 +27,7 @@ _POLL_SECONDS = 10.0
 
 class Command(BaseCommand):
     help = "Load clusters, tiers, teams and prices from a YAML file (docs/catalog.md)."
+    requires_system_checks = ()  # they import every page: a second, and 30 MB
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", metavar="FILE", help="the catalog; - reads standard input")

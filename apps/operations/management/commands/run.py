@@ -18,6 +18,7 @@ from apps.operations.management.supervisor import (
 
 class Command(BaseCommand):
     help = "Run web, two workers, beat and watch; start again what dies."
+    requires_system_checks = ()  # they import every page: a second, and 30 MB
 
     def handle(self, *_: Any, **__: Any) -> None:
         # Unbuffered: a line shows when it is written, and so those of several processes in their
