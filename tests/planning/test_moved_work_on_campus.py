@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,23 @@ def test_each_move_is_replayed_or_says_why_not() -> None:
         assert p95 == [9 * 3600, 0.0]
         # They run all day long in the evidence as well, so it comes to the saving that was found.
         assert row.replay["replayed_saving_per_month"] == str(row.saving_per_month)
+    check_pools()
+
+
+def check_pools() -> None:
+    """Check what pools do without the GPUs that were empty."""
+    rows = Recommendation.objects.filter(kind=RecommendationKind.EMPTY_HOURS.value)
+    tiers = rows.select_related("tier")
+    found: dict[str, Any] = {row.tier.name: row.replay for row in tiers if row.tier}
+    unheld = {"shared-l4": 4, "mig-1g": 2, "mig-3g": 11 * 3 / 7}
+    for name, gpus in unheld.items():
+        # All of them are away all the time; of the devices that are 3/7 of a GPU eleven fit in 5.
+        assert found[name]["replayed_freed_gpu_hours"] == pytest.approx(gpus * 24 * 9), name
+        assert found[name]["replayed_unmet_after_gpu_hours"] == 0.0
+    # At night some are empty, and none of the work that is pending by day could have had them.
+    assert found[WHOLE]["replayed_freed_gpu_hours"] > 100
+    unmet = [found[WHOLE][f"replayed_{name}"] for name in UNMET]
+    assert unmet == [2 * 9 * 6, 2 * 9 * 6]
 
 
 def test_the_simulated_scheduler_measures_what_a_move_is_replayed_to_do() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import Client
@@ -31,7 +32,7 @@ from apps.costs.services.replayed_effects import MOST_REPLAYED
 from apps.pending.models import CauseInterval, Episode
 from apps.planning.services import replay_recommendations
 from apps.usage.models import PodHour
-from tests.factories import BEGINNING, make_pod, make_user, make_workload
+from tests.factories import A100, BEGINNING, make_pod, make_report, make_user, make_workload
 from tests.planning.test_recorded_demand import GPU, HOUR, LABELS, START, cluster, observe
 
 __all__ = ["cluster"]
@@ -144,6 +145,24 @@ def test_another_request_that_cannot_be_replayed_says_why(
     assert replay_recommendations(now=NOW) == 0
     row.refresh_from_db()
     assert (row.replay, row.replay_gap) == (None, gap.value)
+
+
+@pytest.mark.parametrize("model", [A100, "NVIDIA-L4"])
+def test_a_pool_is_replayed_by_the_hours_of_the_report_s_week(cluster: Cluster, model: str) -> None:
+    assert make_report() == ZoneInfo("Europe/Berlin")
+    row = make_timeout(cluster)
+    # Tuesday from 00:00 to 02:00: of these days, which end at 01:00 UTC, the last two hours.
+    away = [float(hour in (24, 25)) for hour in range(168)]
+    pool = {"gpu_model": model, "capacity_type": "unknown", "gpus": away}
+    kind = RecommendationKind.EMPTY_HOURS.value
+    Recommendation.objects.update(kind=kind, change_values=pool, team=None)
+    assert replay_recommendations(now=NOW) == (model == A100)
+    row.refresh_from_db()
+    if model == A100:
+        assert row.replay is not None
+        assert row.replay["replayed_freed_gpu_hours"] == pytest.approx(2.0)
+    else:
+        assert row.replay_gap == ReplayGap.NOT_OFFERED.value
 
 
 def make_unused(cluster: Cluster, after: int, *, quota: str = "ResourceQuota/gpus") -> Any:

@@ -8,7 +8,7 @@ from apps.costs.domain.workload_verdict import VerdictAction, VerdictKind, verdi
 from apps.usage.domain.amounts import Amounts, hours
 
 NOTHING_TO_FIX = "Nothing to fix."
-# A StatefulSet with GPUs is mostly a notebook, which nobody calls.
+# A StatefulSet with GPUs is mostly a notebook, which has no callers.
 _REPLICATED = SERVICES - {"StatefulSet"}
 
 

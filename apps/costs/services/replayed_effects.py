@@ -24,6 +24,7 @@ from apps.costs.domain.recommendations.recommendation import (
     RecommendationState,
     ReplayGap,
     Saving,
+    ScaledPool,
     change_values_of,
     per_month,
 )
@@ -34,12 +35,19 @@ MOST_REPLAYED = 20
 """Of a cluster and run: each takes a worker some seconds."""
 
 
+_OF_NO_TEAM = (
+    RecommendationKind.MIG_LAYOUT.value,
+    RecommendationKind.EMPTY_NODES.value,
+    RecommendationKind.EMPTY_HOURS.value,
+)
+
+
 class ReplayableChange(NamedTuple):
     """A recommended change of a team on a tier: an idle timeout in minutes, or its `change_values`.
 
     These are a lower limit, or one that is lent, of the ResourceQuota `quota` in the namespace; or
     what pods of the `workload` (Kind/name, or that of its family) there request instead. Or, of no
-    team, another MIG layout of all GPUs of a `node`.
+    team, fewer GPUs of a pool, or another MIG layout of all GPUs of a `node`.
     """
 
     pk: int
@@ -89,8 +97,8 @@ def take_replayable(cluster_id: int, *, since: datetime, now: datetime) -> list[
         kind__in=[kind.value for kind in REPLAYED_KINDS],
         state=RecommendationState.OPEN.value,
     ).filter(
-        # A layout is that of a node: it is of no team and no tier.
-        Q(team__isnull=False, tier__isnull=False) | Q(kind=RecommendationKind.MIG_LAYOUT.value)
+        # A layout is that of a node: it is of no team and no tier. A pool is of no team.
+        Q(team__isnull=False, tier__isnull=False) | Q(kind__in=_OF_NO_TEAM)
     )
     with transaction.atomic():
         rows = list(
@@ -99,6 +107,7 @@ def take_replayable(cluster_id: int, *, since: datetime, now: datetime) -> list[
             # The longest ago first: where there are more than a day can replay, none is left out.
             .order_by(
                 F("replayed_at").asc(nulls_first=True),
+                "alternative",
                 F("saving_per_month").desc(nulls_last=True),
                 "pk",
             )[:MOST_REPLAYED]
@@ -113,6 +122,8 @@ def _replayable(row: Recommendation) -> ReplayableChange | None:
     values = change_values_of(row.kind, row.change_values)
     if row.kind == RecommendationKind.MIG_LAYOUT.value:
         return values and ReplayableChange(row.pk, "", "", node=row.node, change_values=values)
+    if isinstance(values, ScaledPool) and row.tier is not None:
+        return ReplayableChange(row.pk, "", row.tier.name, change_values=values)
     if row.team is None or row.tier is None:
         return None
     of = (row.pk, row.team.name, row.tier.name)

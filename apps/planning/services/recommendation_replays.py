@@ -5,9 +5,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from apps.clusters.domain.tiers import TierRule
-from apps.clusters.domain.window import utc_midnight
+from apps.clusters.domain.tiers import TierRule, capacity_type, gpu_model, same_model
+from apps.clusters.domain.window import HOUR_SECONDS, from_seconds, utc_midnight
 from apps.clusters.models import Cluster
+from apps.clusters.selectors import report
 from apps.clusters.services import TierHistory
 from apps.costs.domain.recommendations.idle_time import TIMEOUT_MINUTES
 from apps.costs.domain.recommendations.recommendation import (
@@ -16,6 +17,7 @@ from apps.costs.domain.recommendations.recommendation import (
     LoweredLimit,
     PodRequest,
     ReplayGap,
+    ScaledPool,
 )
 from apps.costs.services import (
     ReplayableChange,
@@ -34,6 +36,7 @@ from apps.planning.domain.layouts.options import recut_node
 from apps.planning.domain.moved_work import MoveReplay, OtherRequest
 from apps.planning.domain.policy_change import LimitChange, PolicyChange
 from apps.planning.domain.policy_effects import ALL_TEAMS, RecordedWeeks, policy_effects
+from apps.planning.domain.scaled_pools import ScaleReplay
 from apps.planning.selectors import NothingRecorded
 from apps.planning.selectors.policy_inputs import (
     OtherLimits,
@@ -47,8 +50,9 @@ _DAY = timedelta(days=1).total_seconds()
 
 
 def replay_recommendations(*, now: datetime, anew: bool = False) -> int:
-    """Replay recommended idle timeouts, limits, lent quota, MIG layouts and other requests of pods,
-    each once a day; return how many.
+    """Replay recommended timeouts, limits, lent quota, layouts, requests of pods and pools.
+
+    Each once a day; return how many.
 
     `anew`: also those of today, after more days were collected. Where one cannot be replayed the
     reason is kept.
@@ -69,11 +73,14 @@ def _replay(cluster: Cluster, now: datetime, *, anew: bool) -> int:
         others = least_other_limits(cluster.name, now)
         layouts = _LayoutReplay(weeks)
         moves = MoveReplay(weeks, [life.owner for life in demand.lives])
+        scales = ScaleReplay(weeks)
         for one in due:
             if one.node:
                 found[one.pk] = layouts.effects(one)
             elif isinstance(one.change_values, PodRequest):
                 found[one.pk] = _of_request(one, one.change_values, moves, weeks)
+            elif isinstance(one.change_values, ScaledPool):
+                found[one.pk] = _of_pool(one.tier, one.change_values, scales, weeks)
             else:
                 found[one.pk] = _of_policy(one, weeks, others)
     except NothingRecorded:
@@ -106,6 +113,32 @@ def _of_request(
         replayed_held_gpu_hours=effects.held_gpu_hours,
         replayed_works=effects.works,
         replayed_works_started=effects.started,
+    )
+
+
+def _of_pool(
+    tier: str, pool: ScaledPool, scales: ScaleReplay, weeks: RecordedWeeks
+) -> ReplayedEffects | ReplayGap:
+    """Return what fewer GPUs of a pool at some hours of each week do to its tier."""
+    nodes = {
+        node.name
+        for node in weeks.cluster.nodes
+        if same_model(gpu_model(node.labels), pool.gpu_model)
+        and capacity_type(node.labels) == pool.capacity_type
+    }
+    zone = report().zone
+    hours = range(round((weeks.end - weeks.start) / HOUR_SECONDS))
+    local = (from_seconds(weeks.start + hour * HOUR_SECONDS).astimezone(zone) for hour in hours)
+    effects = scales.effects(tier, nodes, [pool.gpus[at.weekday() * 24 + at.hour] for at in local])
+    if effects is None:
+        return ReplayGap.NOT_OFFERED
+    return ReplayedEffects(
+        replayed_days=(weeks.end - weeks.start) / _DAY,
+        replayed_freed_gpu_hours=effects.freed_gpu_hours,
+        replayed_unmet_before_gpu_hours=effects.before.unmet_gpu_hours,
+        replayed_unmet_after_gpu_hours=effects.after.unmet_gpu_hours,
+        replayed_p95_before_seconds=effects.before.p95_seconds,
+        replayed_p95_after_seconds=effects.after.p95_seconds,
     )
 
 

@@ -119,8 +119,6 @@ _NOT_REPLAYED: Mapping[str, str] = {
     RecommendationKind.SMALLER_MODEL: "how fast the work runs on the other model was never seen",
     RecommendationKind.STOP_IDLE_NOTEBOOK: "idle timeouts are replayed for a whole team instead",
     RecommendationKind.SPOT: "when spot nodes are taken away is not known",
-    RecommendationKind.EMPTY_NODES: "which nodes go is the choice of an autoscaler",
-    RecommendationKind.EMPTY_HOURS: "which nodes go is the choice of an autoscaler",
     RecommendationKind.IDLE_START: "how the work loads without its GPUs was never seen",
     RecommendationKind.IDLE_END: "when the work would have ended is not known",
     RecommendationKind.SCALE_TO_DEMAND: "which replicas end is the choice of an autoscaler",

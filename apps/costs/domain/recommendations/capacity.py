@@ -30,6 +30,7 @@ from apps.costs.domain.recommendations.recommendation import (
     Rating,
     RecommendationKind,
     Saving,
+    ScaledPool,
     cell_name,
     per_month,
 )
@@ -53,7 +54,7 @@ WANTED_FROM = 0.1
 """From this part on it is doubtful that what stands empty is not needed."""
 LEAST_HOURS = 24 * LEAST_DAYS * LEAST_COVERAGE
 """From so many hours on it is told what stood empty in all of them."""
-_HOURS = 24
+_HOURS, _SATURDAY = 24, 5
 
 
 def unused_quota(one: QuotaEvidence) -> Finding | None:
@@ -195,7 +196,16 @@ def empty_nodes(one: PoolEvidence) -> Finding | None:
             "gpus_per_node": one.gpus_per_node,
         },
         cells=_of_pool(one, node_hours),
+        change_values=_scaled(one, stretches),
     )
+
+
+def _scaled(one: PoolEvidence, stretches: Iterable[tuple[int, int, int]]) -> ScaledPool:
+    away = [0.0] * HOURS_PER_WEEK
+    for start, hours, nodes in stretches:
+        for hour in range(start, start + hours):
+            away[hour % HOURS_PER_WEEK] += nodes * one.gpus_per_node
+    return ScaledPool(one.gpu_model, one.capacity_type, away)
 
 
 def _of_pool(one: PoolEvidence, node_hours: int) -> Fractions:
@@ -310,6 +320,14 @@ def empty_hours(one: HoursEvidence) -> Finding | None:
         patch=patches.off_hours(one.subject.tier, min(weekdays), max(weekdays)),
         # Stranded slices are unallocated too, and no change by the hour frees them.
         cells={cell: {Cause.UNALLOCATED.value: freed / (whole + one.stranded_gpu_hours)}},
+        change_values=ScaledPool(
+            one.gpu_model,
+            one.capacity_type,
+            [
+                float(usual[hour // _HOURS >= _SATURDAY, hour % _HOURS])
+                for hour in range(HOURS_PER_WEEK)
+            ],
+        ),
     )
 
 

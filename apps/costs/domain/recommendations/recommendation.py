@@ -8,7 +8,7 @@ twice, and never more than the cell has (docs/definitions.md#waste-covered).
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
@@ -115,6 +115,8 @@ REPLAYED_KINDS = (
     RecommendationKind.MIG_PROFILE,
     RecommendationKind.SHARED_TIER,
     RecommendationKind.FEWER_GPUS,
+    RecommendationKind.EMPTY_NODES,
+    RecommendationKind.EMPTY_HOURS,
 )
 """Their effects are replayed on recorded demand. All others rest on recorded hours alone."""
 
@@ -243,7 +245,15 @@ class PodRequest(NamedTuple):
     node_selector: Mapping[str, str]
 
 
-ChangeValues = LoweredLimit | LentQuota | CutLayout | PodRequest
+class ScaledPool(NamedTuple):
+    """GPUs of a model and capacity type to be away, for each local hour of a week from Monday."""
+
+    gpu_model: str
+    capacity_type: str
+    gpus: Sequence[float]
+
+
+ChangeValues = LoweredLimit | LentQuota | CutLayout | PodRequest | ScaledPool
 _CHANGE_VALUES: Mapping[RecommendationKind, Callable[..., ChangeValues]] = {
     RecommendationKind.UNUSED_QUOTA: LoweredLimit,
     RecommendationKind.LEND_QUOTA: LentQuota,
@@ -251,6 +261,8 @@ _CHANGE_VALUES: Mapping[RecommendationKind, Callable[..., ChangeValues]] = {
     RecommendationKind.MIG_PROFILE: PodRequest,
     RecommendationKind.SHARED_TIER: PodRequest,
     RecommendationKind.FEWER_GPUS: PodRequest,
+    RecommendationKind.EMPTY_NODES: ScaledPool,
+    RecommendationKind.EMPTY_HOURS: ScaledPool,
 }
 
 
