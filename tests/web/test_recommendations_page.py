@@ -128,6 +128,14 @@ def test_the_page_of_one_shows_what_a_move_does(portal: Portal, admin: Client) -
     assert "no free unit or no quota" not in text_of(admin, path_of(one))
 
 
+def test_the_page_of_a_pool_says_which_gpus_are_away(portal: Portal, admin: Client) -> None:
+    replay = {"replayed_days": 14.0, "replayed_freed_gpu_hours": 288.0}
+    one = make(kind=RecommendationKind.EMPTY_HOURS.value, workload="Pool/spot/A10", replay=replay)
+    page = text_of(admin, path_of(one))
+    assert "GPUs that were free in the same hour" in page
+    assert "run as long as it did" not in page
+
+
 def test_an_empty_page_says_that_nothing_was_looked_at(portal: Portal, admin: Client) -> None:
     assert "No evidence was looked at yet" in text_of(admin, LIST)
     assert figures_of(admin)["Open savings"] == ("no data", "not checked yet")

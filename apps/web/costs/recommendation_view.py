@@ -115,6 +115,7 @@ _FIGURES: Mapping[str, tuple[str, Format, str]] = {
     "saved_per_gpu_hour": ("Price saved", Format.TEXT, "per GPU-hour"),
     "members": ("Workloads judged", Format.COUNT, ""),
 }
+_OF_POOLS = (RecommendationKind.EMPTY_NODES, RecommendationKind.EMPTY_HOURS)
 _NOT_REPLAYED: Mapping[str, str] = {
     RecommendationKind.SMALLER_MODEL: "how fast the work runs on the other model was never seen",
     RecommendationKind.STOP_IDLE_NOTEBOOK: "idle timeouts are replayed for a whole team instead",
@@ -131,8 +132,7 @@ _GAPS: Mapping[str, str] = {
 }
 _NO_WORKLOAD = (
     *OF_QUOTA,
-    RecommendationKind.EMPTY_NODES,
-    RecommendationKind.EMPTY_HOURS,
+    *_OF_POOLS,
     RecommendationKind.IDLE_TIMEOUT,
 )
 UNPRICED = "unpriced"
@@ -172,6 +172,8 @@ class RecommendationLine:
             gap = _GAPS.get(self.row.replay_gap)
             why = f": {gap}" if gap else " yet"
             return f"Effects of this change have not been replayed{why}."
+        if self.row.kind in _OF_POOLS:
+            return "Away in the replay are GPUs that were free in the same hour without it."
         if "replayed_works" not in replay:
             return ""
         assumed = "The work is taken to run as long as it did: its speed then was never seen."
@@ -227,10 +229,7 @@ def _subject(row: RecommendationRow, lowered: LoweredLimit | None) -> str:
     """Return what a recommendation is about, beside its team, tier and cluster."""
     if row.kind == RecommendationKind.IDLE_TIMEOUT:
         return "All workloads"
-    if (
-        row.kind in (RecommendationKind.EMPTY_NODES, RecommendationKind.EMPTY_HOURS)
-        and row.workload
-    ):
+    if row.kind in _OF_POOLS and row.workload:
         # A pool is kept in the place of a workload; names of models may have slashes.
         _, paid, model = row.workload.split("/", 2)
         return f"{model}, {paid}"
