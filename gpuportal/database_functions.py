@@ -1,5 +1,6 @@
 """Database functions that Django lacks."""
 
+import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from sqlite3 import sqlite_version_info
@@ -98,6 +99,28 @@ class Numbers(Func):
         # A list of JSON has other brackets.
         template = "(SELECT value FROM json_each('[' || trim(%(expressions)s, '{}') || ']'))"
         return self.as_sql(compiler, connection, template=template, **extra)
+
+
+class OneOfTexts(Func):
+    """Whether a text is one of some, which are sent as one parameter, as `Numbers` are.
+
+    An array, as of a list of unknown length PostgreSQL would look up none in an index.
+    """
+
+    output_field = BooleanField()
+    template = "(%(expressions)s::json))))"
+
+    def __init__(self, column: Any, texts: Iterable[str]) -> None:
+        super().__init__(column, Value(json.dumps(list(texts))))
+
+    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        joiner = " = ANY(ARRAY(SELECT json_array_elements_text("
+        return self.as_sql(compiler, connection, arg_joiner=joiner, **extra)
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        joiner = " IN (SELECT value FROM json_each("
+        template = "(%(expressions)s)))"
+        return self.as_sql(compiler, connection, template=template, arg_joiner=joiner, **extra)
 
 
 class OneOfTimes(Func):

@@ -66,7 +66,7 @@ def held_of_gpus(
         # Where HAMi is not installed anybody may write its annotation, to seem to hold less; and
         # where it is, no pod has more than the GPUs that it requests.
         parts = hami_parts_given(annotations) if text(spec.get("nodeName")) else []
-        given = min(mib_of_parts(parts, each), each * requests[GPU])
+        given = min(mib_of_parts(parts, each), each * requests[GPU]) if parts else 0.0
         parts_held = {GPU_MEMORY: given} if given else _requested_of_hami(spec, each)
         return in_parts(requests, parts_held)
     if not is_fractional(metadata, spec):

@@ -1,5 +1,6 @@
 """The catalog of clusters, tiers and namespaces: writing it, and its rules at any time."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -359,9 +360,24 @@ class TierHistory:
 
     def at(self, seconds: float) -> list[domain.TierRule]:
         """Return the rules valid at that time, in catalog order."""
-        # Tried in the order of the catalog, not in that of their age.
-        valid = [r for r in self.rules if r[0] <= seconds < r[1]]
-        return [rule for _, _, _, rule in sorted(valid, key=lambda r: (r[2], r[3].tier))]
+        # A snapshot asks for each of its pods, and catalogs change now and then.
+        epoch = bisect_right(self._changes, seconds)
+        if epoch not in self._epochs:
+            # Tried in the order of the catalog, not in that of their age.
+            valid = [r for r in self.rules if r[0] <= seconds < r[1]]
+            ordered = sorted(valid, key=lambda r: (r[2], r[3].tier))
+            self._epochs[epoch] = [rule for _, _, _, rule in ordered]
+        return self._epochs[epoch]
+
+    @cached_property
+    def _changes(self) -> list[float]:
+        """Times at which a rule began or ended."""
+        return sorted({at for since, until, _, _ in self.rules for at in (since, until)})
+
+    @cached_property
+    def _epochs(self) -> dict[int, list[domain.TierRule]]:
+        """What is known of the times between these changes, by how many there were before."""
+        return {}
 
     def within(self, start: float, end: float) -> list[domain.TierRule]:
         """Return the rules valid at any time from `start` to `end`."""

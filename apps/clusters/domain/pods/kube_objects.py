@@ -351,22 +351,17 @@ def _without(
 
 def gpu_containers(pod: KubePod, named: Collection[str], claims: PodClaims) -> frozenset[str]:
     """Return the names of the containers that ask for GPU, by resource or by claim."""
-    shared = {fractional_container(pod.metadata, pod.spec)}
-    sharing = shared if is_fractional(pod.metadata, pod.spec) else frozenset[str]()
-    return (
-        claims.containers
-        | sharing
-        | frozenset(
-            str(container.get("name"))
-            for container in pod.containers
-            if any(
-                is_gpu(resource, named)
-                for amounts in mapping(container, "resources").values()
-                if isinstance(amounts, dict)
-                for resource in amounts
-            )
-        )
-    )
+    found = {
+        str(container.get("name"))
+        for container in pod.containers
+        for amounts in mapping(container, "resources").values()
+        if isinstance(amounts, dict)
+        for resource in amounts
+        if is_gpu(resource, named)
+    }
+    if is_fractional(pod.metadata, pod.spec):
+        found.add(fractional_container(pod.metadata, pod.spec))
+    return claims.containers | found
 
 
 def _runs(statuses: Iterable[ContainerStatus], names: Collection[str]) -> Iterator[Run]:

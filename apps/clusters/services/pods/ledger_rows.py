@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -103,14 +104,17 @@ def _same_of_all(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> d
     Half of a pod's columns are alike in a list of pods, and PostgreSQL takes as long to read them
     of each as to write the rows.
     """
-    first = rows[0]
-    return {
-        column: value
-        for column in columns
-        if type(value := first[column]) in _ALIKE or value in ([], {})
+    found = {}
+    for column in columns:
+        value = rows[0][column]
+        # Most columns that differ do so in the last row.
+        if rows[-1][column] != value or not (type(value) in _ALIKE or value in ([], {})):
+            continue
+        values = list(map(itemgetter(column), rows))
         # To Python 1 is True and 1.0, to JSON it is not.
-        if all(type(row[column]) is type(value) and row[column] == value for row in rows)
-    }
+        if values.count(value) == len(rows) and len(set(map(type, values))) == 1:
+            found[column] = value
+    return found
 
 
 _ALIKE = frozenset({str, int, bool, datetime, type(None)})
@@ -121,8 +125,8 @@ def _plain(value: Any) -> Any:
     """Return a value as SQLite stores it."""
     if isinstance(value, datetime):
         if value.tzinfo is UTC:
-            # What Django comes to by way of the connection, whose times are UTC too.
-            return value.replace(tzinfo=None).isoformat(" ")
+            # What Django comes to by way of the connection, whose times are UTC too: no "+00:00".
+            return str(value)[:-6]
         return connection.ops.adapt_datetimefield_value(value)
     return _encode(value).decode() if isinstance(value, dict | list) else value
 

@@ -25,6 +25,7 @@ from apps.clusters.services.pods.ledger_rows import (
     upsert,
     workload_name,
 )
+from gpuportal.database_functions import OneOfTexts
 
 LOST = "Lost"
 _RESTORED_AFTER_SECONDS = 900.0
@@ -32,7 +33,7 @@ _RESTORED_AFTER_SECONDS = 900.0
 
 # Pods of one transaction: on SQLite no other process writes meanwhile.
 PODS_AT_ONCE = 2000
-# SQLite takes 32,766 parameters in a query, PostgreSQL 65,535.
+# Pods of one query: all that it returns are in memory at once.
 UIDS_AT_ONCE = 5000
 
 
@@ -270,7 +271,7 @@ def known_pods(
     found = {}
     over = Q(finished_at__isnull=False) | Q(deleted_at__isnull=False)
     for part in chunks(uids, UIDS_AT_ONCE):
-        rows = Pod.objects.filter(cluster_id=cluster_id, uid__in=part)
+        rows = Pod.objects.filter(OneOfTexts("uid", part), cluster_id=cluster_id)
         if ended:
             rows = rows.filter(over, source=PodSource.API.value)
         related = rows.select_related("workload__namespace", "tier", "gpu_model")
@@ -350,7 +351,7 @@ def write_people(cluster_id: int, people: Mapping[str, str]) -> None:
     """
     for part in chunks(sorted(people), UIDS_AT_ONCE):
         former = former_people({people[uid] for uid in part})
-        rows = Pod.objects.filter(cluster_id=cluster_id, uid__in=part).order_by("pk")
+        rows = Pod.objects.filter(OneOfTexts("uid", part), cluster_id=cluster_id).order_by("pk")
         upsert(
             PodPerson,
             [

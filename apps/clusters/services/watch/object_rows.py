@@ -14,8 +14,9 @@ from apps.clusters.domain.observed.extract import setting_of
 from apps.clusters.domain.observed.objects import BODIES, WITH_HISTORY, ObservedKind, ObservedObject
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import ObservedObject as ObservedObjectRow
+from apps.clusters.services.pods.ledger_rows import upsert
 from apps.clusters.services.pods.pod_store import lock_cluster
-from gpuportal.database_functions import UnixSeconds
+from gpuportal.database_functions import OneOfTexts, UnixSeconds
 
 _COLUMNS = (
     *("kind", "uid", "namespace", "name", "text"),
@@ -27,7 +28,8 @@ _READERS = {kind.value: (kind, msgspec.json.Decoder[Any](body)) for kind, body i
 AT_ONCE = 500
 # Times are floats in memory and microseconds in the database.
 _INSTANT_SECONDS = 1e-3
-_FIELDS = ["namespace", "name", "changed_at", "gone_at", "body"]
+_KEY = ("cluster_id", "kind", "uid", "first_at")
+_FIELDS = ("namespace", "name", "changed_at", "gone_at", "body")
 # (kind, uid) → rows of it, the oldest first.
 _There = Mapping[tuple[str, str], Sequence[ObservedObjectRow]]
 
@@ -86,20 +88,23 @@ def write_objects(cluster_id: int, changed: Sequence[ObservedObject]) -> None:
             for one in sorted(part, key=lambda one: (one.kind.value, one.uid, one.first)):
                 for row in _rows(cluster_id, one, there):
                     rows[row.kind, row.uid, row.first_at] = row
-            ObservedObjectRow.objects.bulk_create(
-                rows.values(),
-                update_conflicts=True,
-                unique_fields=["cluster", "kind", "uid", "first_at"],
-                update_fields=_FIELDS,
+            upsert(
+                ObservedObjectRow,
+                [
+                    {field: getattr(row, field) for field in (*_KEY, *_FIELDS)}
+                    for row in rows.values()
+                ],
+                unique=_KEY,
+                update=_FIELDS,
             )
 
 
 def _there(cluster_id: int, part: Sequence[ObservedObject]) -> _There:
     found: dict[tuple[str, str], list[ObservedObjectRow]] = defaultdict(list)
     rows = ObservedObjectRow.objects.filter(
+        OneOfTexts("uid", {one.uid for one in part}),
         cluster_id=cluster_id,
         kind__in={one.kind.value for one in part},
-        uid__in={one.uid for one in part},
     ).order_by("kind", "uid", "first_at")
     # Only kinds with history compare what is there; the other bodies are replaced unread.
     if not any(one.kind in WITH_HISTORY for one in part):
