@@ -360,7 +360,7 @@ class TierHistory:
 
     def at(self, seconds: float) -> list[domain.TierRule]:
         """Return the rules valid at that time, in catalog order."""
-        # A snapshot asks for each of its pods, and catalogs change now and then.
+        # Each pod of a snapshot needs them, and catalogs change now and then.
         epoch = bisect_right(self._changes, seconds)
         if epoch not in self._epochs:
             # Tried in the order of the catalog, not in that of their age.
