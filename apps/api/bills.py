@@ -4,15 +4,12 @@ from datetime import date
 from typing import Any
 
 from django.http.response import HttpResponseBase
-from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from apps.accounts.permissions import Visibility
 from apps.api import parameters
-from apps.api.endpoints import PortalView, ShortList, caller_of, documented, visibility_in
+from apps.api.endpoints import ListRequest, PortalView, ShortList, caller_of, documented, listed
 from apps.api.row_serializers import records, serializer_of
-from apps.clusters import selectors as clusters
 from apps.clusters.domain.window import month_before
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import money
@@ -20,7 +17,6 @@ from apps.costs.permissions import check_bills
 from apps.costs.selectors import BillRow, ReconciledDay, Reconciliation
 
 _REFUSALS = {403: "Bills are for finance and administrators."}
-_BILLS: ShortList[BillRow] = ShortList("bills", lambda row: str(row.id), records)
 _DAYS: ShortList[ReconciledDay] = ShortList(
     "reconciliation", lambda row: f"{row.day} {row.gpu_model}", records
 )
@@ -32,20 +28,14 @@ class BillsParams(parameters.PageParams):
     refusals = _REFUSALS
 
 
-class BillsView(PortalView):
-    """Bills that were imported."""
+@listed("bills", BillRow, BillsParams, key=lambda row: row.id)
+def bills(of: ListRequest) -> list[BillRow]:
+    """Imported bills, the newest month first; for finance and administrators.
 
-    @documented(
-        "bills",
-        BillsParams,
-        serializer_of(BillRow),
-        summary="Imported bills, the newest month first; for finance and administrators.",
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        query = BillsParams.read(request.query_params)
-        check_bills(caller_of(request))
-        rows = costs.bill_rows(visibility=visibility_in(request))
-        return _BILLS.response(request, query, rows)
+    Bills that were imported.
+    """
+    check_bills(caller_of(of.request))
+    return costs.bill_rows(visibility=of.visibility)
 
 
 class ReconciliationParams(parameters.PageParams):
@@ -97,25 +87,22 @@ class ReconciliationView(PortalView):
         beside={"summary": ReconciliationSummarySerializer()},
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = ReconciliationParams.read(request.query_params)
+        of = ListRequest.read(request, ReconciliationParams)
         check_bills(caller_of(request))
-        visibility = visibility_in(request)
-        found = costs.reconcile(
-            _month(query, visibility), visibility=visibility, now=timezone.now()
-        )
+        found = costs.reconcile(_month(of), visibility=of.visibility, now=of.now)
         # A month without bills is no error: its page is empty, and has no summary.
         rows = found.days if found else ()
-        response = _DAYS.response(request, query, rows)
+        response = of.page(_DAYS, rows)
         response.data["summary"] = _summary(found) if found else None
         return response
 
 
-def _month(query: dict[str, Any], visibility: Visibility) -> date:
-    if "month" in query:
-        return date.fromisoformat(f"{query['month']}-01")
-    today = timezone.now().astimezone(clusters.report().zone).date()
+def _month(of: ListRequest) -> date:
+    if "month" in of.query:
+        return date.fromisoformat(f"{of.query['month']}-01")
+    today = of.now.astimezone(of.zone).date()
     # Bills come weeks after their month: the last one that is over seldom has one yet.
-    return next(iter(costs.bill_months(visibility=visibility)), month_before(today))
+    return next(iter(costs.bill_months(visibility=of.visibility)), month_before(today))
 
 
 def _summary(found: Reconciliation) -> dict[str, Any]:

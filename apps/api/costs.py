@@ -17,16 +17,15 @@ from rest_framework.request import Request
 
 from apps.api import parameters
 from apps.api.endpoints import (
-    CSV,
+    ListRequest,
     PortalView,
     documented,
     page_response,
     paging,
     problems,
     visibility_in,
-    window_in,
 )
-from apps.api.parameters import NamesField, choices, filters_of
+from apps.api.parameters import NamesField, choices
 from apps.api.problems import InvalidParameters
 from apps.api.row_serializers import record, records, serializer_of
 from apps.clusters import selectors as clusters
@@ -53,7 +52,6 @@ from apps.costs.selectors import (
     waste_covered,
 )
 from apps.costs.services import copy_of_month
-from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Grouping, TimeStep
 
 _KINDS = [kind.value for kind in RecommendationKind]
@@ -78,18 +76,15 @@ class RecommendationsView(PortalView):
         beside={"summary": serializer_of(WasteCovered)()},
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = RecommendationsParams.read(request.query_params)
-        usage.check_names(filters_of(query))
-        page = costs.recommendation_page(
-            filters=_filters(query), visibility=visibility_in(request), **paging(query)
-        )
+        of = ListRequest.read(request, RecommendationsParams)
+        of.filters()
+        narrowed: Any = {"filters": _filters(of.query), "visibility": of.visibility}
+        page = costs.recommendation_page(**narrowed, **paging(of.query))
         # By page: answers to idle alerts lie in another room, and are read for what is shown.
-        kept = costs.retained_of(page.rows, now=timezone.now())
+        kept = costs.retained_of(page.rows, now=of.now)
         results = records(replace(row, retained=kept.get(row.pk)) for row in page.rows)
         response = page_response(request, results, page.next_cursor)
-        response.data["summary"] = record(
-            waste_covered(filters=_filters(query), visibility=visibility_in(request))
-        )
+        response.data["summary"] = record(waste_covered(**narrowed))
         return response
 
 
@@ -181,13 +176,13 @@ class CostsView(PortalView):
         CostsParams,
         serializer_of(CostRow),
         summary="Costs by period, group and cause, of teams you see in detail.",
-        files=(CSV, *BINARY),
+        binary=BINARY,
         beside={"terms": serializer_of(Terms)()},
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = CostsParams.read(request.query_params)
-        basis, policy = _charging(query)
-        return _answer(request, query, basis=basis, policy=policy)
+        of = ListRequest.read(request, CostsParams)
+        basis, policy = _charging(of.query)
+        return _answer(of, basis=basis, policy=policy)
 
 
 class WasteView(PortalView):
@@ -198,12 +193,11 @@ class WasteView(PortalView):
         WasteParams,
         serializer_of(CostRow),
         summary="Waste in GPU-hours and money by period, group and cause, by who held it.",
-        files=(CSV, *BINARY),
+        binary=BINARY,
         beside={"terms": serializer_of(Terms)()},
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = WasteParams.read(request.query_params)
-        return _answer(request, query, waste=True)
+        return _answer(ListRequest.read(request, WasteParams), waste=True)
 
 
 NOT_COLLECTED = "X-Hours-Not-Collected"
@@ -270,34 +264,28 @@ def _charging(query: dict[str, Any]) -> tuple[Basis, Policy]:
 
 
 def _answer(
-    request: Request,
-    query: dict[str, Any],
+    of: ListRequest,
     *,
     waste: bool = False,
     basis: Basis = Basis.ALLOCATED,
     policy: Policy = Policy.PLATFORM,
 ) -> HttpResponseBase:
     """Return a page of rows, or all of them as a file."""
-    zone = clusters.report().zone
-    window = window_in(query, zone)
-    filters = filters_of(query)
-    # A misspelt name would give no rows, and look like a cost of nothing.
-    usage.check_names(filters)
-    interval = TimeStep(query.get("interval", "day"))
-    group_by = tuple(Grouping(name) for name in query.get("group_by", ()))
+    interval = TimeStep(of.query.get("interval", "day"))
+    group_by = tuple(Grouping(name) for name in of.query.get("group_by", ()))
     causes = WASTE if waste else tuple(Cause)
+    # A misspelt name would give no rows, and look like a cost of nothing: `filters` refuses it.
     asked = CostQuery(
-        *(window, interval, group_by, filters, basis, policy, causes),
+        *(of.window, interval, group_by, of.filters(), basis, policy, causes),
         waste=waste,
         unbilled_energy=not waste,
     )
-    if query.get("format", "json") != "json":
-        return _file(request, asked, FileFormat(query["format"]))
-    page = costs.cost_page(asked, visibility=visibility_in(request), zone=zone, **paging(query))
+    if of.query.get("format", "json") != "json":
+        return _file(of.request, asked, FileFormat(of.query["format"]))
+    page = costs.cost_page(asked, visibility=of.visibility, zone=of.zone, **paging(of.query))
     results = records(page.rows, groups=group_by)
-    response = page_response(request, results, page.next_cursor, window=window)
-    terms = costs.terms(asked, visibility=visibility_in(request), zone=zone)
-    response.data["terms"] = record(terms)
+    response = page_response(of.request, results, page.next_cursor, window=of.window)
+    response.data["terms"] = record(costs.terms(asked, visibility=of.visibility, zone=of.zone))
     return response
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
+from inspect import cleandoc
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 from urllib.parse import urlencode
@@ -24,8 +26,16 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.permissions import Visibility, visibility_of
-from apps.api.parameters import PAGE_SIZE, Params, filters_of, window_of
+from apps.api.parameters import (
+    PAGE_SIZE,
+    CsvParams,
+    Params,
+    WindowParams,
+    filters_of,
+    window_of,
+)
 from apps.api.problems import MEDIA_TYPE
+from apps.api.row_serializers import cells_of, records, serializer_of
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.usage.domain.columns import csv_line, flat
@@ -70,11 +80,6 @@ class PortalView(APIView):
         return final
 
 
-def window_in(query: dict[str, Any], zone: ZoneInfo) -> Window:
-    """Return the window asked for. Raises InvalidParameters."""
-    return window_of(query.get("start"), query.get("end"), zone=zone, now=timezone.now())
-
-
 def caller_of(request: Request) -> "User":
     """Return who asks."""
     return cast("User", request.user)
@@ -107,7 +112,6 @@ class ClosedBody(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
         return {**mapped, "additionalProperties": False}
 
 
-CSV = "text/csv"
 _PROBLEM = inline_serializer(
     name="Problem",
     fields={
@@ -151,13 +155,13 @@ def documented(
     rows: type[serializers.Serializer[Any]],
     *,
     summary: str,
-    files: Sequence[str] = (),
+    binary: Sequence[str] = (),
     beside: Mapping[str, serializers.Field[Any, Any, Any, Any]] | None = None,
 ) -> Callable[[F], F]:
     """Describe a list: its parameters, a page of its rows, and what can go wrong.
 
-    `files` are the media types of files that it can be had as; `beside` is what a page has besides
-    its rows. The parameters name the refusals that not every endpoint has.
+    `binary` are the media types of files that it can be had as beside CSV; `beside` is what a page
+    has besides its rows. The parameters name the refusals that not every endpoint has.
     """
     page = inline_serializer(
         name=f"{''.join(part.capitalize() for part in name.split('-'))}Page",
@@ -168,8 +172,9 @@ def documented(
         },
     )
     responses: dict[Any, Any] = {(200, "application/json"): page}
-    for media_type in files:
-        responses[200, media_type] = _CSV_FILE if media_type == CSV else _BINARY_FILE
+    if issubclass(query, CsvParams):
+        responses[200, "text/csv"] = _CSV_FILE
+    responses |= {(200, media_type): _BINARY_FILE for media_type in binary}
     responses |= problems(query.refusals)
     return extend_schema(
         operation_id=f"list_{name.replace('-', '_')}",
@@ -214,32 +219,6 @@ class ShortList(Generic[Row]):
     name_of: Callable[[Row], str]
     written: Writer[Row]
 
-    def response(
-        self,
-        request: Request,
-        query: dict[str, Any],
-        rows: Sequence[Row],
-        *,
-        window: Window | None = None,
-    ) -> Response:
-        """Answer with a page of it. Raises CursorRefused."""
-        page = self.page(rows, **paging(query))
-        return page_response(request, self.written(page.rows), page.next_cursor, window=window)
-
-    def answer(
-        self,
-        request: Request,
-        query: dict[str, Any],
-        rows: Sequence[Row],
-        file: "CsvFile",
-        *,
-        window: Window | None = None,
-    ) -> HttpResponseBase:
-        """Answer with a page of it, or with all of it as a file. Raises CursorRefused."""
-        if query.get("format") == "csv":
-            return csv_response([self.written(rows)], file)
-        return self.response(request, query, rows, window=window)
-
     def page(self, rows: Sequence[Row], *, cursor: str | None, page_size: int) -> RowPage[Row]:
         """Return the rows after a cursor. Raises CursorRefused where its row went away."""
         first = 0
@@ -267,42 +246,37 @@ def walk(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[tuple[Row, .
 ROWS_AT_A_TIME = 5000
 
 
-@dataclass(frozen=True, slots=True)
-class CsvFile:
-    """A list as a file; `span` are the local days of its window, or the instant that it is of."""
-
-    name: str
-    span: str
-    columns: Sequence[str]
-
-    @classmethod
-    def of_window(
-        cls, name: str, columns: Sequence[str], *, window: Window, zone: ZoneInfo
-    ) -> "CsvFile":
-        first, last = (at.astimezone(zone).date() for at in (window.start, window.end))
-        return cls(name, f"{first}-to-{last}", columns)
-
-    @classmethod
-    def of_instant(cls, name: str, columns: Sequence[str], *, at: datetime) -> "CsvFile":
-        return cls(name, f"{at.astimezone(UTC):%Y-%m-%dT%H%MZ}", columns)
-
-
-@dataclass(frozen=True, slots=True)
-class WindowRequest:
-    """A request for a list over a window, whose parameters were read into `query`."""
+@dataclass(frozen=True)
+class ListRequest:
+    """A request for a list, whose parameters were read into `query`."""
 
     request: Request
+    params: type[Params]
     query: dict[str, Any]
-    window: Window
-    zone: ZoneInfo
+    now: datetime
 
     @classmethod
     def read(cls, request: Request, params: type[Params]) -> Self:
         """Read the parameters. Raises InvalidParameters."""
-        query, zone = params.read(request.query_params), report().zone
-        return cls(request, query, window_in(query, zone), zone)
+        return cls(request, params, params.read(request.query_params), timezone.now())
+
+    @cached_property
+    def zone(self) -> ZoneInfo:
+        """The report's time zone."""
+        return report().zone
+
+    @cached_property
+    def window(self) -> Window:
+        """The window asked for. Raises InvalidParameters."""
+        start, end = self.query.get("start"), self.query.get("end")
+        return window_of(start, end, zone=self.zone, now=self.now)
 
     @property
+    def pinned(self) -> Window | None:
+        """The window that further pages repeat; None of lists that have none."""
+        return self.window if issubclass(self.params, WindowParams) else None
+
+    @cached_property
     def visibility(self) -> Visibility:
         """What the caller may see."""
         return visibility_in(self.request)
@@ -313,45 +287,92 @@ class WindowRequest:
         check_names(found)
         return found
 
-    def file(self, name: str, columns: Sequence[str]) -> CsvFile:
-        """Return the list as a file of that name."""
-        return CsvFile.of_window(name, columns, window=self.window, zone=self.zone)
+    def names(self, parameter: str) -> tuple[str, ...]:
+        """Return the names that a parameter lists; none where it is not given."""
+        return tuple(self.query.get(parameter, ()))
 
     def answer(
-        self, listed: ShortList[Row], rows: Sequence[Row], file: CsvFile
+        self, listed: ShortList[Row], rows: Sequence[Row], columns: Sequence[str] = ()
     ) -> HttpResponseBase:
         """Answer with a page of a list, or with all of it as a file. Raises CursorRefused."""
-        return listed.answer(self.request, self.query, rows, file, window=self.window)
+        if self.query.get("format") == "csv":
+            return self.csv(listed.kind, columns, [listed.written(rows)])
+        return self.page(listed, rows)
+
+    def page(self, listed: ShortList[Row], rows: Sequence[Row]) -> Response:
+        """Answer with a page of a list. Raises CursorRefused."""
+        page = listed.page(rows, **paging(self.query))
+        written = listed.written(page.rows)
+        return page_response(self.request, written, page.next_cursor, window=self.pinned)
+
+    def answer_by_page(
+        self,
+        name: str,
+        page_at: Callable[..., RowPage[Row]],
+        columns: Sequence[str],
+        *,
+        written: tuple[Writer[Row], Writer[Row]],
+    ) -> HttpResponseBase:
+        """Answer with a page of a long list, or with all of it; `written` are records and cells."""
+        as_records, as_cells = written
+        if self.query.get("format") == "csv":
+            pages = walk(lambda at: page_at(cursor=at, page_size=ROWS_AT_A_TIME))
+            return self.csv(name, columns, map(as_cells, pages))
+        page = page_at(**paging(self.query))
+        shown = as_records(page.rows)
+        return page_response(self.request, shown, page.next_cursor, window=self.pinned)
+
+    def csv(
+        self, name: str, columns: Sequence[str], parts: Iterable[Sequence[Mapping[str, Any]]]
+    ) -> StreamingHttpResponse:
+        """Answer with a file, streamed, named by the days of its window or by the minute."""
+        span = f"{self.now.astimezone(UTC):%Y-%m-%dT%H%MZ}"
+        if self.pinned:
+            ends = (self.pinned.start, self.pinned.end)
+            span = "-to-".join(f"{at.astimezone(self.zone):%Y-%m-%d}" for at in ends)
+        filename = f"gpuportal-{name}-{span}.csv"
+        return StreamingHttpResponse(
+            _csv_chunks(parts, columns),
+            content_type="text/csv; charset=utf-8; header=present",
+            headers={"Content-Disposition": f'attachment; filename="{filename}"'},
+        )
 
 
-def csv_response(
-    parts: Iterable[Sequence[Mapping[str, Any]]], file: CsvFile
-) -> StreamingHttpResponse:
-    """Return the records of `parts` as a file, streamed."""
-    filename = f"gpuportal-{file.name}-{file.span}.csv"
-    return StreamingHttpResponse(
-        _csv_chunks(parts, file.columns),
-        content_type="text/csv; charset=utf-8; header=present",
-        headers={"Content-Disposition": f'attachment; filename="{filename}"'},
-    )
-
-
-def list_response(
-    request: Request,
-    query: dict[str, Any],
-    page_at: Callable[..., RowPage[Row]],
-    file: CsvFile,
+def listed(
+    name: str,
+    row: type[Row],
+    params: type[Params],
     *,
-    written: tuple[Writer[Row], Writer[Row]],
-    window: Window | None = None,
-) -> HttpResponseBase:
-    """Return a page of a list, or all of it as a file; `written` are its records and its cells."""
-    as_records, as_cells = written
-    if query.get("format") == "csv":
-        pages = walk(lambda at: page_at(cursor=at, page_size=ROWS_AT_A_TIME))
-        return csv_response(map(as_cells, pages), file)
-    page = page_at(**paging(query))
-    return page_response(request, as_records(page.rows), page.next_cursor, window=window)
+    key: Callable[[Row], object],
+    completed: Callable[[ListRequest, Sequence[Row]], Iterable[Row]] = lambda _, rows: rows,
+) -> Callable[[Callable[[ListRequest], Sequence[Row]]], type[PortalView]]:
+    """Make the endpoint of a list from the function that returns all its rows.
+
+    The first sentence of the function is the summary in the API's document; what follows, or
+    else the same, is the description. `key` is unique in the list; `completed` are the rows of a
+    page, in full.
+    """
+
+    def endpoint(rows_of: Callable[[ListRequest], Sequence[Row]]) -> type[PortalView]:
+        serializer = serializer_of(cast("Any", row))
+        summary, _, description = cleandoc(rows_of.__doc__ or "").partition("\n\n")
+
+        class ListView(PortalView):
+            __doc__ = description or summary
+
+            @documented(name, params, serializer, summary=" ".join(summary.split()))
+            def get(self, request: Request) -> HttpResponseBase:
+                of = ListRequest.read(request, params)
+                shown: ShortList[Row] = ShortList(
+                    name,
+                    lambda one: str(key(one)),
+                    lambda rows: records(completed(of, rows), admin=of.visibility.operations),
+                )
+                return of.answer(shown, rows_of(of), cells_of(row))
+
+        return ListView
+
+    return endpoint
 
 
 def _csv_chunks(

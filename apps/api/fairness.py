@@ -1,22 +1,14 @@
 """Fairness over a window: parameters, rows and the endpoint."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.http.response import HttpResponseBase
-from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
 from apps.api import parameters
-from apps.api.endpoints import (
-    CSV,
-    PortalView,
-    ShortList,
-    WindowRequest,
-    csv_response,
-    documented,
-    visibility_in,
-)
+from apps.api.endpoints import ListRequest, PortalView, ShortList, documented, listed
 from apps.api.parameters import NamesField, choices
 from apps.api.row_serializers import RowSerializer, cells_of, record, serializer_of
 from apps.fairness import selectors as fairness
@@ -54,26 +46,13 @@ class FairnessSerializer(RowSerializer):
     teams = serializer_of(TeamFairness)(many=True)
 
 
-_OBJECTIVES: ShortList[dict[str, Any]] = ShortList(
-    "queue-time-objectives", lambda record: str(record["tier"]), list
-)
+@listed("queue-time-objectives", ObjectiveRow, parameters.PageParams, key=lambda row: row.tier)
+def objectives(of: ListRequest) -> Sequence[ObjectiveRow]:
+    """Queue-time objectives of tiers, up to the last full hour, in catalog order.
 
-
-class ObjectivesView(PortalView):
-    """Queue-time objectives of tiers."""
-
-    @documented(
-        "queue-time-objectives",
-        parameters.PageParams,
-        serializer_of(ObjectiveRow),
-        summary="Queue-time objectives of tiers, up to the last full hour, in catalog order.",
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        query = parameters.PageParams.read(request.query_params)
-        rows = fairness.queue_time_objectives(
-            fairness.closed_hour(timezone.now()), visibility=visibility_in(request)
-        )
-        return _OBJECTIVES.response(request, query, [record(row) for row in rows])
+    Queue-time objectives of tiers.
+    """
+    return fairness.queue_time_objectives(fairness.closed_hour(of.now), visibility=of.visibility)
 
 
 _TIERS: ShortList[dict[str, Any]] = ShortList("fairness", lambda record: str(record["tier"]), list)
@@ -87,22 +66,21 @@ class FairnessView(PortalView):
         FairnessParams,
         FairnessSerializer,
         summary="Shares, loans and denials by tier and team over the window.",
-        files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        of = WindowRequest.read(request, FairnessParams)
+        of = ListRequest.read(request, FairnessParams)
         filters = of.filters()
         rows = fairness.fairness_rows(
             of.window,
-            now=timezone.now(),
+            now=of.now,
             visibility=of.visibility,
             filters=FairnessFilters(filters.tier, filters.team),
         )
         records = [tier_record(row) for row in rows]
         if of.query.get("format") == "csv":
             parts = ([record | team for team in record["teams"]] for record in records)
-            return csv_response(parts, of.file("fairness", fairness_cells()))
-        return _TIERS.response(request, of.query, records, window=of.window)
+            return of.csv("fairness", fairness_cells(), parts)
+        return of.page(_TIERS, records)
 
 
 def tier_record(row: TierFairness) -> dict[str, Any]:

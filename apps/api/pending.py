@@ -16,17 +16,14 @@ from rest_framework.response import Response
 from apps.accounts.domain.identity import TokenScope
 from apps.api import parameters
 from apps.api.endpoints import (
-    CSV,
-    CsvFile,
+    ListRequest,
     PortalView,
     ShortList,
-    WindowRequest,
     documented,
-    list_response,
     problems,
     visibility_in,
 )
-from apps.api.parameters import NamesField, choices, filters_of
+from apps.api.parameters import NamesField, choices
 from apps.api.problems import InvalidParameters
 from apps.api.quota_requests import OF_BODIES, Body, ChangesView, RequestRefusal, Text
 from apps.api.row_serializers import (
@@ -56,7 +53,6 @@ from apps.planning.services import (
     PreflightRefused,
     preflight_manifest,
 )
-from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import RowPage
 
 _CAUSES = [cause.value for cause in Cause]
@@ -102,24 +98,22 @@ class PendingView(PortalView):
         PendingParams,
         serializer_of(PendingRow),
         summary="Pending workloads and their causes, of teams you see in detail.",
-        files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = PendingParams.read(request.query_params)
-        now = timezone.now()
-        usage.check_names(filters_of(query))
-        order = PendingOrder(query.get("order", PendingOrder.LONGEST.value))
+        of = ListRequest.read(request, PendingParams)
+        of.filters()
+        order = PendingOrder(of.query.get("order", PendingOrder.LONGEST.value))
 
         def page_at(cursor: str | None, page_size: int) -> RowPage[PendingRow]:
             return pending.pending_now(
-                now,
-                filters=_filters(query),
-                visibility=visibility_in(request),
+                of.now,
+                filters=_filters(of.query),
+                visibility=of.visibility,
                 page=PendingPage(cursor, page_size, order),
             )
 
-        file = CsvFile.of_instant("pending", cells_of(PendingRow), at=now)
-        return list_response(request, query, page_at, file, written=(records, cells))
+        written = (records, cells)
+        return of.answer_by_page("pending", page_at, cells_of(PendingRow), written=written)
 
 
 class PendingHistoryView(PortalView):
@@ -130,15 +124,14 @@ class PendingHistoryView(PortalView):
         PendingHistoryParams,
         PendingHistorySerializer,
         summary="Pending GPU-hours, by day and cause or other groups.",
-        files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        of = WindowRequest.read(request, PendingHistoryParams)
-        usage.check_names(filters_of(of.query))
+        of = ListRequest.read(request, PendingHistoryParams)
+        of.filters()
         by = tuple(PendingGrouping(name) for name in of.query.get("group_by", ())) or _DEFAULT
         rows = pending.pending_history(
             of.window,
-            now=timezone.now(),
+            now=of.now,
             visibility=of.visibility,
             by=by,
             filters=_filters(of.query),
@@ -147,7 +140,7 @@ class PendingHistoryView(PortalView):
         records = [record(row, groups=groups) | record(row.sums) for row in rows]
         columns = (*cells_of(HistoryRow, groups), *cells_of(QueueTimeSums))
         shown = ShortList("pending-history", partial(_group_name, groups), list)
-        return of.answer(shown, records, of.file("pending-history", columns))
+        return of.answer(shown, records, columns)
 
 
 class PreflightBody(Body):

@@ -2,32 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from django.http.response import HttpResponseBase
-from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
 from apps.api import parameters
-from apps.api.endpoints import (
-    CSV,
-    CsvFile,
-    PortalView,
-    ShortList,
-    documented,
-    list_response,
-    visibility_in,
-)
-from apps.api.parameters import NamesField, choices, filters_of
+from apps.api.endpoints import ListRequest, PortalView, documented, listed
+from apps.api.parameters import NamesField, choices
 from apps.api.quota_requests import SOURCES
 from apps.api.row_serializers import cells, cells_of, records, serializer_of
 from apps.costs import selectors as costs
 from apps.quotas import selectors as quotas
 from apps.quotas.selectors import BudgetRow, BurnRow, QuotaFilters, QuotaOrder, QuotaRow
-from apps.usage import selectors as usage
 
 
 class QuotasParams(parameters.PageParams, parameters.CsvParams, parameters.PlaceParams):
@@ -63,59 +52,59 @@ class QuotasView(PortalView):
         QuotasParams,
         serializer_of(QuotaRow),
         summary="GPU keys of quotas and queues, of teams you see in detail.",
-        files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = QuotasParams.read(request.query_params)
-        now = timezone.now()
-        usage.check_names(filters_of(query))
+        of = ListRequest.read(request, QuotasParams)
+        of.filters()
         page_at = partial(
             quotas.quota_rows,
-            now,
-            filters=_filters(query),
-            visibility=visibility_in(request),
-            order=QuotaOrder(query.get("order", QuotaOrder.NAME.value)),
+            of.now,
+            filters=_filters(of.query),
+            visibility=of.visibility,
+            order=QuotaOrder(of.query.get("order", QuotaOrder.NAME.value)),
         )
-        file = CsvFile.of_instant("quotas", cells_of(QuotaRow), at=now)
-        return list_response(request, query, page_at, file, written=(records, cells))
+        written = (records, cells)
+        return of.answer_by_page("quotas", page_at, cells_of(QuotaRow), written=written)
 
 
-class BudgetsView(PortalView):
-    """How budgets burn."""
-
-    @documented(
-        "budgets",
-        BudgetsParams,
-        serializer_of(BudgetRow),
-        summary="Budgets in the period that runs; those in money of teams you see.",
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        query = BudgetsParams.read(request.query_params)
-        usage.check_names(filters_of(query))
-        now, visibility = timezone.now(), visibility_in(request)
-        teams = query.get("team", ())
-        # The selectors narrow to one team or to none: several are picked from all.
-        team = teams[0] if len(teams) == 1 else None
-        found: list[BurnRow] = [
-            *quotas.budget_rows(now, visibility=visibility, team=team, points=False, ranges=False),
-            *costs.money_budget_rows(now, visibility=visibility, team=team),
-        ]
-        # By the name that cursors carry, so that both sorts of budgets make one list.
-        rows = sorted((r for r in found if not teams or r.team in teams), key=_budget_name)
-        shown = ShortList("budgets", _budget_name, lambda part: records(_in_full(part, now)))
-        return shown.response(request, query, rows)
-
-
-def _in_full(rows: Sequence[BurnRow], now: datetime) -> Iterator[BurnRow]:
+def _in_full(of: ListRequest, rows: Sequence[BurnRow]) -> Iterator[BurnRow]:
     """Yield the rows of a page with when each may end at the earliest and latest.
 
     For that the days of some weeks are read, which of a thousand teams takes long.
     """
     of_hours = [row for row in rows if isinstance(row, BudgetRow)]
     # It keeps the order of its rows, so they can be put back between those in money.
-    whole = iter(quotas.with_ranges(of_hours, now, points=False))
+    whole = iter(quotas.with_ranges(of_hours, of.now, points=False))
     for row in rows:
         yield next(whole) if isinstance(row, BudgetRow) else row
+
+
+def _budget_name(row: BurnRow) -> str:
+    return f"{row.team}\n{row.period_start.isoformat()}\n{row.period}\n{row.unit}"
+
+
+@listed(
+    "budgets",
+    # Those in money have the same columns.
+    cast("type[BurnRow]", BudgetRow),
+    BudgetsParams,
+    key=_budget_name,
+    completed=_in_full,
+)
+def budgets(of: ListRequest) -> list[BurnRow]:
+    """Budgets in the period that runs; those in money of teams you see.
+
+    How budgets burn.
+    """
+    teams = of.filters().team
+    # The selectors narrow to one team or to none: several are picked from all.
+    asked: Any = {"visibility": of.visibility, "team": teams[0] if len(teams) == 1 else None}
+    found: list[BurnRow] = [
+        *quotas.budget_rows(of.now, **asked, points=False, ranges=False),
+        *costs.money_budget_rows(of.now, **asked),
+    ]
+    # By the name that cursors carry, so that both sorts of budgets make one list.
+    return sorted((r for r in found if not teams or r.team in teams), key=_budget_name)
 
 
 def _filters(query: dict[str, Any]) -> QuotaFilters:
@@ -124,7 +113,3 @@ def _filters(query: dict[str, Any]) -> QuotaFilters:
     names = [f.name for f in fields(QuotaFilters) if f.name not in alone]
     lists: dict[str, Any] = {name: tuple(query.get(name, ())) for name in names}
     return QuotaFilters(**lists, effective=query.get("effective"))
-
-
-def _budget_name(row: BurnRow) -> str:
-    return f"{row.team}\n{row.period_start.isoformat()}\n{row.period}\n{row.unit}"

@@ -17,15 +17,12 @@ from rest_framework.reverse import reverse
 
 from apps.api import parameters
 from apps.api.endpoints import (
-    CSV,
+    ListRequest,
     PortalView,
-    ShortList,
-    WindowRequest,
     documented,
-    list_response,
+    listed,
     page_response,
     paging,
-    visibility_in,
 )
 from apps.api.parameters import filters_of, open_window
 from apps.api.problems import ProblemOrJSONRenderer
@@ -106,10 +103,9 @@ class UsageView(PortalView):
         parameters.UsageParams,
         UsageSerializer,
         summary="The ledger by period and group.",
-        files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        of = WindowRequest.read(request, parameters.UsageParams)
+        of = ListRequest.read(request, parameters.UsageParams)
         zone, sees = of.zone, of.visibility
         group_by = tuple(Grouping(name) for name in of.query.get("group_by", ()))
         interval = TimeStep(of.query.get("interval", "day"))
@@ -118,16 +114,13 @@ class UsageView(PortalView):
 
         def as_records(found: Sequence[UsageRow]) -> list[Record]:
             # By page: ratios, known hours and carbon are each read for the rows that are shown.
-            ratios = pending.effective_ratios(found, asked, zone=zone, now=timezone.now())
+            ratios = pending.effective_ratios(found, asked, zone=zone, now=of.now)
             known = usage.known_hours(found, asked, zone=zone)
             carbon = costs.carbon_of(found, asked, visibility=sees, zone=zone)
             return usage_records(found, ratios, known, carbon, groups=group_by)
 
         columns = (*cells_of(UsageRow, group_by), *flat(ledger_record(Amounts())))
-        both = (as_records, as_records)
-        return list_response(
-            request, of.query, page_at, of.file("usage", columns), written=both, window=of.window
-        )
+        return of.answer_by_page("usage", page_at, columns, written=(as_records, as_records))
 
 
 class PodsView(PortalView):
@@ -138,49 +131,34 @@ class PodsView(PortalView):
         parameters.PodsParams,
         PodSerializer,
         summary="Pods that lived in the window, newest first, of teams you see in detail.",
-        files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        of = WindowRequest.read(request, parameters.PodsParams)
+        of = ListRequest.read(request, parameters.PodsParams)
         as_records = partial(pod_records, window=of.window)
         page_at = partial(usage.pod_page, of.window, filters=of.filters(), visibility=of.visibility)
-        file = of.file("pods", [*cells_of(PodRow), *flat(held_record(None))])
-        both = (as_records, as_records)
-        return list_response(request, of.query, page_at, file, written=both, window=of.window)
+        columns = [*cells_of(PodRow), *flat(held_record(None))]
+        return of.answer_by_page("pods", page_at, columns, written=(as_records, as_records))
 
 
-class TiersView(PortalView):
-    """Service tiers in catalog order."""
+@listed("tiers", TierRow, parameters.PageParams, key=lambda row: row.name)
+def tiers(of: ListRequest) -> Sequence[TierRow]:
+    """Service tiers, catalog order.
 
-    @documented(
-        "tiers",
-        parameters.PageParams,
-        serializer_of(TierRow),
-        summary="Service tiers, catalog order.",
-    )
-    def get(self, request: Request) -> Response:
-        found = clusters.tier_rows(visibility=visibility_in(request))
-        return _catalog_page(request, found, "tiers")
+    Service tiers in catalog order.
+    """
+    return clusters.tier_rows(visibility=of.visibility)
 
 
-class TeamsView(PortalView):
+@listed("teams", TeamRow, parameters.PageParams, key=lambda row: row.name)
+def teams(of: ListRequest) -> Sequence[TeamRow]:
     """Teams by name."""
-
-    @documented("teams", parameters.PageParams, serializer_of(TeamRow), summary="Teams by name.")
-    def get(self, request: Request) -> Response:
-        found = clusters.team_rows(visibility=visibility_in(request))
-        return _catalog_page(request, found, "teams")
+    return clusters.team_rows(visibility=of.visibility)
 
 
-class ClustersView(PortalView):
+@listed("clusters", ClusterRow, parameters.PageParams, key=lambda row: row.name)
+def cluster_list(of: ListRequest) -> Sequence[ClusterRow]:
     """Clusters by name."""
-
-    @documented(
-        "clusters", parameters.PageParams, serializer_of(ClusterRow), summary="Clusters by name."
-    )
-    def get(self, request: Request) -> Response:
-        found = clusters.cluster_rows(visibility=visibility_in(request))
-        return _catalog_page(request, found, "clusters")
+    return clusters.cluster_rows(visibility=of.visibility)
 
 
 class CollectionsView(PortalView):
@@ -193,19 +171,15 @@ class CollectionsView(PortalView):
         summary="Data quality: hours and how they were collected, newest first.",
     )
     def get(self, request: Request) -> Response:
-        query = parameters.CollectionsParams.read(request.query_params)
-        window = open_window(query.get("start"), query.get("end"), zone=clusters.report().zone)
-        filters = filters_of(query)
-        usage.check_names(filters)
-        visibility = visibility_in(request)
+        of = ListRequest.read(request, parameters.CollectionsParams)
         page = usage.collection_page(
-            window,
-            filters=filters,
-            states=query.get("state", ()),
-            visibility=visibility,
-            **paging(query),
+            open_window(of.query.get("start"), of.query.get("end"), zone=of.zone),
+            filters=of.filters(),
+            states=of.names("state"),
+            visibility=of.visibility,
+            **paging(of.query),
         )
-        shown = records(page.rows, admin=visibility.operations)
+        shown = records(page.rows, admin=of.visibility.operations)
         return page_response(request, shown, page.next_cursor)
 
 
@@ -247,9 +221,3 @@ class NowhereView(PortalView):
         super().initial(request, *args, **kwargs)
         # After the base class: who is throttled or wrongly signed in is told that first.
         raise Http404
-
-
-def _catalog_page(request: Request, found: Sequence[Any], kind: str) -> Response:
-    query = parameters.PageParams.read(request.query_params)
-    written = partial(records, admin=visibility_in(request).operations)
-    return ShortList(kind, lambda row: str(row.name), written).response(request, query, found)

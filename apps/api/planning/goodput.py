@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.api import parameters
-from apps.api.endpoints import CSV, PortalView, ShortList, WindowRequest, documented
+from apps.api.endpoints import ListRequest, PortalView, ShortList, documented, listed
 from apps.api.parameters import NamesField, choices
 from apps.api.row_serializers import cells_of, record, records, serializer_of
 from apps.costs import selectors as costs
@@ -41,7 +41,6 @@ class GoodputView(PortalView):
         GoodputParams,
         serializer_of(GoodputRow),
         summary="Allocated GPU-hours: starting, lost, unused and productive; of teams you see.",
-        files=[CSV],
         beside={
             "queue_time": serializer_of(StartTimes)(
                 allow_null=True,
@@ -51,7 +50,7 @@ class GoodputView(PortalView):
         },
     )
     def get(self, request: Request) -> HttpResponseBase:
-        of = WindowRequest.read(request, GoodputParams)
+        of = ListRequest.read(request, GoodputParams)
         filters = of.filters()
         by = tuple(Grouping(name) for name in of.query.get("group_by", ()))
         step = TimeStep(of.query.get("interval", TimeStep.TOTAL))
@@ -63,13 +62,13 @@ class GoodputView(PortalView):
             lambda row: "\n".join((str(row.period or ""), *row.groups.values())),
             partial(records, groups=by),
         )
-        response = of.answer(rows, found, of.file("goodput", cells_of(GoodputRow, by)))
+        response = of.answer(rows, found, cells_of(GoodputRow, by))
         if isinstance(response, Response):
             response.data["queue_time"] = _queue_time(of, filters)
         return response
 
 
-def _queue_time(of: WindowRequest, filters: Filters) -> dict[str, Any] | None:
+def _queue_time(of: ListRequest, filters: Filters) -> dict[str, Any] | None:
     """Return the queue time before what was allocated; None where it is not known."""
     own = PendingFilters(filters.cluster, filters.team, filters.tier, filters.namespace)
     # Of what else it is filtered by, a queue time of all would be one of other work.
@@ -79,23 +78,13 @@ def _queue_time(of: WindowRequest, filters: Filters) -> dict[str, Any] | None:
     return None if found is None else record(found)
 
 
-_LOSSES: ShortList[LossCostRow] = ShortList("goodput-losses", lambda row: row.reason, records)
+@listed("goodput-losses", LossCostRow, LossesParams, key=lambda row: row.reason)
+def losses(of: ListRequest) -> list[LossCostRow]:
+    """Lost GPU-hours and their cost by reason, with XIDs and nodes; of teams you see.
 
-
-class LossesView(PortalView):
-    """Why work was lost."""
-
-    @documented(
-        "goodput-losses",
-        LossesParams,
-        serializer_of(LossCostRow),
-        summary="Lost GPU-hours and their cost by reason, with XIDs and nodes; of teams you see.",
-        files=[CSV],
+    Why work was lost.
+    """
+    found = goodput.goodput_ledger(
+        of.window, group_by=(), filters=of.filters(), visibility=of.visibility, zone=of.zone
     )
-    def get(self, request: Request) -> HttpResponseBase:
-        of = WindowRequest.read(request, LossesParams)
-        found = goodput.goodput_ledger(
-            of.window, group_by=(), filters=of.filters(), visibility=of.visibility, zone=of.zone
-        )
-        file = of.file("goodput-losses", cells_of(LossCostRow))
-        return of.answer(_LOSSES, costs.loss_cost_rows(found), file)
+    return costs.loss_cost_rows(found)

@@ -1,37 +1,23 @@
-"""Layout advice: rows and the endpoint."""
-
-from django.http.response import HttpResponseBase
-from rest_framework.request import Request
+"""Layout advice: the endpoint."""
 
 from apps.api import parameters
-from apps.api.endpoints import PortalView, ShortList, documented, visibility_in
-from apps.api.parameters import filters_of
-from apps.api.row_serializers import records, serializer_of
+from apps.api.endpoints import ListRequest, listed
 from apps.planning import selectors as planning
 from apps.planning.selectors import LayoutRow
-from apps.usage import selectors as usage
-
-_ROWS: ShortList[LayoutRow] = ShortList("layouts", lambda row: row.name, records)
 
 
-class LayoutsView(PortalView):
-    """Recorded demand with today's layout, and with the advised one."""
+@listed("layouts", LayoutRow, parameters.TierParams, key=lambda row: row.name)
+def layouts(of: ListRequest) -> list[LayoutRow]:
+    """Unmet and unallocated GPU-hours of tiers, with today's layout and the advised.
 
-    @documented(
-        "layouts",
-        parameters.TierParams,
-        serializer_of(LayoutRow),
-        summary="Unmet and unallocated GPU-hours of tiers, with today's layout and the advised.",
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        query = parameters.TierParams.read(request.query_params)
-        usage.check_names(filters_of(query))
-        reports = planning.layout_reports(visibility=visibility_in(request))
-        rows = [
-            row
-            for one in reports
-            for row in one.rows()
-            if row.cluster in query.get("cluster", (row.cluster,))
-            and row.tier in query.get("tier", (row.tier,))
-        ]
-        return _ROWS.response(request, query, sorted(rows, key=lambda row: row.name))
+    Recorded demand with today's layout, and with the advised one.
+    """
+    of.filters()
+    rows = [
+        row
+        for one in planning.layout_reports(visibility=of.visibility)
+        for row in one.rows()
+        if row.cluster in of.query.get("cluster", (row.cluster,))
+        and row.tier in of.query.get("tier", (row.tier,))
+    ]
+    return sorted(rows, key=lambda row: row.name)

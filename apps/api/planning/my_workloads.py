@@ -2,7 +2,6 @@
 
 from django.conf import settings
 from django.http.response import HttpResponseBase
-from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
@@ -10,7 +9,7 @@ from rest_framework.response import Response
 
 from apps.accounts.permissions import visibility_of_led
 from apps.api import parameters
-from apps.api.endpoints import CSV, PortalView, ShortList, WindowRequest, caller_of, documented
+from apps.api.endpoints import ListRequest, PortalView, ShortList, caller_of, documented
 from apps.api.row_serializers import cells_of, records, serializer_of
 from apps.clusters import selectors as clusters
 from apps.costs.selectors import PersonWorkloadRow, person_workloads
@@ -36,7 +35,6 @@ class MyWorkloadsView(PortalView):
         MyWorkloadsParams,
         serializer_of(PersonWorkloadRow),
         summary="Workloads whose pods name you as their user: allocated, pending, unused.",
-        files=[CSV],
         beside={
             "running_gpus": serializers.FloatField(
                 help_text="GPU-equivalents that all pods hold now, over all clusters."
@@ -48,7 +46,7 @@ class MyWorkloadsView(PortalView):
         },
     )
     def get(self, request: Request) -> HttpResponseBase:
-        of, user = WindowRequest.read(request, MyWorkloadsParams), caller_of(request)
+        of, user = ListRequest.read(request, MyWorkloadsParams), caller_of(request)
         if settings.PEOPLE is None:
             raise NotFound("The portal does not keep who is behind a pod.")
         people, visibility = clusters.people_of(user), of.visibility
@@ -64,7 +62,7 @@ class MyWorkloadsView(PortalView):
             people=people,
             reader=user,
             visibility=visibility,
-            now=timezone.now(),
+            now=of.now,
             zone=of.zone,
         )
         rows: ShortList[PersonWorkloadRow] = ShortList(
@@ -72,8 +70,7 @@ class MyWorkloadsView(PortalView):
             lambda row: "\n".join((row.cluster, row.namespace, row.workload, row.team, row.tier)),
             records,
         )
-        file = of.file("my-workloads", cells_of(PersonWorkloadRow))
-        response = of.answer(rows, work.rows, file)
+        response = of.answer(rows, work.rows, cells_of(PersonWorkloadRow))
         if isinstance(response, Response):
             response.data["running_gpus"] = work.running_gpus
             response.data["cap_gpus"] = settings.PEOPLE.cap_gpus

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.domain.identity import TokenScope
-from apps.api.endpoints import ShortList, caller_of, documented
+from apps.api.endpoints import ListRequest, ShortList, caller_of, documented
 from apps.api.parameters import PageParams
 from apps.api.quota_requests import (
     OF_BODIES,
@@ -145,9 +145,8 @@ class PolicySimulationsView(ChangesView):
         summary="Policy simulations that you may see, the latest first.",
     )
     def get(self, request: Request) -> Response:
-        query = PageParams.read(request.query_params)
         found = planning.simulation_reports(caller_of(request))
-        return _ROWS.response(request, query, found)
+        return ListRequest.read(request, PageParams).page(_ROWS, found)
 
     @_described(
         "create_policy_simulation",

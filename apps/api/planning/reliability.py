@@ -1,17 +1,9 @@
 """Reliability of nodes and GPUs: lists of the last reports."""
 
-from collections.abc import Callable, Sequence
-from operator import attrgetter
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
-from django.http.response import HttpResponseBase
-from rest_framework import serializers
-from rest_framework.request import Request
-
-from apps.api import parameters
-from apps.api.endpoints import PortalView, ShortList, documented, visibility_in
-from apps.api.parameters import filters_of
-from apps.api.row_serializers import records, serializer_of
+from apps.api.endpoints import ListRequest, listed
+from apps.api.parameters import ClusterParams
 from apps.goodput import selectors as goodput
 from apps.goodput.selectors import (
     ClusterReport,
@@ -19,55 +11,36 @@ from apps.goodput.selectors import (
     InterruptionRow,
     ReliabilityRow,
 )
-from apps.usage import selectors as usage
-
-_Row = TypeVar("_Row", ReliabilityRow, GpuReliabilityRow, InterruptionRow)
 
 
-def _report_list(
-    name: str,
-    serializer: type[serializers.Serializer[Any]],
-    rows: Callable[[Sequence[ClusterReport]], list[_Row]],
-    *,
-    key: tuple[str, ...],
-    summary: str,
-) -> type[PortalView]:
-    """Return the endpoint of a list of reports; the attributes of `key` are unique in it."""
-    listed: ShortList[_Row] = ShortList(
-        name, lambda one: "\n".join(str(attrgetter(part)(one)) for part in key), records
-    )
-
-    class ReportList(PortalView):
-        @documented(name, parameters.ClusterParams, serializer, summary=summary)
-        def get(self, request: Request) -> HttpResponseBase:
-            query = parameters.ClusterParams.read(request.query_params)
-            usage.check_names(filters_of(query))
-            reports = goodput.reliability_reports(
-                visibility=visibility_in(request), clusters=query.get("cluster", ())
-            )
-            return listed.response(request, query, rows(reports))
-
-    return ReportList
+def _reports(of: ListRequest) -> Sequence[ClusterReport]:
+    clusters = of.filters().cluster
+    return goodput.reliability_reports(visibility=of.visibility, clusters=clusters)
 
 
-ReliabilityView = _report_list(
-    "reliability",
-    serializer_of(ReliabilityRow),
-    goodput.reliability_rows,
-    key=("cluster", "node"),
-    summary="Failures of nodes over 30 days, for who sees all teams.",
-)
-GpuReliabilityView = _report_list(
+@listed("reliability", ReliabilityRow, ClusterParams, key=lambda row: f"{row.cluster}\n{row.node}")
+def reliability(of: ListRequest) -> list[ReliabilityRow]:
+    """Failures of nodes over 30 days, for who sees all teams."""
+    return goodput.reliability_rows(_reports(of))
+
+
+@listed(
     "reliability-gpus",
-    serializer_of(GpuReliabilityRow),
-    goodput.gpu_reliability_rows,
-    key=("cluster", "node", "uuid"),
-    summary="Failures and errors of GPUs over 30 days, for who sees all teams.",
+    GpuReliabilityRow,
+    ClusterParams,
+    key=lambda row: f"{row.cluster}\n{row.node}\n{row.uuid}",
 )
-InterruptionsView = _report_list(
+def reliability_gpus(of: ListRequest) -> list[GpuReliabilityRow]:
+    """Failures and errors of GPUs over 30 days, for who sees all teams."""
+    return goodput.gpu_reliability_rows(_reports(of))
+
+
+@listed(
     "interruptions",
-    serializer_of(InterruptionRow),
-    goodput.interruption_rows,
-    key=("cluster", "least_gpus"),
-    summary="Mean time between interruptions by size over 30 days, for who sees all teams.",
+    InterruptionRow,
+    ClusterParams,
+    key=lambda row: f"{row.cluster}\n{row.least_gpus}",
 )
+def interruptions(of: ListRequest) -> list[InterruptionRow]:
+    """Mean time between interruptions by size over 30 days, for who sees all teams."""
+    return goodput.interruption_rows(_reports(of))

@@ -1,11 +1,10 @@
 """Inference services: rows, replicas and load by hour, and the endpoints."""
 
 from django.http.response import HttpResponseBase
-from django.utils import timezone
 from rest_framework.request import Request
 
 from apps.api import parameters
-from apps.api.endpoints import CSV, PortalView, ShortList, WindowRequest, documented
+from apps.api.endpoints import ListRequest, PortalView, ShortList, documented, listed
 from apps.api.parameters import NamesField, choices
 from apps.api.row_serializers import cells_of, records, serializer_of
 from apps.costs import selectors as costs
@@ -31,17 +30,16 @@ class ServingView(PortalView):
         ServingParams,
         serializer_of(ServingRow),
         summary="Tokens, requests, tokens per GPU-hour and cost of inference services you see.",
-        files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        of = WindowRequest.read(request, ServingParams)
-        by = tuple(of.query.get("group_by", ()))
+        of = ListRequest.read(request, ServingParams)
+        by = of.names("group_by")
         found = costs.serving_rows(
             of.window,
             group_by=by,
             filters=of.filters(),
             visibility=of.visibility,
-            now=timezone.now(),
+            now=of.now,
             zone=of.zone,
         )
         rows: ShortList[ServingRow] = ShortList(
@@ -50,25 +48,13 @@ class ServingView(PortalView):
             lambda row: "\n".join(row.groups.values()),
             lambda rows: records(rows, groups=by),
         )
-        return of.answer(rows, found, of.file("serving", cells_of(ServingRow, by)))
+        return of.answer(rows, found, cells_of(ServingRow, by))
 
 
-_HOURS: ShortList[ServingTime] = ShortList(
-    "serving-hours", lambda row: row.hour.isoformat(), records
-)
+@listed("serving-hours", ServingTime, parameters.FileParams, key=lambda row: row.hour.isoformat())
+def serving_hours(of: ListRequest) -> list[ServingTime]:
+    """Replicas, requests and tokens of inference services by hour; of teams you see.
 
-
-class ServingHoursView(PortalView):
-    """Replicas of inference services against their load."""
-
-    @documented(
-        "serving-hours",
-        parameters.FileParams,
-        serializer_of(ServingTime),
-        summary="Replicas, requests and tokens of inference services by hour; of teams you see.",
-        files=[CSV],
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        of = WindowRequest.read(request, parameters.FileParams)
-        found = usage.serving_times(of.window, filters=of.filters(), visibility=of.visibility)
-        return of.answer(_HOURS, found, of.file("serving-hours", cells_of(ServingTime)))
+    Replicas of inference services against their load.
+    """
+    return usage.serving_times(of.window, filters=of.filters(), visibility=of.visibility)

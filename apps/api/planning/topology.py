@@ -1,31 +1,17 @@
 """Topology: slots for gangs and fragmentation; parameters, rows and endpoints."""
 
 from datetime import timedelta
-from typing import Any
 
-from django.http.response import HttpResponseBase
-from django.utils import timezone
 from rest_framework import serializers
-from rest_framework.request import Request
 
 from apps.api import parameters
-from apps.api.endpoints import (
-    CSV,
-    CsvFile,
-    PortalView,
-    ShortList,
-    WindowRequest,
-    documented,
-    visibility_in,
-)
+from apps.api.endpoints import ListRequest, listed
 from apps.api.parameters import NamesField, choices
 from apps.api.problems import InvalidParameters
-from apps.api.row_serializers import cells_of, records, serializer_of
 from apps.clusters.domain.topology import LEVELS
 from apps.planning import selectors as planning
 from apps.planning.selectors import FragmentationRow, SlotHourRow, SlotRow, TierFilters
-from apps.usage import selectors as usage
-from apps.usage.domain.usage_query import Filters, TimeStep
+from apps.usage.domain.usage_query import TimeStep
 
 _MOST_POD_GPUS = 64
 _MOST_DAYS = 31
@@ -55,85 +41,48 @@ class SlotHistoryParams(parameters.WindowParams, parameters.CsvParams, parameter
     level = NamesField(child=choices([level.value for level in LEVELS]))
 
 
-_SLOTS: ShortList[SlotRow] = ShortList("slots", lambda row: row.name, records)
-_SLOT_HISTORY: ShortList[SlotHourRow] = ShortList("slot-history", lambda row: row.name, records)
-_FRAGMENTATION: ShortList[FragmentationRow] = ShortList(
-    "fragmentation", lambda row: row.name, records
-)
+@listed("slots", SlotRow, SlotsParams, key=lambda row: row.name)
+def slots(of: ListRequest) -> list[SlotRow]:
+    """Gangs that fit now into single domains of each level, by tier and size.
 
-
-class SlotsView(PortalView):
-    """Slots for gangs, by level of the topology."""
-
-    @documented(
-        "slots",
-        SlotsParams,
-        serializer_of(SlotRow),
-        summary="Gangs that fit now into single domains of each level, by tier and size.",
-        files=[CSV],
+    Slots for gangs, by level of the topology.
+    """
+    pod_gpus = of.query.get("pod_gpus", 1)
+    rows = planning.slot_rows(
+        of.now, visibility=of.visibility, filters=_filters(of), pod_gpus=pod_gpus
     )
-    def get(self, request: Request) -> HttpResponseBase:
-        query = SlotsParams.read(request.query_params)
-        now = timezone.now()
-        rows = planning.slot_rows(
-            now,
-            visibility=visibility_in(request),
-            filters=_filters(query),
-            pod_gpus=query.get("pod_gpus", 1),
-        )
-        rows = [row for row in rows if row.level in query.get("level", (row.level,))]
-        file = CsvFile.of_instant("slots", cells_of(SlotRow), at=now)
-        return _SLOTS.answer(request, query, rows, file)
+    return [row for row in rows if row.level in of.query.get("level", (row.level,))]
 
 
-class SlotHistoryView(PortalView):
-    """Slots and free parts of GPUs, by hour; the window has at most 31 days."""
+@listed("slot-history", SlotHourRow, SlotHistoryParams, key=lambda row: row.name)
+def slot_history(of: ListRequest) -> list[SlotHourRow]:
+    """Slots for gangs, free MIG devices and free replicas at the start of each hour.
 
-    @documented(
-        "slot-history",
-        SlotHistoryParams,
-        serializer_of(SlotHourRow),
-        summary="Slots for gangs, free MIG devices and free replicas at the start of each hour.",
-        files=[CSV],
+    Slots and free parts of GPUs, by hour; the window has at most 31 days.
+    """
+    # By the clock of the zone: a month with a change of the clock is 31 days and an hour.
+    first, last = (
+        at.astimezone(of.zone).replace(tzinfo=None) for at in (of.window.start, of.window.end)
     )
-    def get(self, request: Request) -> HttpResponseBase:
-        of = WindowRequest.read(request, SlotHistoryParams)
-        # By the clock of the zone: a month with a change of the clock is 31 days and an hour.
-        first, last = (
-            at.astimezone(of.zone).replace(tzinfo=None) for at in (of.window.start, of.window.end)
-        )
-        if last - first > timedelta(days=_MOST_DAYS):
-            text = f"the window has more than {_MOST_DAYS} days: ask for one month after the other"
-            raise InvalidParameters({"start": [text]})
-        rows = planning.slot_hour_rows(
-            of.window, visibility=of.visibility, filters=_filters(of.query)
-        )
-        rows = [row for row in rows if row.level in of.query.get("level", (row.level,))]
-        return of.answer(_SLOT_HISTORY, rows, of.file("slot-history", cells_of(SlotHourRow)))
+    if last - first > timedelta(days=_MOST_DAYS):
+        text = f"the window has more than {_MOST_DAYS} days: ask for one month after the other"
+        raise InvalidParameters({"start": [text]})
+    rows = planning.slot_hour_rows(of.window, visibility=of.visibility, filters=_filters(of))
+    return [row for row in rows if row.level in of.query.get("level", (row.level,))]
 
 
-class FragmentationView(PortalView):
-    """Free GPU-hours that were of no use."""
+@listed("fragmentation", FragmentationRow, FragmentationParams, key=lambda row: row.name)
+def fragmentation(of: ListRequest) -> list[FragmentationRow]:
+    """Free GPU-hours, and those of no use for what was asked, by period and tier.
 
-    @documented(
-        "fragmentation",
-        FragmentationParams,
-        serializer_of(FragmentationRow),
-        summary="Free GPU-hours, and those of no use for what was asked, by period and tier.",
-        files=[CSV],
+    Free GPU-hours that were of no use.
+    """
+    interval = TimeStep(of.query.get("interval", TimeStep.TOTAL))
+    return planning.fragmentation_rows(
+        of.window, visibility=of.visibility, interval=interval, filters=_filters(of)
     )
-    def get(self, request: Request) -> HttpResponseBase:
-        of = WindowRequest.read(request, FragmentationParams)
-        rows = planning.fragmentation_rows(
-            of.window,
-            visibility=of.visibility,
-            interval=TimeStep(of.query.get("interval", TimeStep.TOTAL)),
-            filters=_filters(of.query),
-        )
-        return of.answer(_FRAGMENTATION, rows, of.file("fragmentation", cells_of(FragmentationRow)))
 
 
-def _filters(query: dict[str, Any]) -> TierFilters:
-    cluster, tier = tuple(query.get("cluster", ())), tuple(query.get("tier", ()))
-    usage.check_names(Filters(cluster=cluster, tier=tier))
-    return TierFilters(cluster, tier)
+def _filters(of: ListRequest) -> TierFilters:
+    found = of.filters()
+    return TierFilters(found.cluster, found.tier)
