@@ -5,10 +5,9 @@ from typing import Any
 
 from django.http.response import HttpResponseBase
 from rest_framework import serializers
-from rest_framework.request import Request
 
 from apps.api import parameters
-from apps.api.endpoints import ListRequest, PortalView, ShortList, caller_of, documented, listed
+from apps.api.endpoints import ListRequest, ShortList, caller_of, list_endpoint, listed
 from apps.api.row_serializers import records, serializer_of
 from apps.clusters.domain.window import month_before
 from apps.costs import selectors as costs
@@ -76,25 +75,24 @@ class ReconciliationSummarySerializer(serializers.Serializer[Any]):
     )
 
 
-class ReconciliationView(PortalView):
-    """A month's bills against the portal's cost."""
+@list_endpoint(
+    "reconciliation",
+    ReconciliationParams,
+    serializer_of(ReconciledDay),
+    beside={"summary": ReconciliationSummarySerializer()},
+)
+def reconciliation(of: ListRequest) -> HttpResponseBase:
+    """Billed and portal cost by day and GPU model; for finance and administrators.
 
-    @documented(
-        "reconciliation",
-        ReconciliationParams,
-        serializer_of(ReconciledDay),
-        summary="Billed and portal cost by day and GPU model; for finance and administrators.",
-        beside={"summary": ReconciliationSummarySerializer()},
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        of = ListRequest.read(request, ReconciliationParams)
-        check_bills(caller_of(request))
-        found = costs.reconcile(_month(of), visibility=of.visibility, now=of.now)
-        # A month without bills is no error: its page is empty, and has no summary.
-        rows = found.days if found else ()
-        response = of.page(_DAYS, rows)
-        response.data["summary"] = _summary(found) if found else None
-        return response
+    A month's bills against the portal's cost.
+    """
+    check_bills(caller_of(of.request))
+    found = costs.reconcile(_month(of), visibility=of.visibility, now=of.now)
+    # A month without bills is no error: its page is empty, and has no summary.
+    rows = found.days if found else ()
+    response = of.page(_DAYS, rows)
+    response.data["summary"] = _summary(found) if found else None
+    return response
 
 
 def _month(of: ListRequest) -> date:

@@ -19,7 +19,7 @@ from apps.api import parameters
 from apps.api.endpoints import (
     ListRequest,
     PortalView,
-    documented,
+    list_endpoint,
     page_response,
     paging,
     problems,
@@ -65,27 +65,26 @@ class RecommendationsParams(parameters.PageParams, parameters.PlaceParams):
     state = NamesField(child=choices(_STATES), help_text="open unless told.")
 
 
-class RecommendationsView(PortalView):
-    """What could be had for less."""
+@list_endpoint(
+    "recommendations",
+    RecommendationsParams,
+    serializer_of(RecommendationRow),
+    beside={"summary": serializer_of(WasteCovered)()},
+)
+def recommendations(of: ListRequest) -> HttpResponseBase:
+    """Changes that would save money, of teams you see in detail.
 
-    @documented(
-        "recommendations",
-        RecommendationsParams,
-        serializer_of(RecommendationRow),
-        summary="Changes that would save money, of teams you see in detail.",
-        beside={"summary": serializer_of(WasteCovered)()},
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        of = ListRequest.read(request, RecommendationsParams)
-        of.filters()
-        narrowed: Any = {"filters": _filters(of.query), "visibility": of.visibility}
-        page = costs.recommendation_page(**narrowed, **paging(of.query))
-        # By page: answers to idle alerts lie in another room, and are read for what is shown.
-        kept = costs.retained_of(page.rows, now=of.now)
-        results = records(replace(row, retained=kept.get(row.pk)) for row in page.rows)
-        response = page_response(request, results, page.next_cursor)
-        response.data["summary"] = record(waste_covered(**narrowed))
-        return response
+    What could be had for less.
+    """
+    of.filters()
+    narrowed: Any = {"filters": _filters(of.query), "visibility": of.visibility}
+    page = costs.recommendation_page(**narrowed, **paging(of.query))
+    # By page: answers to idle alerts lie in another room, and are read for what is shown.
+    kept = costs.retained_of(page.rows, now=of.now)
+    results = records(replace(row, retained=kept.get(row.pk)) for row in page.rows)
+    response = page_response(of.request, results, page.next_cursor)
+    response.data["summary"] = record(waste_covered(**narrowed))
+    return response
 
 
 def _filters(query: dict[str, Any]) -> RecommendationFilters:
@@ -168,36 +167,35 @@ class FocusParams(parameters.Params):
 BINARY = (FileFormat.XLSX.content_type, FileFormat.PARQUET.content_type)
 
 
-class CostsView(PortalView):
-    """Who pays how much for what."""
+@list_endpoint(
+    "costs",
+    CostsParams,
+    serializer_of(CostRow),
+    binary=BINARY,
+    beside={"terms": serializer_of(Terms)()},
+)
+def cost_list(of: ListRequest) -> HttpResponseBase:
+    """Costs by period, group and cause, of teams you see in detail.
 
-    @documented(
-        "costs",
-        CostsParams,
-        serializer_of(CostRow),
-        summary="Costs by period, group and cause, of teams you see in detail.",
-        binary=BINARY,
-        beside={"terms": serializer_of(Terms)()},
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        of = ListRequest.read(request, CostsParams)
-        basis, policy = _charging(of.query)
-        return _answer(of, basis=basis, policy=policy)
+    Who pays how much for what.
+    """
+    basis, policy = _charging(of.query)
+    return _answer(of, basis=basis, policy=policy)
 
 
-class WasteView(PortalView):
-    """The paid capacity that was not active."""
+@list_endpoint(
+    "waste",
+    WasteParams,
+    serializer_of(CostRow),
+    binary=BINARY,
+    beside={"terms": serializer_of(Terms)()},
+)
+def waste(of: ListRequest) -> HttpResponseBase:
+    """Waste in GPU-hours and money by period, group and cause, by who held it.
 
-    @documented(
-        "waste",
-        WasteParams,
-        serializer_of(CostRow),
-        summary="Waste in GPU-hours and money by period, group and cause, by who held it.",
-        binary=BINARY,
-        beside={"terms": serializer_of(Terms)()},
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        return _answer(ListRequest.read(request, WasteParams), waste=True)
+    The paid capacity that was not active.
+    """
+    return _answer(of, waste=True)
 
 
 NOT_COLLECTED = "X-Hours-Not-Collected"

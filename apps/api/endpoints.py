@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, wraps
 from inspect import cleandoc
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
@@ -338,6 +338,36 @@ class ListRequest:
         )
 
 
+def list_endpoint(
+    name: str,
+    params: type[Params],
+    rows: type[serializers.Serializer[Any]],
+    *,
+    binary: Sequence[str] = (),
+    beside: Mapping[str, serializers.Field[Any, Any, Any, Any]] | None = None,
+) -> Callable[[Callable[[ListRequest], HttpResponseBase]], type[PortalView]]:
+    """Make an endpoint of the function that answers; what it takes is as in `documented`.
+
+    The first sentence of the function is the summary in the API's document; what follows, or
+    else the same, is the description.
+    """
+
+    def endpoint(answer: Callable[[ListRequest], HttpResponseBase]) -> type[PortalView]:
+        sentence, _, description = cleandoc(answer.__doc__ or "").partition("\n\n")
+        summary = " ".join(sentence.split())
+
+        class ListView(PortalView):
+            __doc__ = description or summary
+
+            @documented(name, params, rows, summary=summary, binary=binary, beside=beside)
+            def get(self, request: Request) -> HttpResponseBase:
+                return answer(ListRequest.read(request, params))
+
+        return ListView
+
+    return endpoint
+
+
 def listed(
     name: str,
     row: type[Row],
@@ -348,29 +378,20 @@ def listed(
 ) -> Callable[[Callable[[ListRequest], Sequence[Row]]], type[PortalView]]:
     """Make the endpoint of a list from the function that returns all its rows.
 
-    The first sentence of the function is the summary in the API's document; what follows, or
-    else the same, is the description. `key` is unique in the list; `completed` are the rows of a
-    page, in full.
+    `key` is unique in the list; `completed` are the rows of a page, in full.
     """
 
     def endpoint(rows_of: Callable[[ListRequest], Sequence[Row]]) -> type[PortalView]:
-        serializer = serializer_of(cast("Any", row))
-        summary, _, description = cleandoc(rows_of.__doc__ or "").partition("\n\n")
+        @wraps(rows_of)
+        def answer(of: ListRequest) -> HttpResponseBase:
+            shown: ShortList[Row] = ShortList(
+                name,
+                lambda one: str(key(one)),
+                lambda rows: records(completed(of, rows), admin=of.visibility.operations),
+            )
+            return of.answer(shown, rows_of(of), cells_of(row))
 
-        class ListView(PortalView):
-            __doc__ = description or summary
-
-            @documented(name, params, serializer, summary=" ".join(summary.split()))
-            def get(self, request: Request) -> HttpResponseBase:
-                of = ListRequest.read(request, params)
-                shown: ShortList[Row] = ShortList(
-                    name,
-                    lambda one: str(key(one)),
-                    lambda rows: records(completed(of, rows), admin=of.visibility.operations),
-                )
-                return of.answer(shown, rows_of(of), cells_of(row))
-
-        return ListView
+        return list_endpoint(name, params, serializer_of(cast("Any", row)))(answer)
 
     return endpoint
 

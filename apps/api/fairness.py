@@ -5,10 +5,9 @@ from typing import Any
 
 from django.http.response import HttpResponseBase
 from rest_framework import serializers
-from rest_framework.request import Request
 
 from apps.api import parameters
-from apps.api.endpoints import ListRequest, PortalView, ShortList, documented, listed
+from apps.api.endpoints import ListRequest, ShortList, list_endpoint, listed
 from apps.api.parameters import NamesField, choices
 from apps.api.row_serializers import RowSerializer, cells_of, record, serializer_of
 from apps.fairness import selectors as fairness
@@ -58,29 +57,24 @@ def objectives(of: ListRequest) -> Sequence[ObjectiveRow]:
 _TIERS: ShortList[dict[str, Any]] = ShortList("fairness", lambda record: str(record["tier"]), list)
 
 
-class FairnessView(PortalView):
-    """Shares against entitlement."""
+@list_endpoint("fairness", FairnessParams, FairnessSerializer)
+def fairness_list(of: ListRequest) -> HttpResponseBase:
+    """Shares, loans and denials by tier and team over the window.
 
-    @documented(
-        "fairness",
-        FairnessParams,
-        FairnessSerializer,
-        summary="Shares, loans and denials by tier and team over the window.",
+    Shares against entitlement.
+    """
+    filters = of.filters()
+    rows = fairness.fairness_rows(
+        of.window,
+        now=of.now,
+        visibility=of.visibility,
+        filters=FairnessFilters(filters.tier, filters.team),
     )
-    def get(self, request: Request) -> HttpResponseBase:
-        of = ListRequest.read(request, FairnessParams)
-        filters = of.filters()
-        rows = fairness.fairness_rows(
-            of.window,
-            now=of.now,
-            visibility=of.visibility,
-            filters=FairnessFilters(filters.tier, filters.team),
-        )
-        records = [tier_record(row) for row in rows]
-        if of.query.get("format") == "csv":
-            parts = ([record | team for team in record["teams"]] for record in records)
-            return of.csv("fairness", fairness_cells(), parts)
-        return of.page(_TIERS, records)
+    records = [tier_record(row) for row in rows]
+    if of.query.get("format") == "csv":
+        parts = ([record | team for team in record["teams"]] for record in records)
+        return of.csv("fairness", fairness_cells(), parts)
+    return of.page(_TIERS, records)
 
 
 def tier_record(row: TierFairness) -> dict[str, Any]:

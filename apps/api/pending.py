@@ -15,14 +15,7 @@ from rest_framework.response import Response
 
 from apps.accounts.domain.identity import TokenScope
 from apps.api import parameters
-from apps.api.endpoints import (
-    ListRequest,
-    PortalView,
-    ShortList,
-    documented,
-    problems,
-    visibility_in,
-)
+from apps.api.endpoints import ListRequest, ShortList, list_endpoint, problems, visibility_in
 from apps.api.parameters import NamesField, choices
 from apps.api.problems import InvalidParameters
 from apps.api.quota_requests import OF_BODIES, Body, ChangesView, RequestRefusal, Text
@@ -90,57 +83,44 @@ class PendingHistorySerializer(RowSerializer):
     figures = QueueTimeSums
 
 
-class PendingView(PortalView):
-    """The work that is pending now, and its causes."""
+@list_endpoint("pending", PendingParams, serializer_of(PendingRow))
+def pending_list(of: ListRequest) -> HttpResponseBase:
+    """Pending workloads and their causes, of teams you see in detail.
 
-    @documented(
-        "pending",
-        PendingParams,
-        serializer_of(PendingRow),
-        summary="Pending workloads and their causes, of teams you see in detail.",
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        of = ListRequest.read(request, PendingParams)
-        of.filters()
-        order = PendingOrder(of.query.get("order", PendingOrder.LONGEST.value))
+    The work that is pending now, and its causes.
+    """
+    of.filters()
+    order = PendingOrder(of.query.get("order", PendingOrder.LONGEST.value))
 
-        def page_at(cursor: str | None, page_size: int) -> RowPage[PendingRow]:
-            return pending.pending_now(
-                of.now,
-                filters=_filters(of.query),
-                visibility=of.visibility,
-                page=PendingPage(cursor, page_size, order),
-            )
-
-        written = (records, cells)
-        return of.answer_by_page("pending", page_at, cells_of(PendingRow), written=written)
-
-
-class PendingHistoryView(PortalView):
-    """Pending GPU-hours, by day and cause or other groups."""
-
-    @documented(
-        "pending-history",
-        PendingHistoryParams,
-        PendingHistorySerializer,
-        summary="Pending GPU-hours, by day and cause or other groups.",
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        of = ListRequest.read(request, PendingHistoryParams)
-        of.filters()
-        by = tuple(PendingGrouping(name) for name in of.query.get("group_by", ())) or _DEFAULT
-        rows = pending.pending_history(
-            of.window,
-            now=of.now,
-            visibility=of.visibility,
-            by=by,
+    def page_at(cursor: str | None, page_size: int) -> RowPage[PendingRow]:
+        return pending.pending_now(
+            of.now,
             filters=_filters(of.query),
+            visibility=of.visibility,
+            page=PendingPage(cursor, page_size, order),
         )
-        groups = tuple(one.key for one in by)
-        records = [record(row, groups=groups) | record(row.sums) for row in rows]
-        columns = (*cells_of(HistoryRow, groups), *cells_of(QueueTimeSums))
-        shown = ShortList("pending-history", partial(_group_name, groups), list)
-        return of.answer(shown, records, columns)
+
+    written = (records, cells)
+    return of.answer_by_page("pending", page_at, cells_of(PendingRow), written=written)
+
+
+@list_endpoint("pending-history", PendingHistoryParams, PendingHistorySerializer)
+def pending_history(of: ListRequest) -> HttpResponseBase:
+    """Pending GPU-hours, by day and cause or other groups."""
+    of.filters()
+    by = tuple(PendingGrouping(name) for name in of.query.get("group_by", ())) or _DEFAULT
+    rows = pending.pending_history(
+        of.window,
+        now=of.now,
+        visibility=of.visibility,
+        by=by,
+        filters=_filters(of.query),
+    )
+    groups = tuple(one.key for one in by)
+    records = [record(row, groups=groups) | record(row.sums) for row in rows]
+    columns = (*cells_of(HistoryRow, groups), *cells_of(QueueTimeSums))
+    shown = ShortList("pending-history", partial(_group_name, groups), list)
+    return of.answer(shown, records, columns)
 
 
 class PreflightBody(Body):

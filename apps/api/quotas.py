@@ -7,10 +7,9 @@ from typing import Any, cast
 
 from django.http.response import HttpResponseBase
 from rest_framework import serializers
-from rest_framework.request import Request
 
 from apps.api import parameters
-from apps.api.endpoints import ListRequest, PortalView, documented, listed
+from apps.api.endpoints import ListRequest, list_endpoint, listed
 from apps.api.parameters import NamesField, choices
 from apps.api.quota_requests import SOURCES
 from apps.api.row_serializers import cells, cells_of, records, serializer_of
@@ -44,27 +43,22 @@ class BudgetsParams(parameters.PageParams):
     team = NamesField(help_text="Only these teams.")
 
 
-class QuotasView(PortalView):
-    """Quotas as they are."""
+@list_endpoint("quotas", QuotasParams, serializer_of(QuotaRow))
+def quota_list(of: ListRequest) -> HttpResponseBase:
+    """GPU keys of quotas and queues, of teams you see in detail.
 
-    @documented(
-        "quotas",
-        QuotasParams,
-        serializer_of(QuotaRow),
-        summary="GPU keys of quotas and queues, of teams you see in detail.",
+    Quotas as they are.
+    """
+    of.filters()
+    page_at = partial(
+        quotas.quota_rows,
+        of.now,
+        filters=_filters(of.query),
+        visibility=of.visibility,
+        order=QuotaOrder(of.query.get("order", QuotaOrder.NAME.value)),
     )
-    def get(self, request: Request) -> HttpResponseBase:
-        of = ListRequest.read(request, QuotasParams)
-        of.filters()
-        page_at = partial(
-            quotas.quota_rows,
-            of.now,
-            filters=_filters(of.query),
-            visibility=of.visibility,
-            order=QuotaOrder(of.query.get("order", QuotaOrder.NAME.value)),
-        )
-        written = (records, cells)
-        return of.answer_by_page("quotas", page_at, cells_of(QuotaRow), written=written)
+    written = (records, cells)
+    return of.answer_by_page("quotas", page_at, cells_of(QuotaRow), written=written)
 
 
 def _in_full(of: ListRequest, rows: Sequence[BurnRow]) -> Iterator[BurnRow]:

@@ -16,14 +16,7 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
 from apps.api import parameters
-from apps.api.endpoints import (
-    ListRequest,
-    PortalView,
-    documented,
-    listed,
-    page_response,
-    paging,
-)
+from apps.api.endpoints import ListRequest, PortalView, list_endpoint, listed, page_response, paging
 from apps.api.parameters import filters_of, open_window
 from apps.api.problems import ProblemOrJSONRenderer
 from apps.api.row_serializers import RowSerializer, cells_of, record, records, serializer_of
@@ -95,49 +88,36 @@ def pod_records(rows: Iterable[PodRow], *, window: Window) -> list[Record]:
     return [record(row) | held_record(collected_amounts(row, window)) for row in rows]
 
 
-class UsageView(PortalView):
+@list_endpoint("usage", parameters.UsageParams, UsageSerializer)
+def usage_list(of: ListRequest) -> HttpResponseBase:
     """The ledger by period and group."""
+    zone, sees = of.zone, of.visibility
+    group_by = tuple(Grouping(name) for name in of.query.get("group_by", ()))
+    interval = TimeStep(of.query.get("interval", "day"))
+    asked = UsageQuery(of.window, interval, group_by, filters_of(of.query))
+    page_at = partial(usage.usage_page, asked, visibility=sees, strict=True, zone=zone)
 
-    @documented(
-        "usage",
-        parameters.UsageParams,
-        UsageSerializer,
-        summary="The ledger by period and group.",
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        of = ListRequest.read(request, parameters.UsageParams)
-        zone, sees = of.zone, of.visibility
-        group_by = tuple(Grouping(name) for name in of.query.get("group_by", ()))
-        interval = TimeStep(of.query.get("interval", "day"))
-        asked = UsageQuery(of.window, interval, group_by, filters_of(of.query))
-        page_at = partial(usage.usage_page, asked, visibility=sees, strict=True, zone=zone)
+    def as_records(found: Sequence[UsageRow]) -> list[Record]:
+        # By page: ratios, known hours and carbon are each read for the rows that are shown.
+        ratios = pending.effective_ratios(found, asked, zone=zone, now=of.now)
+        known = usage.known_hours(found, asked, zone=zone)
+        carbon = costs.carbon_of(found, asked, visibility=sees, zone=zone)
+        return usage_records(found, ratios, known, carbon, groups=group_by)
 
-        def as_records(found: Sequence[UsageRow]) -> list[Record]:
-            # By page: ratios, known hours and carbon are each read for the rows that are shown.
-            ratios = pending.effective_ratios(found, asked, zone=zone, now=of.now)
-            known = usage.known_hours(found, asked, zone=zone)
-            carbon = costs.carbon_of(found, asked, visibility=sees, zone=zone)
-            return usage_records(found, ratios, known, carbon, groups=group_by)
-
-        columns = (*cells_of(UsageRow, group_by), *flat(ledger_record(Amounts())))
-        return of.answer_by_page("usage", page_at, columns, written=(as_records, as_records))
+    columns = (*cells_of(UsageRow, group_by), *flat(ledger_record(Amounts())))
+    return of.answer_by_page("usage", page_at, columns, written=(as_records, as_records))
 
 
-class PodsView(PortalView):
-    """The pod ledger with what each pod held."""
+@list_endpoint("pods", parameters.PodsParams, PodSerializer)
+def pods(of: ListRequest) -> HttpResponseBase:
+    """Pods that lived in the window, newest first, of teams you see in detail.
 
-    @documented(
-        "pods",
-        parameters.PodsParams,
-        PodSerializer,
-        summary="Pods that lived in the window, newest first, of teams you see in detail.",
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        of = ListRequest.read(request, parameters.PodsParams)
-        as_records = partial(pod_records, window=of.window)
-        page_at = partial(usage.pod_page, of.window, filters=of.filters(), visibility=of.visibility)
-        columns = [*cells_of(PodRow), *flat(held_record(None))]
-        return of.answer_by_page("pods", page_at, columns, written=(as_records, as_records))
+    The pod ledger with what each pod held.
+    """
+    as_records = partial(pod_records, window=of.window)
+    page_at = partial(usage.pod_page, of.window, filters=of.filters(), visibility=of.visibility)
+    columns = [*cells_of(PodRow), *flat(held_record(None))]
+    return of.answer_by_page("pods", page_at, columns, written=(as_records, as_records))
 
 
 @listed("tiers", TierRow, parameters.PageParams, key=lambda row: row.name)
@@ -161,26 +141,21 @@ def cluster_list(of: ListRequest) -> Sequence[ClusterRow]:
     return clusters.cluster_rows(visibility=of.visibility)
 
 
-class CollectionsView(PortalView):
-    """Data quality by hour."""
+@list_endpoint("collections", parameters.CollectionsParams, serializer_of(CollectionRow))
+def collections(of: ListRequest) -> Response:
+    """Data quality: hours and how they were collected, newest first.
 
-    @documented(
-        "collections",
-        parameters.CollectionsParams,
-        serializer_of(CollectionRow),
-        summary="Data quality: hours and how they were collected, newest first.",
+    Data quality by hour.
+    """
+    page = usage.collection_page(
+        open_window(of.query.get("start"), of.query.get("end"), zone=of.zone),
+        filters=of.filters(),
+        states=of.names("state"),
+        visibility=of.visibility,
+        **paging(of.query),
     )
-    def get(self, request: Request) -> Response:
-        of = ListRequest.read(request, parameters.CollectionsParams)
-        page = usage.collection_page(
-            open_window(of.query.get("start"), of.query.get("end"), zone=of.zone),
-            filters=of.filters(),
-            states=of.names("state"),
-            visibility=of.visibility,
-            **paging(of.query),
-        )
-        shown = records(page.rows, admin=of.visibility.operations)
-        return page_response(request, shown, page.next_cursor)
+    shown = records(page.rows, admin=of.visibility.operations)
+    return page_response(of.request, shown, page.next_cursor)
 
 
 class IndexView(PortalView):

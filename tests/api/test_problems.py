@@ -18,7 +18,7 @@ from rest_framework.throttling import UserRateThrottle
 
 from apps.api.endpoints import PortalView
 from apps.api.problems import ProblemOrJSONRenderer
-from apps.api.views import UsageView
+from apps.api.views import usage_list
 from apps.usage.domain.usage_query import encode_cursor
 from tests.api.conftest import client_of
 from tests.factories import Portal, token_of
@@ -244,7 +244,7 @@ def test_what_json_has_no_type_for_is_text() -> None:
 
 
 def test_the_usage_view_is_throttled_per_person() -> None:
-    assert [t for t in UsageView.throttle_classes if issubclass(t, UserRateThrottle)]
+    assert [t for t in usage_list.throttle_classes if issubclass(t, UserRateThrottle)]
 
 
 @pytest.mark.parametrize("path", ["v1/usage", "v1/tiers", "v1/nothing", "schema/"])

@@ -4,11 +4,10 @@ from functools import partial
 from typing import Any
 
 from django.http.response import HttpResponseBase
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.api import parameters
-from apps.api.endpoints import ListRequest, PortalView, ShortList, documented, listed
+from apps.api.endpoints import ListRequest, ShortList, list_endpoint, listed
 from apps.api.parameters import NamesField, choices
 from apps.api.row_serializers import cells_of, record, records, serializer_of
 from apps.costs import selectors as costs
@@ -33,39 +32,38 @@ class LossesParams(parameters.FileParams):
     """Parameters of `goodput/losses`."""
 
 
-class GoodputView(PortalView):
-    """What became of allocated GPU-hours."""
-
-    @documented(
-        "goodput",
-        GoodputParams,
-        serializer_of(GoodputRow),
-        summary="Allocated GPU-hours: starting, lost, unused and productive; of teams you see.",
-        beside={
-            "queue_time": serializer_of(StartTimes)(
-                allow_null=True,
-                help_text="Queue time of pods that started in the window, over all rows. Null "
-                "where none started, and with a filter that pending work does not have.",
-            )
-        },
-    )
-    def get(self, request: Request) -> HttpResponseBase:
-        of = ListRequest.read(request, GoodputParams)
-        filters = of.filters()
-        by = tuple(Grouping(name) for name in of.query.get("group_by", ()))
-        step = TimeStep(of.query.get("interval", TimeStep.TOTAL))
-        asked = UsageQuery(of.window, step, by, filters)
-        found = goodput.goodput_by_period(asked, visibility=of.visibility, zone=of.zone)
-        rows: ShortList[GoodputRow] = ShortList(
-            # A cursor of other groups or periods would name a row that this list does not have.
-            "-".join(("goodput", asked.interval, *by)),
-            lambda row: "\n".join((str(row.period or ""), *row.groups.values())),
-            partial(records, groups=by),
+@list_endpoint(
+    "goodput",
+    GoodputParams,
+    serializer_of(GoodputRow),
+    beside={
+        "queue_time": serializer_of(StartTimes)(
+            allow_null=True,
+            help_text="Queue time of pods that started in the window, over all rows. Null "
+            "where none started, and with a filter that pending work does not have.",
         )
-        response = of.answer(rows, found, cells_of(GoodputRow, by))
-        if isinstance(response, Response):
-            response.data["queue_time"] = _queue_time(of, filters)
-        return response
+    },
+)
+def goodput_list(of: ListRequest) -> HttpResponseBase:
+    """Allocated GPU-hours: starting, lost, unused and productive; of teams you see.
+
+    What became of allocated GPU-hours.
+    """
+    filters = of.filters()
+    by = tuple(Grouping(name) for name in of.query.get("group_by", ()))
+    step = TimeStep(of.query.get("interval", TimeStep.TOTAL))
+    asked = UsageQuery(of.window, step, by, filters)
+    found = goodput.goodput_by_period(asked, visibility=of.visibility, zone=of.zone)
+    rows: ShortList[GoodputRow] = ShortList(
+        # A cursor of other groups or periods would name a row that this list does not have.
+        "-".join(("goodput", asked.interval, *by)),
+        lambda row: "\n".join((str(row.period or ""), *row.groups.values())),
+        partial(records, groups=by),
+    )
+    response = of.answer(rows, found, cells_of(GoodputRow, by))
+    if isinstance(response, Response):
+        response.data["queue_time"] = _queue_time(of, filters)
+    return response
 
 
 def _queue_time(of: ListRequest, filters: Filters) -> dict[str, Any] | None:

@@ -1,10 +1,9 @@
 """Inference services: rows, replicas and load by hour, and the endpoints."""
 
 from django.http.response import HttpResponseBase
-from rest_framework.request import Request
 
 from apps.api import parameters
-from apps.api.endpoints import ListRequest, PortalView, ShortList, documented, listed
+from apps.api.endpoints import ListRequest, ShortList, list_endpoint, listed
 from apps.api.parameters import NamesField, choices
 from apps.api.row_serializers import cells_of, records, serializer_of
 from apps.costs import selectors as costs
@@ -22,33 +21,28 @@ class ServingParams(parameters.FileParams):
     )
 
 
-class ServingView(PortalView):
-    """What inference services did."""
+@list_endpoint("serving", ServingParams, serializer_of(ServingRow))
+def serving(of: ListRequest) -> HttpResponseBase:
+    """Tokens, requests, tokens per GPU-hour and cost of inference services you see.
 
-    @documented(
-        "serving",
-        ServingParams,
-        serializer_of(ServingRow),
-        summary="Tokens, requests, tokens per GPU-hour and cost of inference services you see.",
+    What inference services did.
+    """
+    by = of.names("group_by")
+    found = costs.serving_rows(
+        of.window,
+        group_by=by,
+        filters=of.filters(),
+        visibility=of.visibility,
+        now=of.now,
+        zone=of.zone,
     )
-    def get(self, request: Request) -> HttpResponseBase:
-        of = ListRequest.read(request, ServingParams)
-        by = of.names("group_by")
-        found = costs.serving_rows(
-            of.window,
-            group_by=by,
-            filters=of.filters(),
-            visibility=of.visibility,
-            now=of.now,
-            zone=of.zone,
-        )
-        rows: ShortList[ServingRow] = ShortList(
-            # A cursor of other groups would name a row that this list does not have.
-            "-".join(("serving", *by)),
-            lambda row: "\n".join(row.groups.values()),
-            lambda rows: records(rows, groups=by),
-        )
-        return of.answer(rows, found, cells_of(ServingRow, by))
+    rows: ShortList[ServingRow] = ShortList(
+        # A cursor of other groups would name a row that this list does not have.
+        "-".join(("serving", *by)),
+        lambda row: "\n".join(row.groups.values()),
+        lambda rows: records(rows, groups=by),
+    )
+    return of.answer(rows, found, cells_of(ServingRow, by))
 
 
 @listed("serving-hours", ServingTime, parameters.FileParams, key=lambda row: row.hour.isoformat())
