@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.rows import DatedRecord
 from apps.operations.domain.timeline import (
     DesiredRow,
     RecordKind,
@@ -18,14 +19,11 @@ from apps.operations.domain.timeline import (
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(DatedRecord):
     """A row as the tests need it: one key, one value."""
 
     value: str
     key: str = "k"
-    valid_from: datetime | None = None
-    valid_to: datetime | None = None
-    pk: int | None = None
 
 
 def _kind(*, corrects: bool = False) -> RecordKind[Rule]:
@@ -40,7 +38,7 @@ def day(number: float) -> datetime:
 
 def held(*spans: tuple[str, float, float | None]) -> list[Rule]:
     return [
-        Rule(value, "k", day(start), None if end is None else day(end), pk)
+        Rule(value, valid_from=day(start), valid_to=None if end is None else day(end), pk=pk)
         for pk, (value, start, end) in enumerate(spans, start=1)
     ]
 
@@ -241,9 +239,9 @@ def test_a_kind_that_is_told_by_its_date_may_be_put_right() -> None:
 
 
 def test_keys_do_not_touch_each_other() -> None:
-    rows = [*held(("a", 0, None)), Rule("x", "other", day(0), None, 7)]
+    rows = [*held(("a", 0, None)), Rule("x", "other", valid_from=day(0), pk=7)]
     plan = planned(rows, wish("a"), now=10)
-    assert plan.saved == [Rule("x", "other", day(0), day(10), 7)]
+    assert plan.saved == [Rule("x", "other", valid_from=day(0), valid_to=day(10), pk=7)]
 
 
 _LOADS = st.lists(

@@ -1,11 +1,27 @@
-"""Rows of lists made of what already has their columns."""
+"""Rows of lists made of what already has their columns, and records of the catalog."""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar
 
 Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogRecord:
+    """What a catalog says of a table's row; `pk` is None until it is stored."""
+
+    pk: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatedRecord(CatalogRecord):
+    """A record that holds in a span; `valid_from` is None while its start is not decided."""
+
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
 
 
 def row_from(kind: Callable[..., Row], source: object, /, **others: Any) -> Row:

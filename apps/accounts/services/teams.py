@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from django.db import transaction
 from django.utils import timezone
 
+from apps.accounts.domain.rows import CatalogRecord, row_from
 from apps.accounts.models import Membership, Team
 from apps.accounts.services.audit import note, the_portal
 
@@ -14,23 +15,21 @@ _CATALOG = the_portal("load_catalog")
 
 
 @dataclass(frozen=True, slots=True)
-class TeamRecord:
-    """A team of the catalog; `pk` is None until it is stored."""
+class TeamRecord(CatalogRecord):
+    """A team of the catalog."""
 
     name: str
     cost_center: str = ""
     active: bool = True
-    pk: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class LeadRecord:
+class LeadRecord(CatalogRecord):
     """A person on a team, as a lead or not."""
 
     team: str
     username: str
     lead: bool = True
-    pk: int | None = None
 
 
 def ensure_builtin() -> None:
@@ -56,7 +55,7 @@ def team_ids() -> dict[str, int]:
 def loaded_teams() -> list[TeamRecord]:
     """Return the teams that catalogs have named, by name. One query."""
     rows = Team.objects.filter(builtin=False).order_by("name")
-    return [TeamRecord(t.name, t.cost_center, t.active, t.pk) for t in rows]
+    return [row_from(TeamRecord, row) for row in rows]
 
 
 @transaction.atomic(savepoint=False)
@@ -93,8 +92,8 @@ def loaded_leads() -> list[LeadRecord]:
         team__builtin=False, source=Membership.Source.CATALOG
     ).select_related("team")
     return [
-        LeadRecord(m.team.name, m.username, m.lead, m.pk)
-        for m in rows.order_by("team__name", "username")
+        row_from(LeadRecord, row, team=row.team.name)
+        for row in rows.order_by("team__name", "username")
     ]
 
 

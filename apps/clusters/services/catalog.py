@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, cached_property, partial
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 from django.db.models import FilteredRelation, Q
 
-from apps.accounts.domain.rows import row_from
+from apps.accounts.domain.rows import CatalogRecord, DatedRecord, row_from
 from apps.accounts.models import Team
 from apps.accounts.services import team_ids
 from apps.clusters.domain import tiers as domain
@@ -41,7 +41,7 @@ _BUILTIN_POSITION = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterRecord:
+class ClusterRecord(CatalogRecord):
     """A cluster of the catalog with its connections; `kubernetes` None: metrics only.
 
     With `slurm` it is known by its job log, and `prometheus` is empty.
@@ -51,23 +51,21 @@ class ClusterRecord:
     prometheus: Mapping[str, Any]
     kubernetes: Mapping[str, Any] | None = None
     active: bool = True
-    pk: int | None = None
     slurm: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TierRecord:
+class TierRecord(CatalogRecord):
     """A tier's name, place and promise."""
 
     name: str
     position: int
     promise: str = ""
     active: bool = True
-    pk: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class RuleRecord:
+class RuleRecord(DatedRecord):
     """What a tier matches in a span; `valid_from` None: not decided yet."""
 
     tier: str
@@ -77,31 +75,24 @@ class RuleRecord:
     device_classes: tuple[str, ...]
     node_selector: Mapping[str, str]
     allowed_teams: tuple[str, ...]
-    valid_from: datetime | None = None
-    valid_to: datetime | None = None
-    pk: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceTeamRecord:
+class NamespaceTeamRecord(DatedRecord):
     """A namespace pattern whose namespaces belong to a team in a span."""
 
     pattern: str
     team: str
     position: int
-    valid_from: datetime | None = None
-    valid_to: datetime | None = None
-    pk: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ReportRecord:
+class ReportRecord(CatalogRecord):
     """The report's time zone and currency, and its exchange rates as `ReportSettings` has them."""
 
     time_zone: str = "UTC"
     currency: str = "USD"
     exchange_rates: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
-    pk: int | None = None
 
 
 def ensure_builtin() -> None:
@@ -165,18 +156,13 @@ def team_finder_at(at: datetime) -> Callable[[str], int]:
 
 def loaded_clusters() -> list[ClusterRecord]:
     """Return all clusters by name, inactive ones too. One query."""
-    return [
-        ClusterRecord(c.name, c.prometheus, c.kubernetes, c.active, c.pk, c.slurm)
-        for c in Cluster.objects.order_by("name")
-    ]
+    return [row_from(ClusterRecord, row) for row in Cluster.objects.order_by("name")]
 
 
 def loaded_tiers() -> list[TierRecord]:
     """Return all tiers that catalogs have named, inactive ones too. One query."""
-    return [
-        TierRecord(t.name, t.position, t.promise, t.active, t.pk)
-        for t in Tier.objects.filter(builtin=False).order_by("position", "name")
-    ]
+    rows = Tier.objects.filter(builtin=False).order_by("position", "name")
+    return [row_from(TierRecord, row) for row in rows]
 
 
 def loaded_rules() -> list[RuleRecord]:
@@ -198,35 +184,19 @@ def loaded_rules() -> list[RuleRecord]:
 def loaded_namespace_teams() -> list[NamespaceTeamRecord]:
     """Return all patterns of namespaces there ever were, with their teams. One query."""
     rows = NamespaceTeam.objects.select_related("team").order_by("valid_from", "position", "pk")
-    return [
-        NamespaceTeamRecord(r.pattern, r.team.name, r.position, r.valid_from, r.valid_to, r.pk)
-        for r in rows
-    ]
+    return [row_from(NamespaceTeamRecord, row, team=row.team.name) for row in rows]
 
 
 def loaded_report() -> list[ReportRecord]:
     """Return the report's settings in a list, empty before the first load. One query."""
     rows = ReportSettings.objects.order_by("pk")[:1]
-    return [ReportRecord(r.time_zone, r.currency, r.exchange_rates or {}, r.pk) for r in rows]
+    return [row_from(ReportRecord, row, exchange_rates=row.exchange_rates or {}) for row in rows]
 
 
 # ---------------------------------------------------------------- writes
 
 
-class HasValidity(Protocol):
-    """A record of a row with a span."""
-
-    @property
-    def valid_from(self) -> datetime | None: ...
-
-    @property
-    def valid_to(self) -> datetime | None: ...
-
-    @property
-    def pk(self) -> int | None: ...
-
-
-def span(record: HasValidity) -> dict[str, Any]:
+def span(record: DatedRecord) -> dict[str, Any]:
     """Return the span's columns. Raises ValueError where the start is not decided yet."""
     if record.valid_from is None:
         raise ValueError(f"no start was decided for {record}")
@@ -235,7 +205,7 @@ def span(record: HasValidity) -> dict[str, Any]:
 
 def write_valid(
     model: type[Any],
-    records: Sequence[HasValidity],
+    records: Sequence[DatedRecord],
     *,
     columns: Sequence[str],
     names: Mapping[str, Callable[[], Mapping[str, int]]],

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from django.db.models import Exists, Max, Min, OuterRef, Q
 
-from apps.accounts.domain.rows import row_from
+from apps.accounts.domain.rows import DatedRecord, row_from
 from apps.accounts.models import Team
 from apps.clusters.domain.window import Window, day_of
 from apps.clusters.models import Cluster, GpuModel, Tier
@@ -36,7 +36,7 @@ _HoursByCluster = dict[int, set[datetime]]
 
 
 @dataclass(frozen=True, slots=True)
-class PriceRecord:
+class PriceRecord(DatedRecord):
     """What one GPU-hour of a model costs in a span; no `cluster` or `tier`: of any.
 
     `per_gpu_hour` is before `discount` (0..1); of owned hardware it is what amortisation gives.
@@ -57,9 +57,6 @@ class PriceRecord:
     confirmed_on: date | None = None
     per_kwh: Decimal | None = None
     pue: Decimal = Decimal(1)
-    valid_from: datetime | None = None
-    valid_to: datetime | None = None
-    pk: int | None = None
 
 
 def loaded_prices() -> list[PriceRecord]:
@@ -83,7 +80,7 @@ def write_prices(records: Sequence[PriceRecord], *, withdrawn: Collection[int]) 
 
 
 @dataclass(frozen=True, slots=True)
-class EnergyFactorRecord:
+class EnergyFactorRecord(DatedRecord):
     """What a cluster's site adds to measured energy, and the carbon of a kWh, in a span."""
 
     cluster: str
@@ -92,9 +89,6 @@ class EnergyFactorRecord:
     carbon_file: str = ""
     carbon_covers: str = ""
     carbon_hours: Mapping[str, str] = field(default_factory=dict)
-    valid_from: datetime | None = None
-    valid_to: datetime | None = None
-    pk: int | None = None
 
 
 def loaded_energy_factors() -> list[EnergyFactorRecord]:

@@ -2,23 +2,19 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
-from apps.accounts.domain.rows import row_from
+from apps.accounts.domain.rows import DatedRecord, row_from
 from apps.clusters.services import tier_ids, write_valid
 from apps.fairness.models import QueueTimeObjective
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectiveRecord:
+class ObjectiveRecord(DatedRecord):
     """An objective of a tier while it holds: 95 % of its work starts within `p95_seconds`."""
 
     tier: str
     p95_seconds: int
     days: int
-    valid_from: datetime | None = None
-    valid_to: datetime | None = None
-    pk: int | None = None
 
 
 def loaded_objectives() -> list[ObjectiveRecord]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
+from apps.accounts.domain.rows import CatalogRecord, DatedRecord
 from apps.operations.domain.source_positions import Path, shown
 
 
@@ -163,27 +164,8 @@ def _longest_increasing(placed: Sequence[tuple[str, int]]) -> dict[str, int]:
     return kept
 
 
-class Record(Protocol):
-    """A frozen dataclass that mirrors a table row; `pk` is None until it is stored."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def pk(self) -> int | None: ...
-
-
-class Dated(Record, Protocol):
-    """A record with its span. A wished one has None for `valid_from` where none was given."""
-
-    @property
-    def valid_from(self) -> datetime | None: ...
-
-    @property
-    def valid_to(self) -> datetime | None: ...
-
-
-AnyRecord = TypeVar("AnyRecord", bound=Record)
-DatedRecord = TypeVar("DatedRecord", bound=Dated)
+AnyRecord = TypeVar("AnyRecord", bound=CatalogRecord)
+AnyDated = TypeVar("AnyDated", bound=DatedRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,25 +241,25 @@ def _save_current(
 
 
 def plan_dated(
-    held: Iterable[DatedRecord],
-    wishes: Iterable[DesiredRow[DatedRecord]],
-    kind: RecordKind[DatedRecord],
+    held: Iterable[AnyDated],
+    wishes: Iterable[DesiredRow[AnyDated]],
+    kind: RecordKind[AnyDated],
     *,
     now: datetime,
     opening: datetime,
-) -> TimelinePlan[DatedRecord]:
+) -> TimelinePlan[AnyDated]:
     """Plan a table with history.
 
     `opening` is when a row begins that has no `valid_from` and none in force to go on from: `now`,
     or the beginning of time for the first catalog of a portal.
     """
-    rows: dict[Hashable, list[DatedRecord]] = {}
+    rows: dict[Hashable, list[AnyDated]] = {}
     for record in held:
         rows.setdefault(kind.key(record), []).append(record)
-    asked: dict[Hashable, list[DesiredRow[DatedRecord]]] = {}
+    asked: dict[Hashable, list[DesiredRow[AnyDated]]] = {}
     for wish in wishes:
         asked.setdefault(kind.key(wish.record), []).append(wish)
-    plan: TimelinePlan[DatedRecord] = TimelinePlan()
+    plan: TimelinePlan[AnyDated] = TimelinePlan()
     # In the catalog's order first, then what it names no more.
     for key in [*asked, *(key for key in rows if key not in asked)]:
         _Timeline(kind, sorted(rows.get(key, ()), key=_start), now).plan(
@@ -287,17 +269,17 @@ def plan_dated(
 
 
 @dataclass(slots=True)
-class _Timeline(Generic[DatedRecord]):
+class _Timeline(Generic[AnyDated]):
     """The rows of one key, oldest first."""
 
-    kind: RecordKind[DatedRecord]
-    held: list[DatedRecord]
+    kind: RecordKind[AnyDated]
+    held: list[AnyDated]
     now: datetime
 
     def plan(
         self,
-        wishes: Sequence[DesiredRow[DatedRecord]],
-        plan: TimelinePlan[DatedRecord],
+        wishes: Sequence[DesiredRow[AnyDated]],
+        plan: TimelinePlan[AnyDated],
         opening: datetime,
     ) -> None:
         target = self._target([self._begun(wish.record, opening) for wish in wishes])
@@ -316,7 +298,7 @@ class _Timeline(Generic[DatedRecord]):
             plan.withdrawn.append(cast("int", record.pk))
             plan.changes.append(self._change(RowAction.WITHDRAWN, record, (), _start(record)))
 
-    def _begun(self, wish: DatedRecord, opening: datetime) -> DatedRecord:
+    def _begun(self, wish: AnyDated, opening: datetime) -> AnyDated:
         """Return the wish with its start: its own, that of the same rule in force, or now."""
         if wish.valid_from is not None:
             return wish
@@ -326,7 +308,7 @@ class _Timeline(Generic[DatedRecord]):
             return _with(wish, valid_from=in_force.valid_from)
         return _with(wish, valid_from=opening)
 
-    def _target(self, begun: list[DatedRecord]) -> list[DatedRecord]:
+    def _target(self, begun: list[AnyDated]) -> list[AnyDated]:
         """Return the rows as they are to be: history up to the first wish, then the wishes.
 
         A plan that is no longer wished is left out, and the row that it would have ended goes on.
@@ -339,7 +321,7 @@ class _Timeline(Generic[DatedRecord]):
             for r in self.held
             if _start(r) <= self.now and _start(r) < first
         ]
-        rows: list[DatedRecord] = []
+        rows: list[AnyDated] = []
         for row in (*past, *(_with(r, valid_to=end) for r, end in zip(begun, ends, strict=False))):
             last = rows[-1] if rows else None
             if last is not None and last.valid_to == row.valid_from and self._same(last, row):
@@ -351,7 +333,7 @@ class _Timeline(Generic[DatedRecord]):
     def _pk_at(self, start: datetime) -> int | None:
         return next((r.pk for r in self.held if _start(r) == start), None)
 
-    def _move(self, placed: list[DatedRecord]) -> list[DatedRecord]:
+    def _move(self, placed: list[AnyDated]) -> list[AnyDated]:
         """Let new rows take over held ones of the same content; return those left over."""
         taken = {record.pk for record in placed}
         dropped = []
@@ -366,7 +348,7 @@ class _Timeline(Generic[DatedRecord]):
                 dropped.append(record)
         return dropped
 
-    def _refusal(self, placed: list[DatedRecord], dropped: list[DatedRecord]) -> str | None:
+    def _refusal(self, placed: list[AnyDated], dropped: list[AnyDated]) -> str | None:
         """Say why this cannot be stored without rewriting what was in force; None when it can."""
         lost = [record for record in dropped if _start(record) < self.now]
         if lost:
@@ -391,11 +373,11 @@ class _Timeline(Generic[DatedRecord]):
 
     def _save(
         self,
-        plan: TimelinePlan[DatedRecord],
-        before: DatedRecord | None,
-        after: DatedRecord,
-        earlier: DatedRecord | None,
-        later: Sequence[DatedRecord],
+        plan: TimelinePlan[AnyDated],
+        before: AnyDated | None,
+        after: AnyDated,
+        earlier: AnyDated | None,
+        later: Sequence[AnyDated],
     ) -> None:
         if before is not None and self._same(before, after) and _span(before) == _span(after):
             return
@@ -418,26 +400,26 @@ class _Timeline(Generic[DatedRecord]):
     def _change(
         self,
         action: RowAction,
-        record: DatedRecord,
+        record: AnyDated,
         columns: tuple[ColumnChange, ...],
         at: datetime | None,
     ) -> RowChange:
         return RowChange(action, self.kind.what, self.kind.name(record), columns, at)
 
-    def _same(self, one: DatedRecord, other: DatedRecord) -> bool:
+    def _same(self, one: AnyDated, other: AnyDated) -> bool:
         return _content(self.kind, one) == _content(self.kind, other)
 
 
-def _start(record: Dated) -> datetime:
+def _start(record: DatedRecord) -> datetime:
     """Return when a row begins; wishes have been given a start before this is asked."""
     return cast("datetime", record.valid_from)
 
 
-def _span(record: Dated) -> tuple[datetime | None, datetime | None]:
+def _span(record: DatedRecord) -> tuple[datetime | None, datetime | None]:
     return record.valid_from, record.valid_to
 
 
-def _holds(record: Dated, at: datetime) -> bool:
+def _holds(record: DatedRecord, at: datetime) -> bool:
     return _start(record) <= at and (record.valid_to is None or at < record.valid_to)
 
 
@@ -445,7 +427,7 @@ def _sooner(end: datetime | None, limit: datetime) -> datetime:
     return limit if end is None else min(end, limit)
 
 
-def _moved(before: Dated, after: Dated) -> tuple[ColumnChange, ...]:
+def _moved(before: DatedRecord, after: DatedRecord) -> tuple[ColumnChange, ...]:
     if before.valid_from == after.valid_from:
         return ()
     return (ColumnChange("valid_from", before.valid_from, after.valid_from),)

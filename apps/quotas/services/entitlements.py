@@ -2,30 +2,26 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 
-from apps.accounts.domain.rows import row_from
+from apps.accounts.domain.rows import DatedRecord, row_from
 from apps.accounts.services import team_ids
 from apps.clusters.services import tier_ids, write_valid
 from apps.quotas.models import Budget, Entitlement
 
 
 @dataclass(frozen=True, slots=True)
-class EntitlementRecord:
+class EntitlementRecord(DatedRecord):
     """GPU-equivalents of a tier that a team may count on in a span, and its weight."""
 
     team: str
     tier: str
     gpus: float
     weight: float
-    valid_from: datetime | None = None
-    valid_to: datetime | None = None
-    pk: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetRecord:
+class BudgetRecord(DatedRecord):
     """A team's budget per period in a span: `gpu_hours` or `money` with its currency."""
 
     team: str
@@ -33,9 +29,6 @@ class BudgetRecord:
     gpu_hours: float | None = None
     money: Decimal | None = None
     currency: str = ""
-    valid_from: datetime | None = None
-    valid_to: datetime | None = None
-    pk: int | None = None
 
 
 def loaded_entitlements() -> list[EntitlementRecord]:

@@ -2,12 +2,11 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from django.conf import settings
 from django.db.models import Q
 
-from apps.accounts.domain.rows import row_from
+from apps.accounts.domain.rows import DatedRecord, row_from
 from apps.clusters.domain.pods.ledger import PodRecord
 from apps.clusters.domain.serving_objectives import TtftObjectives, TtftRule
 from apps.clusters.domain.window import Window
@@ -19,7 +18,7 @@ _MATCHES = ("namespace", "workload", "model")
 
 
 @dataclass(frozen=True, slots=True)
-class ServingObjectiveRecord:
+class ServingObjectiveRecord(DatedRecord):
     """A time to first token while it is the objective of what it matches; empty matches all.
 
     Those of lower `position` are tried first.
@@ -31,9 +30,6 @@ class ServingObjectiveRecord:
     namespace: str = ""
     workload: str = ""
     model: str = ""
-    valid_from: datetime | None = None
-    valid_to: datetime | None = None
-    pk: int | None = None
 
     @property
     def match(self) -> str:

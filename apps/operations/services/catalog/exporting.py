@@ -36,7 +36,7 @@ from apps.operations.domain.schema import (
     Team,
     Tier,
 )
-from apps.operations.domain.timeline import DatedRecord, RecordKind
+from apps.operations.domain.timeline import AnyDated, RecordKind
 from apps.operations.services.catalog.energy_factors import ENERGY_FACTOR
 from apps.operations.services.catalog.loading import (
     BUDGET,
@@ -112,11 +112,9 @@ def _report(settings: ReportRecord) -> Report:
     )
 
 
-def _lasting(
-    rows: Iterable[DatedRecord], kind: RecordKind[DatedRecord], now: datetime
-) -> list[DatedRecord]:
+def _lasting(rows: Iterable[AnyDated], kind: RecordKind[AnyDated], now: datetime) -> list[AnyDated]:
     """Return the last row of each key: the one in force, or the plan that follows it."""
-    last: dict[Any, DatedRecord] = {}
+    last: dict[Any, AnyDated] = {}
     for row in rows:
         if row.valid_to is None:
             last[kind.key(row)] = row

@@ -34,9 +34,9 @@ from apps.operations.domain.schema import (
 )
 from apps.operations.domain.source_positions import BEGINNING, CatalogError, Path, Problems
 from apps.operations.domain.timeline import (
+    AnyDated,
     AnyRecord,
     CatalogDifference,
-    DatedRecord,
     DesiredRow,
     RecordKind,
     TimelinePlan,
@@ -262,10 +262,10 @@ def plan_catalog(
     opening = BEGINNING if held.is_first else now
 
     def dated(
-        rows: list[DatedRecord],
-        asked: Iterable[DesiredRow[DatedRecord]],
-        kind: RecordKind[DatedRecord],
-    ) -> TimelinePlan[DatedRecord]:
+        rows: list[AnyDated],
+        asked: Iterable[DesiredRow[AnyDated]],
+        kind: RecordKind[AnyDated],
+    ) -> TimelinePlan[AnyDated]:
         return plan_dated(rows, asked, kind, now=now, opening=opening)
 
     tier_places = positions([t.name for t in catalog.tiers], _places(held.rules, RULE))
