@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 
+from apps.accounts.domain.rows import row_from
 from apps.goodput.domain.failure_rates import FailureRates, Tally, incident_weights
 from apps.goodput.domain.poisson import binomial_tail
 from apps.goodput.domain.runs import PodRun
@@ -126,11 +127,10 @@ def _is_of_one_gpu(
 def _failures(node: str, runs: Sequence[PodRun], tally: Tally, p_value: float) -> NodeFailures:
     low, high = tally.ratio_range
     failed = [run for run in runs if run.reason]
-    return NodeFailures(
+    return row_from(
+        NodeFailures,
+        tally,
         node=node,
-        incidents=tally.incidents,
-        expected=tally.expected,
-        ratio=tally.ratio,
         ratio_low=low,
         ratio_high=high,
         p_value=p_value,
@@ -138,8 +138,6 @@ def _failures(node: str, runs: Sequence[PodRun], tally: Tally, p_value: float) -
         gpu_hours=sum(run.gpu_hours for run in runs),
         lost_gpu_hours=sum(run.lost_gpu_hours for run in failed),
         reasons=dict(Counter(run.reason for run in failed).most_common()),
-        compared=tally.compared,
-        compared_ratio=tally.compared_ratio,
     )
 
 

@@ -107,15 +107,8 @@ def reliability_rows(reports: Sequence[ClusterReport]) -> list[ReliabilityRow]:
 def interruption_rows(reports: Sequence[ClusterReport]) -> list[InterruptionRow]:
     """Return interruptions by size, smallest first. No query."""
     return [
-        InterruptionRow(
-            cluster=report.cluster,
-            # Parts of a GPU belong to the smallest size, which is shown as one GPU and more.
-            least_gpus=max(1, one.least),
-            workloads=one.workloads,
-            hours=one.hours,
-            interruptions=one.interruptions,
-            mean_hours=one.mean_hours,
-        )
+        # Parts of a GPU belong to the smallest size, which is shown as one GPU and more.
+        row_from(InterruptionRow, one, cluster=report.cluster, least_gpus=max(1, one.least))
         for report in reports
         for one in msgspec.convert(report.row.sizes, list[SizeInterruptions])
     ]

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.planning.domain.cluster_replay.backtest import BacktestRow
 from apps.planning.domain.cluster_replay.inputs import Packing, ReplayAssumption
@@ -41,17 +42,12 @@ def backtest_reports(*, visibility: Visibility) -> list[BacktestReport]:
     """
     rows = Backtest.objects.filter(cluster__active=True).select_related("cluster")
     return [
-        BacktestReport(
+        row_from(
+            BacktestReport,
+            row,
             cluster=row.cluster.name,
-            start=row.start,
-            end=row.end,
-            computed_at=row.computed_at,
-            works=row.works,
-            packing=row.packing,
             rows=tuple(msgspec.convert(row.rows, list[BacktestRow])),
-            left_out=row.left_out,
             assumptions=tuple(assumption_text(ReplayAssumption(one)) for one in row.assumptions),
-            error=row.error,
         )
         for row in rows.order_by("cluster__name", "pk")
     ]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.models import Pod
@@ -149,15 +150,7 @@ def _report(row: LayoutPlan, visibility: Visibility) -> LayoutReport:
     if advice is not None and not visibility.operations:
         # Steps name nodes; how many change may be known to all.
         advice = replace(advice, steps=())
-    return LayoutReport(
-        cluster=row.cluster.name,
-        start=row.start,
-        end=row.end,
-        computed_at=row.computed_at,
-        advice=advice,
-        changed=changed,
-        error=row.error,
-    )
+    return row_from(LayoutReport, row, cluster=row.cluster.name, advice=advice, changed=changed)
 
 
 def _row(

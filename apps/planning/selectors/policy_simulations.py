@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 import msgspec
 from django.db.models import Q, QuerySet
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.models import User
 from apps.accounts.permissions import visibility_of
 from apps.clusters.domain.columns import Column, Counts
@@ -66,17 +67,15 @@ class SimulatedTeamRow:
 def team_row(one: TeamEffect) -> SimulatedTeamRow:
     """Return an effect as lists show it."""
     was, now = one.before, one.after
-    return SimulatedTeamRow(
-        team=one.team,
-        tier=one.tier,
-        queue_time=one.queue_time,
+    return row_from(
+        SimulatedTeamRow,
+        one,
         pending_gpu_hours=was.unmet_gpu_hours,
         pending_after_gpu_hours=now.unmet_gpu_hours,
         wait_p95_seconds=was.p95_seconds,
         wait_p95_after_seconds=now.p95_seconds,
         allocated_gpu_hours=was.allocated_gpu_hours,
         allocated_after_gpu_hours=now.allocated_gpu_hours,
-        freed_gpu_hours=one.freed_gpu_hours,
     )
 
 
@@ -143,22 +142,15 @@ def _report(row: PolicySimulation, effects: Sequence[object]) -> SimulationRepor
     if row.computed_at is not None and not row.error:
         state = SimulationState.DONE
     known = map(assumed_text, row.assumptions)
-    return SimulationReport(
-        pk=row.pk,
+    return row_from(
+        SimulationReport,
+        row,
         cluster=row.cluster.name,
-        author=row.author,
-        created_at=row.created_at,
         state=state,
         change=change,
         texts=tuple(change_texts(change)),
-        start=row.start,
-        end=row.end,
-        computed_at=row.computed_at,
-        works=row.works,
         effects=tuple(msgspec.convert(effects, list[TeamEffect])),
-        left_out=row.left_out,
         assumptions=(*POLICY_ASSUMPTIONS, *known) if row.assumptions else (),
-        error=row.error,
         requests=tuple(row.requests),
         unrequestable=tuple(unrequestable_texts(change)),
     )

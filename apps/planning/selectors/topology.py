@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from django.db.models import Count, Q
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import ObservedKind
 from apps.clusters.domain.observed.places import NodeResourceTopologySnapshot, NumaZone
@@ -165,14 +166,10 @@ def slot_hour_rows(
     """
     del visibility
     return [
-        SlotHourRow(
-            hour=one.hour,
-            cluster=one.cluster,
-            tier=one.tier,
-            device=one.device,
+        row_from(
+            SlotHourRow,
+            one,
             level=level,
-            offered=one.offered,
-            free=one.free,
             **{f"slots_{size}": of_level.get(str(size)) for size in GANG_SIZES},
         )
         for one in _stored(window, filters)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from django.db.models import F, Q
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.usage.domain.amounts import NANO
@@ -67,14 +68,13 @@ def outage_rows(
     found = list(rows.select_related("cluster").order_by("-start", "cluster__name", "pk")[:_MOST])
     taken = _taken(found)
     return [
-        OutageRow(
+        row_from(
+            OutageRow,
+            row,
             number=row.pk,
             cluster=row.cluster.name,
             node=row.node_name if visibility.operations else None,
-            start=row.start,
-            end=row.end,
             state=_state(row, now),
-            purpose=row.purpose,
             gpu_hours=taken.get(row.pk),
             author=row.author if visibility.operations else None,
         )

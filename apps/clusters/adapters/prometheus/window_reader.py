@@ -92,6 +92,18 @@ def slot_chunks(window: Window) -> list[list[int]]:
     return [slots[n : n + size] for n in range(0, len(slots), size)]
 
 
+def consecutive(slots: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Yield slots that follow each other, at most as many as are read together."""
+    row: list[int] = []
+    for slot in slots:
+        if row and (slot != row[-1] + SLOT_SECONDS or len(row) == most):
+            yield row
+            row = []
+        row.append(slot)
+    if row:
+        yield row
+
+
 def day_windows(window: Window) -> list[Window]:
     """Return the window in pieces of at most a day."""
     slots = window.slots()

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 from apps.clusters.adapters.prometheus.http_api import MAX_STEPS, Matcher, by, one_of, over
-from apps.clusters.adapters.prometheus.window_reader import SlotQuery, WindowReader
+from apps.clusters.adapters.prometheus.window_reader import SlotQuery, WindowReader, consecutive
 from apps.clusters.domain.devices.exporter_profile import Family
-from apps.clusters.domain.window import SLOT_SECONDS
 
 ACTIVITY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"  # fraction 0..1
 UTILIZATION = "DCGM_FI_DEV_GPU_UTIL"  # whole per cent; not on MIG
@@ -492,7 +491,7 @@ def _jobs(reading: WindowReader, slots: Sequence[int]) -> dict[int, set[_JobLabe
         inner = over("last_over_time", metric, reading.matchers)
         query = by("count", ("__name__", "job", "exported_namespace", "uuid"), inner)
         for points in reading.slots(
-            [SlotQuery(query, _JobLabels, some) for some in _in_row(missing)]
+            [SlotQuery(query, _JobLabels, some) for some in consecutive(missing, MAX_STEPS)]
         ):
             for slot, job, _ in points:
                 seen.setdefault(slot, set()).add(job)
@@ -504,15 +503,3 @@ def _jobs(reading: WindowReader, slots: Sequence[int]) -> dict[int, set[_JobLabe
         if not missing:
             break
     return seen
-
-
-def _in_row(slots: Sequence[int]) -> Iterator[list[int]]:
-    """Yield slots that follow each other, at most as many as one query may have."""
-    row: list[int] = []
-    for slot in slots:
-        if row and (slot != row[-1] + SLOT_SECONDS or len(row) == MAX_STEPS):
-            yield row
-            row = []
-        row.append(slot)
-    if row:
-        yield row

@@ -20,7 +20,12 @@ from apps.clusters.adapters.prometheus.http_api import (
     raw,
     selector,
 )
-from apps.clusters.adapters.prometheus.window_reader import SlotQuery, WindowReader, slot_chunks
+from apps.clusters.adapters.prometheus.window_reader import (
+    SlotQuery,
+    WindowReader,
+    consecutive,
+    slot_chunks,
+)
 from apps.clusters.domain.devices.errors import (
     GpuHealthHour,
     HealthAnswer,
@@ -175,7 +180,7 @@ def _changed(reading: WindowReader, name: str, slots: Sequence[int]) -> Iterator
     """Yield the slots and GPUs whose largest code is not that of both ends of the slot."""
     most = by("max", _UUIDS, over("max_over_time", name, reading.matchers)) + " > 0"
     last = by("max", _UUIDS, selector(name, reading.matchers)) + " > 0"
-    for row in _in_row(slots):
+    for row in consecutive(slots, _MOST_SLOTS):
         points = reading.one(SlotQuery(most, _Gpu, row))
         largest = {(slot, gpu): value for slot, gpu, value in points}
         if not largest:
@@ -187,18 +192,6 @@ def _changed(reading: WindowReader, name: str, slots: Sequence[int]) -> Iterator
             same = (at_end.get((slot - SLOT_SECONDS, gpu)), at_end.get((slot, gpu)))
             if same != (value, value):
                 yield slot, gpu
-
-
-def _in_row(slots: Sequence[int]) -> Iterator[list[int]]:
-    """Yield slots that follow each other, as many at a time as are read together."""
-    row: list[int] = []
-    for slot in slots:
-        if row and (slot != row[-1] + SLOT_SECONDS or len(row) == _MOST_SLOTS):
-            yield row
-            row = []
-        row.append(slot)
-    if row:
-        yield row
 
 
 def _samples(
