@@ -249,8 +249,7 @@ class QuerySession:
     @property
     def pending_filters(self) -> pending.PendingFilters:
         """The filters that pending work has, for its selectors."""
-        own = self.filters
-        return pending.PendingFilters(own.cluster, own.team, own.tier, own.namespace)
+        return self.filters.of_kind(pending.PendingFilters)
 
     @property
     def classes(self) -> Sequence[LedgerClass]:

@@ -68,9 +68,9 @@ def goodput_list(of: ListRequest) -> HttpResponseBase:
 
 def _queue_time(of: ListRequest, filters: Filters) -> dict[str, Any] | None:
     """Return the queue time before what was allocated; None where it is not known."""
-    own = PendingFilters(filters.cluster, filters.team, filters.tier, filters.namespace)
+    own = filters.of_kind(PendingFilters)
     # Of what else it is filtered by, a queue time of all would be one of other work.
-    if filters != Filters(own.cluster, own.tier, own.team, own.namespace):
+    if filters != own.of_kind(Filters):
         return None
     found = own_queue_times(of.window, visibility=of.visibility, filters=own)
     return None if found is None else record(found)

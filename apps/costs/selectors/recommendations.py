@@ -29,7 +29,13 @@ from apps.costs.domain.recommendations.recommendation import (
     together,
 )
 from apps.costs.models import Recommendation, RecommendationRun, WasteSum
-from apps.usage.domain.usage_query import RowPage, decode_cursor, encode_cursor, whole_days
+from apps.usage.domain.usage_query import (
+    PlaceFilters,
+    RowPage,
+    decode_cursor,
+    encode_cursor,
+    whole_days,
+)
 from apps.usage.selectors import CursorRefused
 
 Workload = tuple[str, str, str]
@@ -106,13 +112,9 @@ def retained_workloads(
 
 
 @dataclass(frozen=True, slots=True)
-class RecommendationFilters:
-    """Narrow a reading to these names; empty means all."""
+class RecommendationFilters(PlaceFilters):
+    """Narrow a reading to these names, too."""
 
-    cluster: tuple[str, ...] = ()
-    tier: tuple[str, ...] = ()
-    team: tuple[str, ...] = ()
-    namespace: tuple[str, ...] = ()
     kind: tuple[str, ...] = ()
     state: tuple[str, ...] = (RecommendationState.OPEN.value,)
     workload: tuple[str, ...] = ()
@@ -383,9 +385,7 @@ def kinds_found(
     *, filters: RecommendationFilters, visibility: Visibility
 ) -> list[tuple[str, str, int]]:
     """Return (kind, state, how many), whatever kind and state the filters name. One query."""
-    every = RecommendationFilters(
-        filters.cluster, filters.tier, filters.team, filters.namespace, (), ()
-    )
+    every = filters.of_kind(RecommendationFilters, state=())
     rows = _rows(every, visibility).order_by("kind", "state")
     return list(rows.values_list("kind", "state").annotate(count=Count("pk")))
 

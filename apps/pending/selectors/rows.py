@@ -10,20 +10,17 @@ from apps.clusters.domain.columns import Column
 from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.domain.queues.gangs import GangMember
 from apps.pending.domain.workload_groups import QueuePlace
+from apps.usage.domain.usage_query import PlaceFilters
 
 
 @dataclass(frozen=True, slots=True)
-class PendingFilters:
-    """Narrow a reading to these names; empty means all. `kind` is that of Kubernetes (Pod, Job).
+class PendingFilters(PlaceFilters):
+    """Narrow a reading to these names, too. `kind` is that of Kubernetes (Pod, Job).
 
     `text` is a part of the name of an item or its workload; only what pends now has it.
     `workload_ids` narrows to these workloads, also where there are none; None: to any.
     """
 
-    cluster: tuple[str, ...] = ()
-    team: tuple[str, ...] = ()
-    tier: tuple[str, ...] = ()
-    namespace: tuple[str, ...] = ()
     cause: tuple[str, ...] = ()
     kind: tuple[str, ...] = ()
     text: str = ""

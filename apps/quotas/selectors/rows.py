@@ -9,6 +9,7 @@ from typing import Annotated
 from apps.clusters.domain.columns import Column
 from apps.quotas.domain.budgets import NOTHING, SpentAmount
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
+from apps.usage.domain.usage_query import PlaceFilters
 
 
 class QuotaOrder(StrEnum):
@@ -35,16 +36,12 @@ def saturation_ratio(hard: float, used: float | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaFilters:
-    """Narrow rows to these names; empty means all. `effective` None means both.
+class QuotaFilters(PlaceFilters):
+    """Narrow rows to these names, too. `effective` None means both.
 
     `text` is a part of namespace, name or key, whatever its case; `key` is one key alone.
     """
 
-    cluster: tuple[str, ...] = ()
-    team: tuple[str, ...] = ()
-    namespace: tuple[str, ...] = ()
-    tier: tuple[str, ...] = ()
     source: tuple[str, ...] = ()
     effective: bool | None = None
     text: str = ""

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 from zoneinfo import ZoneInfo
 
 from apps.clusters.domain import window
@@ -81,14 +81,27 @@ class Grouping(StrEnum):
         return self.value if self is Grouping.CAPACITY_TYPE else f"{self.value}_id"
 
 
+_Filters = TypeVar("_Filters", bound="PlaceFilters")
+
+
 @dataclass(frozen=True, slots=True)
-class Filters:
-    """Narrow a reading to these names; empty means all. `workload` reads `Kind/name`."""
+class PlaceFilters:
+    """Narrow a reading to names of where its rows are and whose they are; empty means all."""
 
     cluster: tuple[str, ...] = ()
     tier: tuple[str, ...] = ()
     team: tuple[str, ...] = ()
     namespace: tuple[str, ...] = ()
+
+    def of_kind(self, kind: type[_Filters], /, **others: Any) -> _Filters:
+        """Return filters of another kind that narrow to the same places."""
+        return kind(self.cluster, self.tier, self.team, self.namespace, **others)
+
+
+@dataclass(frozen=True, slots=True)
+class Filters(PlaceFilters):
+    """Narrow a reading to these names, too; `workload` reads `Kind/name`."""
+
     workload: tuple[str, ...] = ()
     gpu_model: tuple[str, ...] = ()
     capacity_type: tuple[str, ...] = ()

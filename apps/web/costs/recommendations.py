@@ -93,11 +93,8 @@ class RecommendationQuery:
     problem: str
 
     def filters(self, reading: QuerySession) -> RecommendationFilters:
-        own = reading.filters
         states = self.states or (RecommendationState.OPEN.value,)
-        return RecommendationFilters(
-            own.cluster, own.tier, own.team, own.namespace, self.kinds, states
-        )
+        return reading.filters.of_kind(RecommendationFilters, kind=self.kinds, state=states)
 
 
 def query_of(params: QueryDict) -> RecommendationQuery:

@@ -36,14 +36,7 @@ class QuotaPageQuery:
     problem: str
 
     def filters(self, reading: QuerySession) -> QuotaFilters:
-        own = reading.filters
-        return QuotaFilters(
-            cluster=own.cluster,
-            team=own.team,
-            namespace=own.namespace,
-            tier=own.tier,
-            source=self.sources,
-        )
+        return reading.filters.of_kind(QuotaFilters, source=self.sources)
 
 
 def query_of(params: QueryDict) -> QuotaPageQuery:

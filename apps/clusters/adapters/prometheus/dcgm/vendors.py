@@ -52,8 +52,8 @@ class _NodeNames(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     nodename: str = ""
     hostname: str = ""
 
-    def device(self, uuid: str, model: str) -> DeviceLabels:
-        """Return what a row tells of a whole device."""
+    def device(self, uuid: str, model: str, **others: str) -> DeviceLabels:
+        """Return what a row tells of a device; `others` where it is a part of one."""
         return DeviceLabels(
             uuid=uuid,
             model=model,
@@ -61,6 +61,7 @@ class _NodeNames(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
             kubernetes_node=self.kubernetes_node,
             nodename=self.nodename,
             hostname=self.hostname,
+            **others,
         )
 
     @property
@@ -136,15 +137,11 @@ class AmdLabels(_PodNames, frozen=True, gc=False, cache_hash=True):
         profile = "" if self._whole else self.gpu_compute_partition_type
         if profile and self.gpu_memory_partition_type:
             profile = f"{profile}-{self.gpu_memory_partition_type}"
-        return DeviceLabels(
-            uuid=uuid,
+        return self.device(
+            uuid,
+            self.card_series or self.card_model or self.old_model,
             gpu_instance="" if self._whole else self.gpu_partition_id,
             profile=profile,
-            model=self.card_series or self.card_model or self.old_model,
-            node_label=self.node_label,
-            kubernetes_node=self.kubernetes_node,
-            nodename=self.nodename,
-            hostname=self.hostname,
             old_hostname=self.old_hostname,
         )
 
