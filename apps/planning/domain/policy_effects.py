@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from apps.planning.domain.cluster_replay.backtest import (
     ALL_TIERS,
+    RecordedSpan,
     TierTimes,
     TimesRow,
     WorkTimes,
@@ -83,21 +84,16 @@ class PolicyEffects:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedWeeks:
-    """What is replayed: works with how each went and how long each did nothing until its end.
+class RecordedWeeks(RecordedSpan):
+    """What is replayed, with how long each of the works did nothing until its end.
 
-    The three are in the same order. `shares` are entitlements and weights now; `policy` is how the
-    cluster is replayed without a change.
+    `shares` are entitlements and weights now; `policy` is how the cluster is replayed without a
+    change.
     """
 
-    works: Sequence[RecordedWork]
-    happened: Sequence[WorkTimes]
     idle_seconds: Sequence[float]
-    cluster: ReplayCluster
     shares: Shares
     policy: ReplayPolicy
-    start: float
-    end: float
 
 
 def policy_effects(weeks: RecordedWeeks, change: PolicyChange) -> PolicyEffects:

@@ -8,7 +8,7 @@ import numpy as np
 
 from apps.planning.domain.cluster_replay.backtest import (
     ALL_TIERS,
-    WorkTimes,
+    RecordedSpan,
     replayed_times,
     tier_times,
 )
@@ -63,14 +63,8 @@ class LayoutFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class DemandWindow:
-    """What was asked of a cluster from `start` to `end`, and how it went, in the same order."""
-
-    works: Sequence[RecordedWork]
-    happened: Sequence[WorkTimes]
-    cluster: ReplayCluster
-    start: float
-    end: float
+class DemandWindow(RecordedSpan):
+    """What was asked of a cluster in a span, and how it went."""
 
     @property
     def hours(self) -> int:
