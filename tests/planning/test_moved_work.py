@@ -45,7 +45,7 @@ def replay(
         WorkTimes(one.tier, one.total_units, one.asked_at, None, None, one.running) for one in own
     ]
     cluster = ReplayCluster(nodes, **more)
-    weeks = RecordedWeeks(own, happened, [], cluster, {}, ReplayPolicy(), 0.0, END)
+    weeks = RecordedWeeks(own, happened, cluster, 0.0, END, [], {}, ReplayPolicy())
     return MoveReplay(weeks, [owner for owner, _ in works])
 
 

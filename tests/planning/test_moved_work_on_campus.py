@@ -100,7 +100,7 @@ def test_the_simulated_scheduler_measures_what_a_move_is_replayed_to_do() -> Non
     demand = demand_of(recorded, BY_MIG)
     policy = ReplayPolicy(packing=Packing.FIRST)
     weeks = RecordedWeeks(
-        demand.works, demand.happened, [], demand.cluster, {}, policy, demand.start, demand.end
+        demand.works, demand.happened, demand.cluster, demand.start, demand.end, [], {}, policy
     )
     # By the object: two works may have the same times.
     owner_of = {id(life.times): life.owner for life in recorded.lives}
