@@ -8,7 +8,7 @@ from django.http import HttpResponseBase
 
 from apps.usage.selectors import POD_DAYS, ResultKind, SearchResult, search_by_name
 from apps.web.components.formats import duration
-from apps.web.components.page_query import href
+from apps.web.components.page_query import href, workload_href
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
@@ -94,14 +94,8 @@ def _address(row: SearchResult, reading: QuerySession) -> str | None:
     if row.kind is ResultKind.TIER:
         return href("tier", reading.query, name=row.name)
     if row.kind is ResultKind.WORKLOAD:
-        return href(
-            "workload",
-            reading.query,
-            cluster=row.cluster,
-            namespace=row.namespace,
-            kind=row.owner_kind,
-            name=row.name,
-        )
+        named = f"{row.owner_kind}/{row.name}"
+        return workload_href(row.cluster, row.namespace, named, reading.query)
     if row.kind is ResultKind.POD:
         return href("pod", reading.query, cluster=row.cluster, uid=row.uid)
     # Namespaces are shown on the page of their team, which this reader may not see.

@@ -70,6 +70,14 @@ def check_once(keyed: Iterable[tuple[Path, Hashable]], problems: Problems, *, wh
             first[key] = path
 
 
+def _check_names(
+    named: Iterable[tuple[Path, Cluster | Tier | Team]], problems: Problems, *, what: str
+) -> None:
+    """Note every name that comes again."""
+    names = (((*path, "name"), one.name) for path, one in named)
+    check_once(names, problems, what=f"a second {what} of that name")
+
+
 def check_known(
     path: Path, name: str, known: Sequence[str], problems: Problems, *, what: str
 ) -> None:
@@ -103,11 +111,7 @@ def _check_clusters(catalog: Catalog, problems: Problems) -> None:
     """Check every cluster."""
     # None is what did not fit its type, which is noted already.
     clusters = [(("clusters", i), c) for i, c in enumerate(catalog.clusters) if c]
-    check_once(
-        (((*path, "name"), cluster.name) for path, cluster in clusters),
-        problems,
-        what="a second cluster of that name",
-    )
+    _check_names(clusters, problems, what="cluster")
     for path, cluster in clusters:
         _check_cluster(cluster, path, problems)
 
@@ -273,11 +277,7 @@ _DECIDE = ("name", "sharing", "resources", "device_classes", "node_selector")
 def _check_tiers(catalog: Catalog, problems: Problems) -> None:
     """Check every tier, then which can never match."""
     tiers = [(("tiers", i), t) for i, t in enumerate(catalog.tiers) if t]
-    check_once(
-        (((*path, "name"), tier.name) for path, tier in tiers),
-        problems,
-        what="a second tier of that name",
-    )
+    _check_names(tiers, problems, what="tier")
     # As the text has them: a team with some other fault is known by its name all the same.
     teams = written(problems.root, "teams")
     for path, tier in tiers:
@@ -340,11 +340,7 @@ def _check_reachable(tiers: Sequence[tuple[Path, Tier]], problems: Problems) -> 
 def _check_teams(catalog: Catalog, problems: Problems) -> None:
     """Check every team, then what two teams cannot both have."""
     teams = [(("teams", i), t) for i, t in enumerate(catalog.teams) if t]
-    check_once(
-        (((*path, "name"), team.name) for path, team in teams),
-        problems,
-        what="a second team of that name",
-    )
+    _check_names(teams, problems, what="team")
     check_once(
         (
             ((*path, "namespaces", index), pattern)

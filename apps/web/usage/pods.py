@@ -15,7 +15,7 @@ from apps.usage.domain.usage_query import Filters, PodRow
 from apps.usage.selectors import CoTenant, CoTenants, co_tenants
 from apps.web.components import listings
 from apps.web.components.commands import kubectl
-from apps.web.components.page_query import href
+from apps.web.components.page_query import href, workload_href
 from apps.web.components.tables import (
     ALLOCATED_CLASSES,
     Table,
@@ -98,13 +98,8 @@ def _links(row: PodRow, reading: QuerySession) -> dict[str, str | None]:
     return {
         "team": href("team", reading.query, name=row.team),
         "tier": href("tier", reading.query, name=row.tier) if row.tier else None,
-        "workload": href(
-            "workload",
-            reading.query,
-            cluster=row.cluster,
-            namespace=row.namespace,
-            kind=row.owner_kind,
-            name=row.owner,
+        "workload": workload_href(
+            row.cluster, row.namespace, f"{row.owner_kind}/{row.owner}", reading.query
         ),
     }
 
