@@ -29,7 +29,7 @@ def replay(
     happened = [WorkTimes(one.tier, one.total_units, one.asked_at, None, None) for one in works]
     end = HOUR * len(gpus)
     cluster = ReplayCluster(nodes)
-    weeks = RecordedWeeks(works, happened, [], cluster, {}, ReplayPolicy(), 0.0, end)
+    weeks = RecordedWeeks(works, happened, cluster, 0.0, end, [], {}, ReplayPolicy())
     return ScaleReplay(weeks).effects(more.get("tier", TIER), more.get("names", NODES), gpus)
 
 
