@@ -5,6 +5,7 @@ import io
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from importlib import import_module
@@ -45,6 +46,7 @@ from simulator.machines import A100, gpu_node
 from simulator.scenarios.base import Team, Tier
 from tests.factories import make_user
 from tests.served_lab import served_lab
+from tests.shared_rows import shared
 from tests.simulator.small import ORIGIN, Small, job, pod
 from tests.usage.served_models import load_served
 from tests.web.appearances import is_exhaustive
@@ -88,14 +90,20 @@ def admin(db: None) -> User:
     return make_user("root-admin", Role.ADMIN)
 
 
-@pytest.fixture
-def lab(db: None) -> Iterator[Small]:
+@contextmanager
+def served() -> Iterator[Small]:
     """Serve one node of four GPUs, of which a job holds one; two hours and more have passed."""
     made = Small([pod("train-0", bound=0)], [job()])
     made.teams = [Team("vision", ("vision",), 4, "CC-1")]
     with served_lab(made, NOW.timestamp()) as url:
         load_served(made, url, now=NOW)
         snapshot_cluster("lab", now=NOW)
+        yield made
+
+
+@pytest.fixture
+def lab(db: None) -> Iterator[Small]:
+    with served() as made:
         yield made
 
 
@@ -148,13 +156,23 @@ def told(client: Client, path: str, **params: Any) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.fixture
-def away(lab: Small, admin: User, client: Client) -> Client:
-    """Announce an outage of an hour, collect three hours, price them, and sign in."""
-    announce(admin, START + 30 * MINUTE, START + 90 * MINUTE)
-    collect_window("lab", Window(START, START + 3 * HOUR), now=NOW)
+def lose_an_hour() -> User:
+    """Announce an outage of an hour, collect three hours and price them; return an admin."""
+    admin = make_user("root-admin", Role.ADMIN)
+    with served():
+        announce(admin, START + 30 * MINUTE, START + 90 * MINUTE)
+        collect_window("lab", Window(START, START + 3 * HOUR), now=NOW)
     price_hours(now=NOW)
-    client.force_login(admin)
+    return admin
+
+
+_away = shared(lose_an_hour)
+
+
+@pytest.fixture
+def away(_away: User, db: None, client: Client) -> Client:
+    """Return a client of an admin, of a portal in which one hour of GPUs was planned away."""
+    client.force_login(_away)
     return client
 
 
