@@ -195,6 +195,7 @@ def _is_allowed(case: Case[Any]) -> bool:
     return case.meta is not None and case.meta.generation.mode is GenerationMode.POSITIVE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(PARTS))
 def test_answers_are_as_the_document_says(
     part: int, stocked: Stocked, subtests: pytest.Subtests

@@ -69,6 +69,7 @@ def objects(renders: dict[str, tuple[Manifest, ...]]) -> list[Manifest]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_object_is_what_kubernetes_takes(objects: list[Manifest], version: str) -> None:
     check(objects, version)

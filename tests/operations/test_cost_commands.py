@@ -105,20 +105,19 @@ def test_what_is_unpriced_is_said_and_has_no_amount(priced: Priced, tmp_path: Pa
     assert {(line["cost"], line["currency"]) for line in unpriced} == {("", "")}
 
 
-@pytest.mark.parametrize("format_", [f.value for f in FileFormat])
-def test_the_files_of_a_closed_month_stay_what_they_were(
-    priced: Priced, tmp_path: Path, format_: str
-) -> None:
-    said = close("--policy", "entitlement", "--by", "finn")
+def test_the_files_of_a_closed_month_stay_what_they_were(priced: Priced, tmp_path: Path) -> None:
+    told = close("--policy", "entitlement", "--by", "finn")
     closed = closed_period(date(2026, 10, 1))
     assert closed is not None
-    assert f"{format_}: {closed.files[format_]}" in said
     Price.objects.update(per_gpu_hour=9)
     price_hours(now=NOW)
-    said = export(tmp_path / "f", format=format_, policy="use")
-    assert "this is as it was closed" in said
-    assert "apportioned by entitlement" in said
-    assert hashlib.sha256((tmp_path / "f").read_bytes()).hexdigest() == closed.files[format_]
+    for format_ in FileFormat:
+        assert f"{format_.value}: {closed.files[format_.value]}" in told
+        said = export(tmp_path / "f", format=format_.value, policy="use")
+        assert "this is as it was closed" in said
+        assert "apportioned by entitlement" in said
+        written = hashlib.sha256((tmp_path / "f").read_bytes()).hexdigest()
+        assert written == closed.files[format_.value]
 
 
 def test_hours_that_are_not_collected_are_told_beside_the_file(

@@ -16,6 +16,7 @@ def test_the_demo_knows_every_scenario() -> None:
     assert DEFAULT_SCENARIO in TRACE_DAYS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scenario", TRACE_DAYS)
 def test_a_first_start_lays_the_trace_where_the_lab_would(scenario: str) -> None:
     now = int(NOW.timestamp())

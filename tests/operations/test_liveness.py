@@ -36,6 +36,7 @@ def asked(port: int, path: str, seconds: float) -> int:
         server.close()
 
 
+@pytest.mark.long
 @pytest.mark.skipif("connection.vendor != 'postgresql'", reason="SQLite locks no tables")
 @pytest.mark.django_db
 def test_a_web_server_whose_threads_all_wait_for_the_database_is_alive(tmp_path: Path) -> None:

@@ -256,6 +256,7 @@ def running(folder: Path, *words: str, **environment: str) -> Iterator[None]:
             process.wait(30)
 
 
+@pytest.mark.long
 def test_any_process_of_a_web_server_answers_for_all_of_them(tmp_path: Path) -> None:
     web, port = free_port(), free_port()
     words = ("gunicorn", "gpuportal.wsgi", "--workers", "2", "--no-control-socket")

@@ -260,6 +260,7 @@ def run(folder: Path, rules: list[Any], tests: list[Any], interval: str) -> None
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.prometheus
 def test_rules_go_off_where_they_should_and_only_there(tmp_path: Path) -> None:
     run(tmp_path, list(RULES.values()), [asked(case, "1m", "1h") for case in CASES], "1m")

@@ -17,7 +17,7 @@ from apps.quota_requests.services.execution.executor import LEASE
 from tests.quota_requests import recorded
 from tests.quota_requests.portal import KEY, Portal, clients_through, served_portal
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
 WRITES = ("INSERT", "UPDATE", "DELETE")
 
 

@@ -14,7 +14,7 @@ from tests.simulator.client import Client, Served, serving
 from tests.simulator.conftest import NOW
 from tests.simulator.small import ORIGIN, Small, pod
 
-pytestmark = pytest.mark.prometheus
+pytestmark = [pytest.mark.prometheus, pytest.mark.long]
 
 HOURS = 3
 START = NOW // 3600 * 3600 - 10 * 3600

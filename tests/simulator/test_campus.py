@@ -20,6 +20,8 @@ from simulator.scenarios.registry import load
 from tests.simulator.conftest import NOW
 from tests.simulator.scenario_truth import doings, holdings
 
+pytestmark = pytest.mark.long
+
 MIDNIGHT = NOW // DAY * DAY
 DRA = "/apis/resource.k8s.io/v1"
 

@@ -32,6 +32,8 @@ from tests.pending.watched_lab import watched_lab
 from tests.planning.recorded_pending import pending_causes
 from tests.simulator.conftest import NOW
 
+pytestmark = pytest.mark.long
+
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 MIDNIGHT = NOW // DAY * DAY
 TIMES = [
@@ -347,7 +349,6 @@ def _held_up(details: dict[str, str]) -> dict[str, str]:
     return {uid: one for uid, one in details.items() if one in {CHECKS, GATED}}
 
 
-@pytest.mark.long
 @pytest.mark.django_db
 def test_a_portal_finds_no_room_for_pending_work_and_both_causes(campus: Scenario) -> None:
     faults = faults_of(campus)

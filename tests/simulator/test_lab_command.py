@@ -47,6 +47,7 @@ def serve(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_serving_prints_its_address_and_stops_when_told(number: signal.Signals) -> None:
     with serve("--scenario", "reference", "--now", PINNED) as process:
@@ -63,6 +64,7 @@ def test_serving_prints_its_address_and_stops_when_told(number: signal.Signals) 
     assert (process.returncode, errors) == (0, "")
 
 
+@pytest.mark.long
 def test_two_labs_with_the_same_clock_send_the_same_bytes() -> None:
     paths = (
         "/api/v1/pods?limit=5",

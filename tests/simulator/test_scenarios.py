@@ -25,6 +25,8 @@ from simulator.scenarios.trace import Trace
 from tests.simulator.conftest import NOW
 from tests.simulator.truths import MINUTES, findings, origin_of, trace_columns, truths
 
+pytestmark = pytest.mark.long
+
 WEEKS = 21 * DAY
 
 

@@ -73,6 +73,7 @@ def test_a_release_before_is_brought_to_the_tables_of_an_empty_database(once: st
         assert without_casts(of_models(once)) ^ without_casts(of_models(upgraded)) == set()
 
 
+@pytest.mark.long
 def test_a_migration_of_one_room_and_a_plan_make_no_other_tables(tmp_path: Path) -> None:
     with empty(tmp_path, "part") as part:
         assert ALL_AT_ONCE not in migrate(part, "--plan")
@@ -81,6 +82,7 @@ def test_a_migration_of_one_room_and_a_plan_make_no_other_tables(tmp_path: Path)
     assert labels.isdisjoint(room_labels())
 
 
+@pytest.mark.long
 def test_a_failure_leaves_the_database_empty(tmp_path: Path) -> None:
     broken = (
         "import django; django.setup()\n"

@@ -22,6 +22,8 @@ from tests.usage.matrix import (
 from tests.usage.matrix_fleets import drawn_fleet
 from tests.usage.test_matrix import ISOLATED, POSSIBLE, Combination
 
+pytestmark = pytest.mark.long
+
 SEEDS = 8
 NODES = {node: kind for kind, (node, _) in KINDS.items() if kind != "dra-whole"}
 
