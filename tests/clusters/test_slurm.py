@@ -26,6 +26,7 @@ from tests.factories import make_cluster, make_pod, make_workload
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOUR = Window(NOON, NOON + timedelta(hours=1))
 T0 = int(NOON.timestamp())
+DAY = 86_400
 MODEL = "NVIDIA-A100-SXM4-80GB"
 ENTRY = {"nodes": [{"names": "gpu[01-02]", "gpus": 8, "model": MODEL}]}
 
@@ -189,8 +190,8 @@ def test_a_job_that_ended_while_no_file_was_written_does_not_run_for_ever(
     running = row(End="Unknown", State="RUNNING")
     waits = row(JobIDRaw="101", Start="Unknown", End="Unknown", State="PENDING", NodeList="")
     source(running, waits, at=T0 + 100, name="monday.psv")
-    # Within a day another file may have left it out.
-    (still, _) = source(at=T0 + 7200, name="late.psv").ledger(HOUR).pods
+    # Files of two days would have it: this one is of another partition.
+    (still, _) = source(at=T0 + 2 * DAY, name="late.psv").ledger(HOUR).pods
     assert still.ran(HOUR.end_seconds) == ((T0, HOUR.end_seconds),)
     after = source(row(JobIDRaw="102"), at=T0 + 5 * 86_400, name="saturday.psv").ledger(HOUR)
     lost, gone, ended = after.pods
@@ -239,7 +240,6 @@ def test_the_file_of_a_partition_loses_no_job_of_another(source: WriteLog) -> No
     assert {pod.uid: pod.ended for pod in whole.pods}["slurm-8"] == T0 + 2 * 86_400
 
 
-DAY = 86_400
 _PARTITIONS = ("a100", "h100", "l4")
 
 
@@ -311,6 +311,25 @@ def test_an_hour_waits_for_the_file_of_each_partition(source: WriteLog) -> None:
     source(row(), at=T0 + 2 * 86_400, name="a100.psv")
     source(cpu, at=T0 + 600, name="cpu.psv")
     assert not source(other, at=T0 + 2 * 86_400, name="h100.psv").ledger(HOUR).warnings
+
+
+def test_an_empty_file_beside_an_older_one_is_of_another_partition(source: WriteLog) -> None:
+    """A file of the whole cluster would have what ran an hour ago."""
+    for end in ("Unknown", str(T0 + 1800)):
+        source(row(End=end), at=T0 + 1900, name="a100.psv")
+        with pytest.raises(SourceUnavailable, match="of partition a100 ends at 2026-11-20 12:31"):
+            source(at=T0 + 7200, name="h100.psv").ledger(HOUR)
+    source(row(End="Unknown"), at=T0 + 1900, name="a100.psv")
+    found = source(at=T0 + 2 * DAY, name="h100.psv").ledger(HOUR)
+    assert [pod.ended for pod in found.pods] == [None]
+    (warning,) = found.warnings
+    assert warning.startswith("no file of partition a100 was written since 2026-11-20 12:31 UTC")
+
+
+def test_an_empty_file_of_a_cluster_that_is_idle_holds_up_nothing(source: WriteLog) -> None:
+    early = {"Submit": str(T0 - 2 * DAY), "Start": str(T0 - 2 * DAY), "End": str(T0 - DAY)}
+    source(row(**early), at=T0 + 1900, name="friday.psv")
+    assert source(at=T0 + 7200, name="saturday.psv").ledger(HOUR).pods == []
 
 
 def test_a_log_that_ends_before_the_window_is_tried_again(source: WriteLog) -> None:

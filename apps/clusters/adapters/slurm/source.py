@@ -51,6 +51,8 @@ COLUMNS_BEHIND: Mapping[str, Sequence[ShownColumn]] = {
 _MOST_STRANGE = 3
 # Files need not be written at one time, and a job may have been left out of one.
 _STALE_SECONDS = 86_400.0
+# sacct lists the jobs of the last two days: until then a file that has none is of other partitions.
+_LISTED_SECONDS = 2 * 86_400.0
 # Kept in Slurm's own words, every job that just ended would count as failed and its work as lost.
 _ENDS: Mapping[str, str] = {
     "COMPLETED": "Completed",
@@ -140,12 +142,10 @@ class SlurmSource(MetricsSource):
         if until < window.end_seconds:
             raise SourceUnavailable(f"the job log ends at {_time(until)}")
         behind = [one for one in _newest(files) if one.written < window.end_seconds]
-        # A file without any job may be that of a whole cluster on which nothing runs any more.
-        if files[-1].partitions:
-            for one in behind:
-                if one.written >= until - _STALE_SECONDS:
-                    ends = _time(one.written)
-                    raise SourceUnavailable(f"the job log of {_partitions(one)} ends at {ends}")
+        for one in behind:
+            if one.written >= until - _STALE_SECONDS and not _is_idle(one, files[-1]):
+                ends = _time(one.written)
+                raise SourceUnavailable(f"the job log of {_partitions(one)} ends at {ends}")
         jobs = _jobs_in(files, window)
         pods = [pod for one in jobs for pod in _pods(one, until)]
         events, strange = self._events(window)
@@ -293,8 +293,21 @@ def _is_lost(job: SlurmJob, last: _File, later: Sequence[_File]) -> bool:
     if job.partitions <= last.partitions and any(one.is_of(last) for one in later):
         return True
     named = frozenset[str]().union(*(one.partitions for one in later))
+    if named or not later:
+        return bool(later) and job.partitions <= named
     # Files without any job are those of a cluster on which nothing runs any more.
-    return bool(later) and (not named or job.partitions <= named)
+    return later[-1].written > last.written + _LISTED_SECONDS
+
+
+def _is_idle(old: _File, newest: _File) -> bool:
+    """Return whether a newer file without jobs may be of the whole cluster, that is idle since.
+
+    That of another partition has none either; but what ran here of late is missing in it.
+    """
+    since = newest.written - _STALE_SECONDS
+    return not newest.partitions and not any(
+        one.ended is None or one.ended > since for one in old.jobs
+    )
 
 
 def _newest(files: Sequence[_File]) -> list[_File]:
