@@ -221,10 +221,11 @@ class ServingObjective(ValidityPeriod):
 class DeviceHealthHour(Hourly):
     """What went wrong on a GPU in one hour; kept as long as the hours of pods.
 
-    Only hours in which something did have a row: what was exported at all is in
-    `CollectionWindow.health`. `xids` are [Unix seconds, code], when each was shown first. Rows and
-    ECC errors are those that came in the hour, `thermal_seconds` and `power_seconds` how long its
-    clocks were held down. What was not exported is null.
+    Only hours in which something did, or whose series had no numbers, have a row: what was exported
+    at all is in `CollectionWindow.health`. `xids` are [Unix seconds, code], when each was shown
+    first. Rows and ECC errors are those that came in the hour, `thermal_seconds` and
+    `power_seconds` how long its clocks were held down. What was not exported, or had no number, is
+    null.
     """
 
     named_by = "uuid"

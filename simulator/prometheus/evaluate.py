@@ -6,14 +6,16 @@ are no staleness marks: a series that ends is still seen by an instant vector fo
 """
 
 import math
+import operator
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
 from simulator.prometheus.promql import (
-    Above,
     Aggregation,
     Call,
+    Compared,
     Expression,
     NotEvaluated,
     Selector,
@@ -24,6 +26,8 @@ from simulator.prometheus.signals import FIXED, Signals
 LOOKBACK_MS = 300_000
 MOST_SAMPLES = 5_000_000
 """How many raw samples one query may list."""
+_COMPARISONS = {">": operator.lt, "!=": operator.ne}
+"""By operator, of the number and a value in this order."""
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -108,16 +112,17 @@ def _rows(
         return _aggregated(expression, inner)
     if isinstance(expression, Call):
         return _called(expression, times, signals, until_ms)
-    if isinstance(expression, Above):
-        return _above(expression.number, _rows(expression.of, times, signals, until_ms))
+    if isinstance(expression, Compared):
+        return _compared(expression, _rows(expression.of, times, signals, until_ms))
     if expression.range_ms is not None:
         raise NotEvaluated("a range selector has no value at an instant: query it by /query alone")
     return _over(expression, times, LOOKBACK_MS, _last, signals, until_ms)
 
 
-def _above(number: float, rows: Iterator[SeriesValues]) -> Iterator[SeriesValues]:
+def _compared(wanted: Compared, rows: Iterator[SeriesValues]) -> Iterator[SeriesValues]:
+    fits = partial(_COMPARISONS[wanted.operator], wanted.number)
     for labels, values in rows:
-        yield SeriesValues(labels, {at: value for at, value in values.items() if value > number})
+        yield SeriesValues(labels, {at: value for at, value in values.items() if fits(value)})
 
 
 def _called(call: Call, times: Times, signals: Signals, until_ms: int) -> Iterator[SeriesValues]:

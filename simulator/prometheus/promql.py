@@ -1,8 +1,8 @@
 """Parses the part of PromQL that the portal uses; anything else is refused by name.
 
 Grammar: AGG [by (labels)] (EXPR), FUNC(SELECTOR[RANGE]), timestamp(SELECTOR), SELECTOR and
-SELECTOR[RANGE], each also > NUMBER; matchers = != =~ !~ with PromQL's string escapes; durations
-such as 30m or 1h30m.
+SELECTOR[RANGE], each also > NUMBER or != NUMBER; matchers = != =~ !~ with PromQL's string escapes;
+durations such as 30m or 1h30m.
 """
 
 import re
@@ -20,6 +20,7 @@ FUNCTIONS = (
     "present_over_time",
     "increase",
 )
+COMPARISONS = (">", "!=")
 OF_INSTANTS = ("timestamp",)
 """Functions of an instant vector; those above are of a range."""
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
@@ -90,14 +91,15 @@ class Aggregation:
 
 
 @dataclass(frozen=True, slots=True)
-class Above:
-    """The rows of an expression with a value above a number; the others are left out."""
+class Compared:
+    """The rows of an expression whose value is `>` or `!=` a number; the others are left out."""
 
     of: "Expression"
+    operator: str
     number: float
 
 
-Expression = Selector | Call | Aggregation | Above
+Expression = Selector | Call | Aggregation | Compared
 
 
 @lru_cache(maxsize=512)
@@ -168,13 +170,15 @@ class _Parser:
         raise BadQuery(f"parse error: unexpected {_named(kind, text)}")
 
     def compared(self) -> Expression:
-        """Return the expression, or that what is of it above a number."""
+        """Return the expression, or what of it fits a comparison with a number."""
         expression = self.expression()
-        above = self._peek() == ("operator", ">") and self._peek(1)[0] == "number"
-        if not above or (isinstance(expression, Selector) and expression.range_ms is not None):
+        kind, operator = self._peek()
+        is_compared = kind == "operator" and operator in COMPARISONS
+        is_range = isinstance(expression, Selector) and expression.range_ms is not None
+        if not is_compared or is_range or self._peek(1)[0] != "number":
             return expression
         self._next()
-        return Above(expression, float(self._next()[1]))
+        return Compared(expression, operator, float(self._next()[1]))
 
     def finish(self) -> None:
         kind, text = self._peek()

@@ -24,12 +24,13 @@ def _from(before: float, after: float) -> Callable[[float], float]:
     return lambda at: after if at >= ORIGIN + _RISES else before
 
 
-def _gpu(uuid: str, after: float) -> Iterator[Series]:
+def _gpu(uuid: str, after: float, before: float | None = None) -> Iterator[Series]:
     own = {"cluster": "health", "job": "dcgm", "instance": "n1:9400", "UUID": uuid, "gpu": "0"}
     at = list(scrapes(ORIGIN - 900, END, phase=7.123))
     errors, heat = "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_THERMAL_VIOLATION"
-    yield series(errors, own, _from(0.0, after), at)
-    yield series(heat, own, _from(1e9, 61e9 if after < 1e3 else after), at)
+    yield series(errors, own, _from(0.0 if before is None else before, after), at)
+    hot = (1e9, 61e9 if 0 < after < 1e3 else after or 1e9)
+    yield series(heat, own, _from(hot[0] if before is None else before, hot[1]), at)
 
 
 def _xids(uuid: str, *codes: float) -> Iterator[Series]:
@@ -46,6 +47,8 @@ def _all_series() -> Iterator[Series]:
     yield from _gpu("sound", 3.0)
     for name, value in ODD.items():
         yield from _gpu(name, value)
+    yield from _gpu("nan", nan, nan)
+    yield from _gpu("quiet", 0.0)
     yield from _xids("xid-nan", 0.0, nan, 31.0)
     yield from _xids("xid-blank", 0.0, BLANKS["int32"], 31.0)
     yield from _xids("xid-infinite", 0.0, inf, -1.0, 31.0)
@@ -75,6 +78,14 @@ def test_blanks_are_no_errors_and_no_throttling(rows: dict[str, GpuHealthHour], 
     if name == "int32":
         found[HealthMeasure.THERMAL] = None
     assert found == dict.fromkeys(measures)
+
+
+def test_a_gpu_whose_series_are_no_numbers_all_hour_is_no_data(
+    rows: dict[str, GpuHealthHour],
+) -> None:
+    measures = (HealthMeasure.ECC_UNCORRECTED, HealthMeasure.THERMAL)
+    assert rows["nan"].growth == dict.fromkeys(measures)
+    assert "quiet" not in rows, "of those that are well not one is sent"
 
 
 @pytest.mark.parametrize("uuid", ["xid-nan", "xid-blank", "xid-infinite"])

@@ -148,6 +148,33 @@ def test_errors_of_unknown_kind_are_counted_and_days_without_data_are_not_zero(
     assert (row.ecc_uncorrected, row.known_hours) == (0, 1)
 
 
+def test_hours_without_numbers_and_after_a_gpu_went_are_no_data(failing: None) -> None:
+    west = Cluster.objects.get()
+    shown_gpu(west, "GPU-a", xid=0, ecc_uncorrected_volatile=0)
+    shown_gpu(west, "GPU-gone", xid=79, ecc_uncorrected_volatile=0)
+    seen = {"last_seen": MIDNIGHT - 2 * HOUR, "first_seen": MIDNIGHT - 9 * HOUR}
+    Device.objects.filter(uuid="GPU-gone").update(**seen)
+    for back in range(1, 5):
+        hour = MIDNIGHT - back * HOUR
+        note_collection(west, hour, health="ecc_uncorrected xid")
+        ecc = None if back > 1 else 2
+        DeviceHealthHour.objects.create(cluster=west, hour=hour, uuid="GPU-a", ecc_uncorrected=ecc)
+        # One that was well, as far as it told.
+        DeviceHealthHour.objects.create(cluster=west, hour=hour, uuid="GPU-b")
+    judge_nodes(now=NOW)
+    rows = {
+        row.uuid: row for row in gpu_reliability_rows(reliability_reports(visibility=EVERYTHING))
+    }
+    assert set(rows) == {"GPU-a", "GPU-gone"}
+    assert (rows["GPU-a"].ecc_uncorrected, rows["GPU-a"].known_hours) == (2, 1)
+    assert (rows["GPU-gone"].ecc_uncorrected, rows["GPU-gone"].known_hours) == (0, 2)
+    DeviceHealthHour.objects.filter(uuid="GPU-a").update(ecc_uncorrected=None, xids=[[1.0, 31]])
+    rows = {
+        row.uuid: row for row in gpu_reliability_rows(reliability_reports(visibility=EVERYTHING))
+    }
+    assert (rows["GPU-a"].ecc_uncorrected, rows["GPU-a"].xids_application) == (None, 4)
+
+
 def test_a_report_is_made_again_when_hours_of_its_days_were_collected(failing: None) -> None:
     west = Cluster.objects.get()
     for back in range(1, 25):

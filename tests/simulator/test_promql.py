@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.prometheus.promql import (
-    Above,
     Aggregation,
     BadQuery,
     Call,
+    Compared,
     Matcher,
     NotEvaluated,
     Selector,
@@ -55,7 +55,10 @@ UP = Matcher("__name__", "=", "up")
             id="aggregation",
         ),
         pytest.param(
-            "max(up) > 0", Above(Aggregation("max", (), Selector((UP,))), 0.0), id="above"
+            "max(up) > 0", Compared(Aggregation("max", (), Selector((UP,))), ">", 0.0), id="above"
+        ),
+        pytest.param(
+            "max(up) != 0", Compared(Aggregation("max", (), Selector((UP,))), "!=", 0.0), id="not"
         ),
         pytest.param("max(up)", Aggregation("max", (), Selector((UP,))), id="without by"),
         pytest.param(

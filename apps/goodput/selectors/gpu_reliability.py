@@ -1,5 +1,6 @@
 """GPUs by how often work fails on them, beside the errors that they show themselves."""
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -199,22 +200,40 @@ _UNCOUNTED: Mapping[str, Any] = dict.fromkeys(
 
 @dataclass(slots=True)
 class _Health:
-    """What a GPU showed in a window."""
+    """What a GPU showed in a window; `blank` are by figure the hours without a sum of it."""
 
     sums: Counter[str] = field(default_factory=Counter)
     xids: list[tuple[float, int]] = field(default_factory=list)
+    blank: defaultdict[str, list[datetime]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def is_well(self) -> bool:
+        """Whether no error and no throttling was seen."""
+        return not (self.xids or any(self.sums.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class _ClusterErrors:
-    """What a cluster's exporters show: states of GPUs and what is broken in them now, and hours
-    with data by figure. `is_judged`: there is a report of it."""
+    """What a cluster's exporters show: states of GPUs, when each was `seen` last and what is broken
+    in them now, and the hours with data by figure, in order. `is_judged`: there is a report of it.
+    """
 
     cluster: str
     devices: Mapping[str, Mapping[str, Any]]
-    hours: Mapping[str, int]
+    seen: Mapping[str, datetime]
+    hours: Mapping[str, Sequence[datetime]]
     faults: Mapping[str, Sequence[GpuFault]]
     is_judged: bool
+
+    def hours_of(self, uuid: str, own: _Health) -> dict[str, int]:
+        """Return by figure in how many hours it is known of a GPU: of one that went, no later."""
+        found = {}
+        for name, hours in self.hours.items():
+            seen = self.seen.get(uuid)
+            until = len(hours) if seen is None else bisect_left(hours, seen)
+            there = hours[:until] if name in own.blank else ()
+            found[name] = until - len(set(own.blank.get(name, ())).intersection(there))
+        return found
 
 
 def gpu_reliability_rows(reports: Iterable[ClusterReport]) -> list[GpuReliabilityRow]:
@@ -231,21 +250,22 @@ def gpu_rows(report: ReliabilityReport) -> Iterator[GpuReliabilityRow]:
 
     Of one that is not computed yet, only those that are broken now, which takes one.
     """
-    devices, faults = _devices(report.cluster_id)
+    devices, seen, faults = _devices(report.cluster_id)
     judged: list[GpuFailures] = []
     health: dict[str, _Health] = {}
-    hours: Mapping[str, int] = dict.fromkeys(_MEASURES, 0)
+    hours: Mapping[str, Sequence[datetime]] = dict.fromkeys(_MEASURES, ())
     if report.start is not None and report.end is not None:
         judged = msgspec.convert(report.gpus or [], list[GpuFailures])
         health = _health(report.cluster_id, report.start, report.end)
         hours = _hours_known(report.cluster_id, report.start, report.end)
     shown = _ClusterErrors(
-        report.cluster.name, devices, hours, faults, is_judged=report.end is not None
+        report.cluster.name, devices, seen, hours, faults, is_judged=report.end is not None
     )
     known = {one.uuid for one in judged}
     for one in judged:
         yield _row(shown, one, health.get(one.uuid) or _Health())
-    for one in _without_failures(devices, (health.keys() | faults.keys()) - known):
+    errors = {uuid for uuid, own in health.items() if not own.is_well}
+    for one in _without_failures(devices, (errors | faults.keys()) - known):
         yield _row(shown, one, health.get(one.uuid) or _Health())
 
 
@@ -254,7 +274,7 @@ def gpus_to_act_on(report: ReliabilityReport) -> list[GpuAdvice]:
 
     One query, two where a GPU is unreliable: of the others errors of past days change nothing.
     """
-    devices, faults = _devices(report.cluster_id)
+    devices, seen, faults = _devices(report.cluster_id)
     judged: list[GpuFailures] = []
     health: dict[str, _Health] = {}
     if report.start is not None and report.end is not None:
@@ -262,7 +282,7 @@ def gpus_to_act_on(report: ReliabilityReport) -> list[GpuAdvice]:
         if bad := [one.uuid for one in judged if one.is_unreliable]:
             health = _health(report.cluster_id, report.start, report.end, bad)
     shown = _ClusterErrors(
-        report.cluster.name, devices, {}, faults, is_judged=report.end is not None
+        report.cluster.name, devices, seen, {}, faults, is_judged=report.end is not None
     )
     others = faults.keys() - {one.uuid for one in judged}
     found = []
@@ -306,11 +326,12 @@ def _place(devices: Mapping[str, Mapping[str, Any]], uuid: str) -> tuple[str, st
 def _row(shown: _ClusterErrors, one: GpuFailures, own: _Health) -> GpuReliabilityRow:
     state = shown.devices.get(one.uuid, {})
     kinds = Counter(meaning(code).kind for _, code in own.xids)
+    hours = shown.hours_of(one.uuid, own)
     known = {
         name
         for name, by in _SHOWN_BY.items()
         # An exporter that came to show a measure today says nothing of the days before.
-        if shown.hours[name] and any(state.get(key) is not None for key in by)
+        if hours[name] and any(state.get(key) is not None for key in by)
     }
     known.update(name for name in _SUMMED if own.sums[name])
     if own.xids:
@@ -335,7 +356,7 @@ def _row(shown: _ClusterErrors, one: GpuFailures, own: _Health) -> GpuReliabilit
         xids_other=xids(XidKind.UNKNOWN),
         last_xid=max(own.xids)[1] if own.xids else None,
         **sums,
-        known_hours=min((shown.hours[name] for name in known), default=0),
+        known_hours=min((hours[name] for name in known), default=0),
         action=action,
         advice=_advice(shown, one, action) if action else "",
         **counted,
@@ -390,38 +411,44 @@ def _health(
     if uuids:
         hours = hours.filter(uuid__in=uuids)
     found: defaultdict[str, _Health] = defaultdict(_Health)
-    for uuid, xids, *values in hours.order_by().values_list("uuid", "xids", *_SUMMED):
+    for hour, uuid, xids, *values in hours.order_by().values_list("hour", "uuid", "xids", *_SUMMED):
         own = found[uuid]
         own.xids += [(at, code) for at, code in xids]
         for name, value in zip(_SUMMED, values, strict=True):
-            own.sums[name] += value or 0
+            if value is None:
+                own.blank[name].append(hour)
+            else:
+                own.sums[name] += value
     return dict(found)
 
 
-def _hours_known(cluster_id: int, start: datetime, end: datetime) -> dict[str, int]:
-    """Return by figure in how many hours it was collected: hours without errors have no rows."""
+def _hours_known(cluster_id: int, start: datetime, end: datetime) -> dict[str, list[datetime]]:
+    """Return by figure the hours in which it was collected: those without errors have no rows."""
     hours = CollectionWindow.objects.filter(cluster_id=cluster_id, hour__gte=start, hour__lt=end)
-    measures: Counter[str] = Counter()
-    for exported in hours.exclude(health="").order_by().values_list("health", flat=True):
-        measures.update(exported.split())
+    measures: defaultdict[str, list[datetime]] = defaultdict(list)
+    shown = hours.exclude(health="").order_by("hour").values_list("hour", "health")
+    for hour, exported in shown:
+        for measure in exported.split():
+            measures[measure].append(hour)
     return {name: measures[measure.value] for name, measure in _MEASURES.items()}
 
 
 def _devices(
     cluster_id: int,
-) -> tuple[dict[str, dict[str, Any]], dict[str, list[GpuFault]]]:
-    """Return by UUID the newest state of each GPU, and what is broken in it now.
+) -> tuple[dict[str, dict[str, Any]], dict[str, datetime], dict[str, list[GpuFault]]]:
+    """Return by UUID the newest state of each GPU, when it was seen, and what is broken in it now.
 
     Of MIG instances one tells, for errors are the GPU's.
     """
     rows = Device.objects.filter(cluster_id=cluster_id).order_by("last_seen", "pk")
     states: dict[str, dict[str, Any]] = {}
+    newest: dict[str, datetime] = {}
     faults: dict[str, list[GpuFault]] = {}
     for uuid, state, seen, looked in rows.values_list("uuid", "state", "last_seen", "looked_at"):
-        states[uuid] = state
+        states[uuid], newest[uuid] = state, seen
         found = gpu_faults(GpuErrors(*(state.get(key) for key in _FAULTS_BY)))
         if found and looked - seen < _GONE:
             faults[uuid] = found
         else:
             faults.pop(uuid, None)
-    return states, faults
+    return states, newest, faults

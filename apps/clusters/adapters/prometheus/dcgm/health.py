@@ -68,6 +68,8 @@ _SECONDS = (HealthMeasure.THERMAL, HealthMeasure.POWER)
 _UUIDS = ("UUID", "uuid")
 # One less than a query may have: it takes the end of the slot before, too.
 _MOST_SLOTS = MAX_STEPS - 1
+# NaN is above no number, and yet it is not zero: a GPU whose series has no numbers is told, too.
+_GREW_OR_UNKNOWN = " != 0"
 _BEFORE_SECONDS = 600
 """Raw samples begin so long before their hour, to tell an old error from a new one."""
 
@@ -146,11 +148,12 @@ def _read_growth(
     seconds = SLOT_SECONDS + reading.interval_seconds
     increase = over("increase", name, reading.matchers, seconds=seconds)
     # Instances of a GPU repeat its values, and so do the copies for its pods.
-    query = by("max", _UUIDS, increase) + " > 0"
+    query = by("max", _UUIDS, increase) + _GREW_OR_UNKNOWN
     for slot, gpu, value in reading.one(SlotQuery(query, _Gpu, slots)):
         own = found.growth[found.hour_of(slot), gpu.uuid]
         before, grown = own.get(measure, 0.0), value * scale
-        if before is None or grown > (_LONGEST if measure in _SECONDS else _MOST):
+        # Of NaN every comparison is false; around one, a counter that starts again would shrink.
+        if before is None or not 0 < grown <= (_LONGEST if measure in _SECONDS else _MOST):
             # One slot that cannot be leaves the hour without a sum: the rest would be too little.
             own[measure] = None
             reading.remark(f"{name} has impossible values on GPU {gpu.uuid}: they were left out")
