@@ -103,10 +103,7 @@ class Portal:
                 allow_redirects=False,
             )
         except requests.exceptions.SSLError as error:
-            raise PortalError(
-                f"The certificate of {self.url} is not accepted. Set REQUESTS_CA_BUNDLE to the "
-                f"file of your certificate authority. ({_cause(error)})"
-            ) from error
+            raise PortalError(self._insecure(error)) from error
         except requests.Timeout as error:
             raise PortalError(
                 f"{self.url} does not answer within {TIMEOUT_SECONDS:.0f} s. Try again, or ask for "
@@ -117,7 +114,22 @@ class Portal:
                 f"{self.url} cannot be reached: check --url, your network and your VPN. "
                 f"({_cause(error)})"
             ) from error
+        except OSError as error:
+            # requests itself reads this file, and raises nothing of its own where it is not there.
+            raise PortalError(f"REQUESTS_CA_BUNDLE names no file to read. ({error})") from error
         return self._answer(response, path)
+
+    def _insecure(self, error: requests.exceptions.SSLError) -> str:
+        cause = _cause(error)
+        if "CERTIFICATE_VERIFY_FAILED" not in str(error):
+            return (
+                f"{self.url} does not speak TLS as this client does: check whether its address "
+                f"begins with http:// and its port. ({cause})"
+            )
+        return (
+            f"The certificate of {self.url} is not accepted. Set REQUESTS_CA_BUNDLE to the "
+            f"file of your certificate authority. ({cause})"
+        )
 
     def _answer(self, response: requests.Response, path: str) -> Row:
         if response.is_redirect:

@@ -25,19 +25,30 @@ def checked_url(url: str) -> str:
         port_is_valid = parts.port is None or parts.port > 0
     except ValueError:
         port_is_valid = False
-    if not port_is_valid or parts.scheme not in {"http", "https"} or not parts.hostname:
+    has_host = port_is_valid and parts.scheme in {"http", "https"} and bool(parts.hostname)
+    # Paths of the API are put behind it.
+    if not has_host or parts.query or parts.fragment:
         raise PortalError(f"“{url}” is no address of a portal: write https://portal.example")
     return url.strip().rstrip("/")
 
 
 def save_account(portal: Portal) -> Path:
-    """Keep address and token in a file that only its owner reads; return the file."""
+    """Keep address and token in a file that only its owner reads; return the file.
+
+    Raises PortalError.
+    """
     path = account_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        yaml.safe_dump({"url": portal.url, "token": portal.token}, file)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            yaml.safe_dump({"url": portal.url, "token": portal.token}, file)
+    except OSError as error:
+        raise PortalError(
+            f"{path} cannot be written: {error.strerror}. Set GPUPORTAL_URL and GPUPORTAL_TOKEN "
+            "instead."
+        ) from error
     return path
 
 
@@ -106,6 +117,9 @@ def _mapping(path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise PortalError(f"{path} is no YAML{line}: {getattr(error, 'problem', error)}") from error
+    except (ValueError, RecursionError) as error:
+        # A date that no calendar has, or lists within lists without end.
+        raise PortalError(f"{path} cannot be read: {error}") from error
     if found is None:
         return {}
     if not isinstance(found, dict):

@@ -21,6 +21,7 @@ from gpuportal_client.queries import window, window_text
 
 from apps.clusters.models import ReportSettings
 from apps.clusters.selectors import report
+from tests.alerts.servers import secured
 from tests.clients.conftest import Run, Running
 from tests.clients.test_commands import answering
 
@@ -282,3 +283,49 @@ def test_a_refused_token_is_told_once_how_to_be_replaced(
         f"{url} does not accept the token: This token was revoked. Make one at {url}/tokens/, "
         f"then: gpuportal login {url}"
     )
+
+
+def test_what_a_machine_lacks_is_one_sentence(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A home that cannot be written, an odd kubeconfig, a missing file of authorities."""
+
+    def told(*words: str, stdin: str = "") -> str:
+        ran = run(*words, stdin=stdin)
+        assert (ran.code, ran.err.count("\n")) == (1, 1), ran.err
+        return ran.err
+
+    with speaking({}) as (url, _):
+        (tmp_path / ".config").write_text("no folder", encoding="utf-8")
+        refused = run("login", url, stdin="x\n").err
+        assert "account.yaml cannot be written: Not a directory. Set GPUPORTAL_URL" in refused
+        (tmp_path / ".config").unlink()
+        monkeypatch.setenv("GPUPORTAL_TOKEN", "x")
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        for odd in ("since: 2026-13-45", "a: " + "[" * 9_000):
+            (tmp_path / "kubeconfig").write_text(odd, encoding="utf-8")
+            assert "kubeconfig cannot be read: " in told("queue", "--url", url)
+        monkeypatch.delenv("KUBECONFIG")
+        secure = url.replace("http:", "https:")
+        answer = told("queue", "--url", secure)
+        assert f"{secure} does not speak TLS as this client does: check whether its add" in answer
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "absent.pem"))
+        assert "REQUESTS_CA_BUNDLE names no file to read" in told("queue", "--url", secure)
+        assert "is no address of a portal" in told("queue", "--url", f"{url}/?page=1")
+
+
+def test_a_certificate_that_is_not_accepted_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        trusted = secured(server, tmp_path)
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        portal = Portal(f"https://127.0.0.1:{server.server_port}", "x")
+        with pytest.raises(PortalError, match=r"is not accepted\. Set REQUESTS_CA_BUNDLE to the"):
+            portal.rows("tiers", {})
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(trusted))
+        with pytest.raises(PortalError, match="answers 501"):
+            portal.rows("tiers", {})
+        server.shutdown()
+        thread.join()
