@@ -282,7 +282,7 @@ class PreflightSerializer(serializers.Serializer[Any]):
     results = PreflightResultSerializer(many=True)
     as_of = serializers.DateTimeField(help_text="Until when the cluster was watched.")
     other_kinds = serializers.ListField(
-        child=serializers.CharField(), help_text="Kinds in it that make no pods."
+        child=serializers.CharField(), help_text="Kinds in it of which the manifest has no pods."
     )
 
 

@@ -128,6 +128,9 @@ def pending_story(row: Row) -> str:
 def preflight_story(row: Row) -> str:
     """Return whether pods of a manifest would start, a line each."""
     title = " ".join(part for part in (f"{row['kind']}/{row['name']}", row["role"]) if part)
+    # Without pods and without a cause nothing is requested, which no verdict says.
+    if not row["pods"] and not row["cause"]:
+        return _text([f"{title}: {row['explanation']}"])
     lines = [f"{title}: {_VERDICTS.get(row['verdict'], row['verdict'])}"]
     if row["verdict"] != "starts":
         lines.append(f"  cause        {row['cause']}: {row['explanation']}")
@@ -158,7 +161,7 @@ def preflight_story(row: Row) -> str:
         for option in row["alternatives"]
     )
     if row["unchecked"]:
-        lines.append(f"  not checked  {', '.join(row['unchecked'])}")
+        lines.append(f"  not checked  {' '.join(row['unchecked'])}")
     return _text(lines)
 
 

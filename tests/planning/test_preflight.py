@@ -157,6 +157,22 @@ def test_a_train_job_whose_runtime_tells_its_requests_is_said(watched: Portal) -
     assert result(watched, yaml.safe_dump(job))["unchecked"] == []
 
 
+def test_what_a_workflow_tells_only_when_it_runs_is_named(watched: Portal) -> None:
+    container = {"resources": {"limits": {GPU: 2}}}
+    call = {"name": "each", "template": "fit", "withParam": "{{steps.list.outputs.result}}"}
+    templates = [
+        {"name": "main", "steps": [[call]]},
+        {"name": "fit", "container": container, "podSpecPatch": "{{inputs.parameters.patch}}"},
+    ]
+    spec = {"entrypoint": "main", "templates": templates}
+    found = result(watched, yaml.safe_dump({"kind": "Workflow", "spec": spec}))
+    assert (found["verdict"], found["pods"], found["units"]) == ("starts", 1, 2.0)
+    assert found["unchecked"] == [
+        "How often fit runs at once is known only when it runs: it is counted once.",
+        "The patch of fit has a parameter that is known only when it runs: it is not counted.",
+    ]
+
+
 @pytest.mark.parametrize(
     ("selected", "verdict", "unchecked"),
     [

@@ -110,7 +110,7 @@ def test_several_workloads_are_counted_and_kinds_without_pods_named(ada: Client)
     config = yaml.safe_dump({"kind": "ConfigMap", "metadata": {"name": "x"}})
     words = words_of(posted(ada, "---\n".join([job(2), job(9), config]))[1])
     assert "1 of 2 start now" in words
-    assert "Without pods, so not checked: ConfigMap." in words
+    assert "Not checked, since the manifest has no pods of them: ConfigMap." in words
 
 
 # ---------------------------------------------------------------- the small form

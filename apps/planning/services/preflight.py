@@ -230,6 +230,7 @@ def _priority_classes(manifest: Manifest) -> set[str]:
 
 def _unchecked(one: Submission, at: int, part: PlannedPods, asked: ManifestPods) -> Iterator[str]:
     """Yield what the recorded state does not tell, of what the pods ask for."""
+    yield from one.templates[at].notes
     spec = one.templates[at].spec
     affinity = spec.get("affinity")
     if isinstance(affinity, dict) and any(affinity.get(key) for key in _RULES):

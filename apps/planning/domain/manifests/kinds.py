@@ -13,6 +13,12 @@ from apps.planning.domain.manifests.pod_specs import (
     step_spec,
 )
 from apps.planning.domain.manifests.submissions import PodTemplate, Reader
+from apps.planning.domain.manifests.tekton import (
+    pipeline_pods,
+    pipeline_run_pods,
+    task_pods,
+    task_run_pods,
+)
 
 Templates = Iterator[PodTemplate]
 _SUBMITTER: JsonObject = {
@@ -147,7 +153,7 @@ def _train_job(item: Reader) -> Templates:
     resources: JsonObject = {}
     if trainer is not None and (own := trainer.maybe("resourcesPerNode")) is not None:
         resources = own.body
-        check_resources(_Renamed(trainer))
+        check_resources(trainer, "resourcesPerNode")
     places = [
         *spec.objects("podTemplateOverrides"),
         *spec.objects("podSpecOverrides"),
@@ -159,16 +165,6 @@ def _train_job(item: Reader) -> Templates:
         specs.append(place.body)
     pod = step_spec([{"name": "node", "resources": resources}], *specs)
     yield PodTemplate(pod, count=count, role="node", gang=max(1, count))
-
-
-class _Renamed(Reader):
-    """A trainer, whose `resourcesPerNode` is what a container calls resources."""
-
-    def __init__(self, trainer: Reader) -> None:
-        self._trainer = trainer
-
-    def maybe(self, *path: str) -> Reader | None:
-        return self._trainer.maybe("resourcesPerNode", *path[1:])
 
 
 def _ray_cluster(item: Reader) -> Templates:
@@ -237,46 +233,6 @@ def _cron_workflow(item: Reader) -> Templates:
     yield from workflow_pods(item.required("spec", "workflowSpec"))
 
 
-def _task(item: Reader) -> Templates:
-    yield from _tekton(item.required("spec"), {}, "")
-
-
-def _task_run(item: Reader) -> Templates:
-    spec = item.required("spec")
-    place = spec.maybe("podTemplate")
-    # Without one it refers to a Task by its name, which the manifest does not hold.
-    if (task := spec.maybe("taskSpec")) is not None:
-        yield from _tekton(task, {} if place is None else place.body, "")
-
-
-def _pipeline(item: Reader) -> Templates:
-    yield from _tasks(item.required("spec"), {})
-
-
-def _pipeline_run(item: Reader) -> Templates:
-    spec = item.required("spec")
-    place = spec.maybe("taskRunTemplate", "podTemplate") or spec.maybe("podTemplate")
-    if (pipeline := spec.maybe("pipelineSpec")) is not None:
-        yield from _tasks(pipeline, {} if place is None else place.body)
-
-
-def _tasks(spec: Reader, place: JsonObject) -> Templates:
-    for task in spec.objects("tasks"):
-        if (own := task.maybe("taskSpec")) is not None:
-            yield from _tekton(own, place, task.text("name"))
-
-
-def _tekton(spec: Reader, place: JsonObject, role: str) -> Templates:
-    containers: list[JsonObject] = []
-    for key in ("steps", "sidecars"):
-        for step in spec.objects(key):
-            check_resources(step)
-            resources = step.maybe("computeResources") or step.maybe("resources")
-            containers.append({"resources": {} if resources is None else resources.body})
-    if containers:
-        yield PodTemplate(step_spec(containers, place), role=role)
-
-
 _KINDS: Mapping[str, Callable[[Reader], Templates]] = {
     "Pod": _pod,
     "Job": _job,
@@ -303,9 +259,9 @@ _KINDS: Mapping[str, Callable[[Reader], Templates]] = {
     "WorkflowTemplate": _workflow,
     "ClusterWorkflowTemplate": _workflow,
     "CronWorkflow": _cron_workflow,
-    "Task": _task,
-    "TaskRun": _task_run,
-    "Pipeline": _pipeline,
-    "PipelineRun": _pipeline_run,
+    "Task": task_pods,
+    "TaskRun": task_run_pods,
+    "Pipeline": pipeline_pods,
+    "PipelineRun": pipeline_run_pods,
 }
 KINDS = tuple(sorted(_KINDS))

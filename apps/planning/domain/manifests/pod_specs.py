@@ -72,10 +72,13 @@ def check_placement(spec: Reader) -> None:
                 term.objects(key)
 
 
-def check_resources(holder: Reader) -> None:
-    """Raise ManifestError for amounts that are no quantities, or that the API server refuses."""
-    found = check_amounts(holder)
-    resources = holder.maybe("resources")
+def check_resources(holder: Reader, key: str = "resources") -> None:
+    """Raise ManifestError for amounts that are no quantities, or that the API server refuses.
+
+    `key` is what the object calls its resources.
+    """
+    found = check_amounts(holder, key)
+    resources = holder.maybe(key)
     if resources is None:
         return
     resources.objects("claims")
@@ -95,9 +98,9 @@ def _check_of_pod(spec: Reader) -> None:
                 raise spec.error(problem, "resources", kind, resource)
 
 
-def check_amounts(holder: Reader) -> dict[str, dict[str, float]]:
+def check_amounts(holder: Reader, key: str = "resources") -> dict[str, dict[str, float]]:
     """Return limits and requests. Raises ManifestError for amounts that are no quantities."""
-    resources = holder.maybe("resources")
+    resources = holder.maybe(key)
     found: dict[str, dict[str, float]] = {"limits": {}, "requests": {}}
     for kind in found:
         amounts = None if resources is None else resources.maybe(kind)

@@ -16,7 +16,7 @@ class PodTemplate:
 
     `role` tells the kinds of an object apart; empty where it has one. `count` None: one pod on
     each node that fits, as of a DaemonSet. `gang`: how many of them start together or not at all;
-    1 where each starts by itself.
+    1 where each starts by itself. `notes` are sentences about what of them is not counted.
     """
 
     spec: JsonObject
@@ -24,6 +24,7 @@ class PodTemplate:
     count: int | None = 1
     role: str = ""
     gang: int = 1
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Submission:
 class Manifest:
     """What a text submits. `claims` and `claim_templates` are as they were written.
 
-    `other_kinds` make no pods, and were not looked at.
+    `other_kinds` make no pods, or pods that it does not have; they were not looked at.
     """
 
     submissions: tuple[Submission, ...]
