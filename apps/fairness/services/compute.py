@@ -1,12 +1,12 @@
 """Compute the fairness of hours into rows, sum their days, and forget old hours."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cached_property
 from heapq import nsmallest
-from itertools import compress, groupby
+from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -23,6 +23,7 @@ from apps.clusters.selectors import report
 from apps.fairness.domain.hour_state import HourState
 from apps.fairness.domain.measures import (
     Measured,
+    NanoGpuHours,
     NanoSums,
     TierSlots,
     largest_loans,
@@ -52,9 +53,11 @@ from apps.fairness.models import (
 from apps.fairness.selectors.window_sums import HOUR_COUNTS
 from apps.fairness.services.demand import PendingAmounts, half_hours, pending_digests, read_pending
 from apps.fairness.services.hour_inputs import (
-    EntitlementSpan,
     HourHalves,
     HourInputs,
+    Ids,
+    TeamAllocations,
+    TierEntitlements,
     collections_digests,
     read_hour,
 )
@@ -78,7 +81,9 @@ _SUMS = (
 TEAM_AMOUNTS = (*_SUMS, "allocated", "idle")
 TIER_AMOUNTS = ("capacity", "from_pool", "overdrawn", "borrowable")
 _NOTHING = HourHalves(0, 0)
-_NOT_ENTITLED = (0.0, 0.0)
+_NO_IDS: Ids = np.zeros(0, dtype=np.int64)
+_NOBODY = TeamAllocations(_NO_IDS, _NO_IDS, _NO_IDS, _NO_IDS)
+_NOBODY_ENTITLED = TierEntitlements(_NO_IDS, np.zeros(0), np.zeros(0), [])
 _TEAMS = Rollup(TeamFairnessHour, TeamFairnessDay, ("tier_id", "team_id"), TEAM_AMOUNTS)
 _TIERS = Rollup(
     TierFairnessHour,
@@ -198,25 +203,27 @@ class _TierHour:
     """A tier of an hour, measured, and the teams that it is of."""
 
     tier: int
-    teams: list[int]
+    teams: Ids
     capacity: int
-    allocated: list[int]
-    idle: list[int]
+    allocated: NanoGpuHours
+    idle: NanoGpuHours
     measured: Measured
     sums: NanoSums
 
     @cached_property
     def _known(self) -> npt.NDArray[np.bool_]:
         """Whether a team has anything, one of each."""
-        columns = [getattr(self.sums, name) for name in _SUMS]
-        known: npt.NDArray[np.bool_] = np.any([*columns, self.allocated, self.idle], axis=0)
+        known: npt.NDArray[np.bool_] = np.any(self._amounts, axis=0)
         return known
 
+    @cached_property
+    def _amounts(self) -> list[NanoGpuHours]:
+        """The values of TEAM_AMOUNTS, one of each team."""
+        return [*(getattr(self.sums, name) for name in _SUMS), self.allocated, self.idle]
+
     def team_rows(self, at: object) -> Iterator[tuple[Any, ...]]:
-        columns = [getattr(self.sums, name).tolist() for name in _SUMS]
-        keys = [at] * len(self.teams), [self.tier] * len(self.teams), self.teams
-        rows = zip(*keys, *columns, self.allocated, self.idle, strict=True)
-        return compress(rows, self._known.tolist())
+        columns = [column[self._known].tolist() for column in (self.teams, *self._amounts)]
+        return zip(repeat(at), repeat(self.tier), *columns, strict=False)
 
     def team_table(self) -> TeamTable:
         """Return the same rows as the table of their blob."""
@@ -224,8 +231,7 @@ class _TierHour:
             self.allocated if name == "allocated" else getattr(self.sums, name)
             for name in TABLE_COLUMNS
         ]
-        teams = np.array(self.teams, dtype=np.int64)
-        return TeamTable(teams[self._known], np.array(columns, dtype=np.int64)[:, self._known])
+        return TeamTable(self.teams[self._known], np.array(columns, dtype=np.int64)[:, self._known])
 
     def tier_row(self) -> tuple[int, ...]:
         """Return the values of TIER_AMOUNTS."""
@@ -238,17 +244,18 @@ class _TierHour:
         )
 
     def loan_rows(self, at: object) -> Iterator[tuple[Any, ...]]:
+        teams = self.teams.tolist()
         for lender, borrower, amount in largest_loans(self.measured, at_most=LOANS_AT_MOST):
-            yield (at, self.tier, self.teams[lender], self.teams[borrower], amount)
+            yield (at, self.tier, teams[lender], teams[borrower], amount)
 
 
 def _write_hour(
     hour: Window, known: HourInputs, edges: Sequence[float], waited: PendingAmounts
 ) -> int:
     """Replace the hour's rows; return how many of them are of teams."""
-    waiting: dict[int, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+    waiting: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for (slot, tier, team), amount in waited.items():
-        waiting[tier][team].append((slot, amount))
+        waiting[tier].append((slot, team, amount))
     tiers = sorted({*known.capacity, *known.held, *known.entitlements, *waiting})
     measured = [
         _measure_tier(tier, known, edges, waiting[tier])
@@ -289,93 +296,69 @@ def _measure_tier(
     tier: int,
     known: HourInputs,
     edges: Sequence[float],
-    waiting: Mapping[int, Sequence[tuple[int, int]]],
+    waiting: Sequence[tuple[int, int, int]],
 ) -> _TierHour:
-    held, entitlements = known.held.get(tier, {}), known.entitlements.get(tier, {})
-    teams = sorted({*held, *entitlements, *waiting})
-    amounts = [held[team].held if team in held else _NOTHING for team in teams]
+    """Return a tier's hour; `waiting` is (slot, team, amount) of what is pending."""
+    held = known.held.get(tier, _NOBODY)
+    entitlements = known.entitlements.get(tier, _NOBODY_ENTITLED)
+    changing = [span.team for span in entitlements.changing]
+    pending = np.array(waiting, dtype=np.int64).reshape(-1, 3).T
+    teams = np.unique(
+        np.concatenate([held.teams, entitlements.teams, np.array(changing, np.int64), pending[1]])
+    )
+    whole, first, idle = np.zeros((3, teams.size), dtype=np.int64)
+    holders = np.searchsorted(teams, held.teams)
+    whole[holders], first[holders], idle[holders] = held.whole, held.first, held.idle
     capacity = known.capacity.get(tier, _NOTHING)
     slots = np.array(edges)
     hours = np.diff(slots) / HOUR_SECONDS
     # The half in which each slot lies.
     # Facts are kept by half hours: a slot cut by an entitlement has the mean of its half.
     half = (slots[:-1] >= edges[0] + HOUR_SECONDS / 2).astype(np.intp)
-    room = _half_means([capacity])[half, 0]
-    entitlement, weight = _entitled(teams, entitlements, edges)
+    room = _half_means(np.array([capacity.whole]), np.array([capacity.first]))[half, 0]
+    entitlement, weight = _entitled(teams, entitlements, slots[:-1])
+    waited = np.zeros((hours.size, teams.size))
+    waited[pending[0], np.searchsorted(teams, pending[1])] = pending[2]
     measured = measure(
         TierSlots(
             hours=hours,
             capacity=room,
             entitlement=entitlement,
             weight=weight,
-            held=_half_means(amounts)[half],
+            held=_half_means(whole, first)[half],
             # More pending than the tier has can never be served, however it is divided.
-            pending=np.minimum(_pending_means(teams, waiting, hours), room[:, np.newaxis]),
+            pending=np.minimum(waited / (hours[:, np.newaxis] * NANO), room[:, np.newaxis]),
         )
     )
     return _TierHour(
         tier=tier,
         teams=teams,
         capacity=capacity.whole,
-        allocated=[amount.whole for amount in amounts],
-        idle=[held[team].idle if team in held else 0 for team in teams],
+        allocated=whole,
+        idle=idle,
         measured=measured,
         sums=nano_sums(measured),
     )
 
 
-def _half_means(amounts: Sequence[HourHalves]) -> Array:
+def _half_means(whole: NanoGpuHours, first: NanoGpuHours) -> Array:
     """Return the GPU-equivalents of both halves: (2, amounts)."""
-    first = np.array([amount.first for amount in amounts], dtype=np.float64)
-    whole = np.array([amount.whole for amount in amounts], dtype=np.float64)
-    return np.stack([first, np.maximum(0.0, whole - first)]) * (2 / NANO)
+    in_first = first.astype(np.float64)
+    return np.stack([in_first, np.maximum(0.0, whole - in_first)]) * (2 / NANO)
 
 
-def _entitled(
-    teams: Sequence[int],
-    entitlements: Mapping[int, Sequence[EntitlementSpan]],
-    edges: Sequence[float],
-) -> tuple[Array, Array]:
-    """Return entitlements and weights: (slots, teams) each."""
-    starts = edges[:-1]
-    lasting, changing = [], []
-    for column, team in enumerate(teams):
-        own = entitlements.get(team, ())
-        # Nearly every team: its columns are filled at once, without a look at each slot.
-        if len(own) == 1 and own[0].start <= starts[0] and own[0].end > starts[-1]:
-            lasting.append(own[0][:2])
-            continue
-        lasting.append(_NOT_ENTITLED)
-        if own:
-            changing.append((column, own))
-    of_all = np.array(lasting, dtype=np.float64).reshape(len(teams), 2).T
-    table = np.repeat(of_all[:, np.newaxis], len(starts), axis=1)
-    for column, own in changing:
-        table[:, :, column] = np.array(_in_slots(own, starts)).T
+def _entitled(teams: Ids, entitlements: TierEntitlements, starts: Array) -> tuple[Array, Array]:
+    """Return entitlements and weights: (slots, teams) each; slots begin at `starts`."""
+    table = np.zeros((2, starts.size, teams.size))
+    # Nearly every team: its columns are filled at once, without a look at each slot.
+    lasting = np.searchsorted(teams, entitlements.teams)
+    table[0][:, lasting], table[1][:, lasting] = entitlements.gpus, entitlements.weights
+    for team, gpus, weight, start, end in entitlements.changing:
+        # An entitlement begins and ends with slots.
+        slots = (start <= starts) & (starts < end)
+        column = np.searchsorted(teams, team)
+        table[0][slots, column], table[1][slots, column] = gpus, weight
     return table[0], table[1]
-
-
-def _in_slots(
-    entitlements: Sequence[EntitlementSpan], starts: Sequence[float]
-) -> Sequence[tuple[float, float]]:
-    """Return (GPU-equivalents, weight) in each slot; an entitlement begins and ends with slots."""
-    found = [_NOT_ENTITLED] * len(starts)
-    for entitlement in entitlements:
-        for number, start in enumerate(starts):
-            if entitlement.start <= start < entitlement.end:
-                found[number] = entitlement[:2]
-    return found
-
-
-def _pending_means(
-    teams: Sequence[int], waiting: Mapping[int, Sequence[tuple[int, int]]], hours: Array
-) -> Array:
-    """Return the mean GPU-equivalents that were pending: (slots, teams)."""
-    table = np.zeros((hours.size, len(teams)))
-    for column, team in enumerate(teams):
-        for slot, amount in waiting.get(team, ()):
-            table[slot, column] += amount
-    return table / (hours[:, np.newaxis] * NANO)
 
 
 def roll_days(*, now: datetime) -> int:

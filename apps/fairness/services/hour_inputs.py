@@ -10,18 +10,23 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from django.db import connection
 from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, holds_after
 from apps.fairness.domain.hour_state import HourState
+from apps.fairness.domain.measures import NanoGpuHours
+from apps.fairness.domain.shares import Array
 from apps.fairness.services.demand import DemandSources, demand_sources, digest, unknown_tiers
 from apps.quotas.models import Entitlement
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, OutageHour, TeamHour, TierDay, TierHour
 from gpuportal.database_functions import SmallSum, UnixSeconds, WholeSum
 
+Ids = npt.NDArray[np.int64]
 _HOUR = timedelta(hours=1)
 # Digests of rows are added up, so that their order does not matter; the sum may overflow.
 _BITS = (1 << 64) - 1
@@ -35,44 +40,65 @@ _NEAR = timedelta(days=7)
 class EntitlementSpan(NamedTuple):
     """GPU-equivalents that a team was entitled to, and its weight, from `start` to `end`."""
 
+    team: int
     gpus: float
     weight: float
     start: float
     end: float
 
 
+class TierEntitlements(NamedTuple):
+    """The entitlements of a tier in an hour: those that last all of it, one of each, and others."""
+
+    teams: Ids
+    gpus: Array
+    weights: Array
+    changing: list[EntitlementSpan]
+
+
 class HourEntitlements(NamedTuple):
-    """The entitlements of an hour by tier and team, and when within it one begins or ends.
+    """The entitlements of an hour by tier, and when within it one begins or ends.
 
     `mark` is the digest of all of them, as `entitlement_digests` returns it.
     """
 
-    entitlements: Mapping[int, Mapping[int, Sequence[EntitlementSpan]]]
+    entitlements: Mapping[int, TierEntitlements]
     changes: frozenset[float]
     mark: str
 
 
 def read_entitlements(hour: Window) -> HourEntitlements:
     """Return who is entitled to what within an hour. Two queries."""
-    found: dict[int, dict[int, list[EntitlementSpan]]] = defaultdict(lambda: defaultdict(list))
     whole = list(_lasting(hour))
-    first, last = hour.start_seconds, hour.end_seconds
-    # Nearly all last the whole hour: their times are not read, and equal ones share one span.
-    spans: dict[tuple[float, float], EntitlementSpan] = {}
-    for tier, team, gpus, weight in whole:
-        span = spans.get((gpus, weight))
-        if span is None:
-            span = spans[gpus, weight] = EntitlementSpan(gpus, weight, first, last)
-        found[tier][team].append(span)
+    found = _by_tier(whole)
     parts = []
     for tier, team, gpus, weight, since, until in _changing(hour):
         start, end = _clipped(since, until, hour)
-        found[tier][team].append(EntitlementSpan(gpus, weight, start, end))
+        of_tier = found.setdefault(tier, _not_entitled())
+        of_tier.changing.append(EntitlementSpan(team, gpus, weight, start, end))
         parts.append((tier, team, gpus, weight, start, end))
     edges = frozenset(edge for *_, start, end in parts for edge in (start, end))
     return HourEntitlements(
         found, edges, _digest_text(len(whole) + len(parts), _sum_of_digests([*whole, *parts]))
     )
+
+
+def _by_tier(lasting: Sequence[tuple[int, int, float, float]]) -> dict[int, TierEntitlements]:
+    """Return _ENTITLEMENT_COLUMNS of rows by tier: as columns, for rows are by the ten thousand."""
+    if not lasting:
+        return {}
+    tiers, teams, gpus, weights = zip(*lasting, strict=True)
+    keys, of_teams = np.array(tiers, dtype=np.int64), np.array(teams, dtype=np.int64)
+    of_gpus, of_weights = np.array(gpus, dtype=np.float64), np.array(weights, dtype=np.float64)
+    found = {}
+    for tier in np.unique(keys).tolist():
+        own = np.flatnonzero(keys == tier)
+        found[tier] = TierEntitlements(of_teams[own], of_gpus[own], of_weights[own], [])
+    return found
+
+
+def _not_entitled() -> TierEntitlements:
+    return TierEntitlements(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), [])
 
 
 def entitlement_digests(hours: Sequence[datetime]) -> list[str]:
@@ -191,20 +217,25 @@ class HourHalves(NamedTuple):
     first: int
 
 
-class TeamAllocation(NamedTuple):
-    """What a team held of a tier in an hour; `idle` in all."""
+class TeamAllocations(NamedTuple):
+    """Nano-GPU-hours that teams held of a tier in an hour, one of each.
 
-    held: HourHalves
-    idle: int
+    `teams` are ids in ascending order; `first` is of the first of the two slots.
+    """
+
+    teams: Ids
+    whole: NanoGpuHours
+    first: NanoGpuHours
+    idle: NanoGpuHours
 
 
 @dataclass(frozen=True)
 class HourInputs:
-    """The facts and entitlements of an hour, by tier, then team."""
+    """The facts and entitlements of an hour, by tier."""
 
     capacity: Mapping[int, HourHalves]
-    held: Mapping[int, Mapping[int, TeamAllocation]]
-    entitlements: Mapping[int, Mapping[int, Sequence[EntitlementSpan]]]
+    held: Mapping[int, TeamAllocations]
+    entitlements: Mapping[int, TierEntitlements]
     changes: Collection[float]
     """Times within the hour at which an entitlement begins or ends."""
     missing: Collection[int]
@@ -257,15 +288,15 @@ def read_hour(hour: Window) -> HourInputs:
     )
 
 
-def _first_half(column: str) -> SmallSum:
-    """Return the sum of what lies in the first half; where that was not kept, half of it does."""
-    return SmallSum(Coalesce(f"{column}_first", F(column) / 2))
+def _first_half(column: str) -> Coalesce:
+    """Return what of a row lies in the first half; where that was not kept, half of it does."""
+    return Coalesce(f"{column}_first", F(column) / 2)
 
 
 def _capacity(of_hour: Q) -> dict[int, HourHalves]:
     """Return the capacity of each tier without what planned outages took. Two queries."""
     rows = TierHour.objects.filter(of_hour).order_by().values_list("tier_id")
-    sums = rows.annotate(in_all=WholeSum("capacity"), in_first=_first_half("capacity"))
+    sums = rows.annotate(in_all=WholeSum("capacity"), in_first=SmallSum(_first_half("capacity")))
     found = {tier: HourHalves(whole, first) for tier, whole, first in sums}
     # Capacity that is away as announced cannot be given out: it is in no fair share, and not unmet.
     away = OutageHour.objects.filter(of_hour).order_by().values_list("tier_id")
@@ -280,14 +311,21 @@ def _capacity(of_hour: Q) -> dict[int, HourHalves]:
     return found
 
 
-def _held_by_team(of_hour: Q) -> dict[int, dict[int, TeamAllocation]]:
+def _held_by_team(of_hour: Q) -> dict[int, TeamAllocations]:
     rows = TeamHour.objects.filter(of_hour).order_by().values_list("tier_id", "team_id")
-    found: dict[int, dict[int, TeamAllocation]] = defaultdict(dict)
-    sums = rows.annotate(
-        in_all=SmallSum("allocated"), in_first=_first_half("allocated"), in_idle=SmallSum("idle")
-    )
-    for tier, team, whole, first, idle in sums:
-        found[tier][team] = TeamAllocation(HourHalves(whole, first), idle)
+    amounts = {"in_all": F("allocated"), "in_first": _first_half("allocated"), "in_idle": F("idle")}
+    if connection.vendor == "postgresql":
+        # It sums by hashes; SQLite takes longer to sort the rows than to hand over each.
+        amounts = {name: SmallSum(amount) for name, amount in amounts.items()}
+    columns = zip(*rows.annotate(**amounts), strict=True)
+    table = np.array(list(columns), dtype=np.int64).reshape(5, -1)
+    found = {}
+    for tier in np.unique(table[0]).tolist():
+        teams, *held = table[1:, table[0] == tier]
+        order = np.argsort(teams, kind="stable")
+        each, starts = np.unique(teams[order], return_index=True)
+        sums = [np.add.reduceat(amount[order], starts) for amount in held]
+        found[tier] = TeamAllocations(each, *sums)
     return found
 
 

@@ -63,6 +63,8 @@ capacity_values = attrgetter(*CAPACITY_COLUMNS)
 
 # SQLite takes 32,766 parameters in a query, PostgreSQL 65,535.
 _UIDS_PER_QUERY = 5000
+_VALUES_TOGETHER = 500
+"""Values of a statement that inserts several rows into SQLite."""
 _PEAK = "memory_peak_mib"
 """The one column of which days keep the largest value."""
 _OF_TIER = ("cluster_id", "tier_id", "gpu_model_id", "capacity_type")
@@ -102,11 +104,24 @@ def insert(
                 for row in rows:
                     copy.write_row(row)
             return
-        places = ", ".join(["%s"] * len(columns))
-        cursor.executemany(
-            f"INSERT INTO {table} ({names}) VALUES ({places})",  # noqa: S608 (names of ours)
-            list(rows),
-        )
+        insertion = f"INSERT INTO {table} ({names}) VALUES "  # noqa: S608 (names of ours)
+        _insert_many(cursor, insertion, len(columns), list(rows))
+
+
+def _insert_many(cursor: Any, insertion: str, columns: int, rows: Sequence[Sequence[Any]]) -> None:
+    """Insert rows on SQLite, which counts its ids up once for each statement."""
+    row = f"({', '.join(['%s'] * columns)})"
+    together = max(1, _VALUES_TOGETHER // columns)
+    alone = len(rows) % together
+    whole = len(rows) - alone
+    if whole:
+        values = [
+            list(chain.from_iterable(rows[start : start + together]))
+            for start in range(0, whole, together)
+        ]
+        cursor.executemany(insertion + ", ".join([row] * together), values)
+    if alone:
+        cursor.executemany(insertion + row, rows[whole:])
 
 
 def instant(at: datetime) -> object:
