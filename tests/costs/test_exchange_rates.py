@@ -18,7 +18,7 @@ from apps.costs.domain.exchange_rates import converted, rate_text
 from apps.costs.domain.files import FileFormat, FocusVersion, focus_format
 from apps.costs.models import Price
 from apps.costs.selectors import period_file
-from apps.costs.services import close_period, price_hours, reopen_period
+from apps.costs.services import CloseRefused, close_period, price_hours, reopen_period
 from apps.operations.domain.source_positions import CatalogError
 from apps.operations.services.catalog.exporting import export_catalog
 from apps.operations.services.catalog.loading import load_changed
@@ -135,6 +135,27 @@ def test_a_closed_month_keeps_the_rates_that_it_was_closed_with() -> None:
     assert {row["x_ExchangeRate"] for row in month(FocusVersion.V1_2)} == {"", "1.2"}
     again = close_period(OCTOBER, by="finn", now=NOW, forced="a part of it")
     assert again.rows_sha256 != closed.rows_sha256, "the hash of a month names its rates"
+
+
+def test_a_month_that_lacks_a_rate_is_not_closed_unasked() -> None:
+    """Its files would be billed in two currencies for good."""
+    make_priced()
+    price_in_euro()
+    lacking = "no exchange rate of the month for EUR"
+
+    def lacks() -> bool:
+        states = costs.period_states(now=NOW, visibility=EVERYTHING)
+        gaps = next(one.gaps for one in states if one.month == OCTOBER)
+        return gaps is not None and lacking in gaps.texts()
+
+    assert not lacks(), "a site that converts nothing has no rates at all"
+    load_rates(ECB | {"month": "2026-11"}, ECB | {"currency": "CHF"})
+    assert lacks()
+    with pytest.raises(CloseRefused, match=lacking):
+        close_period(OCTOBER, by="finn", now=NOW)
+    load_rates(ECB)
+    assert not lacks()
+    assert close_period(OCTOBER, by="finn", now=NOW).exchange_rates == {"EUR": "1.0842"}
 
 
 def test_a_month_without_rates_has_the_hash_that_it_had() -> None:

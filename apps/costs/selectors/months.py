@@ -60,15 +60,17 @@ class Gaps:
 
     `missing` counts hours by cluster that have no facts; `not_priced` hours whose facts have not
     been priced as they are; `unpriced` is the nano-GPU-hours by GPU model and capacity type that
-    the price book has no price for.
+    the price book has no price for; `without_rate` are the currencies of prices that have no
+    exchange rate of the month.
     """
 
     missing: Mapping[str, int] = field(default_factory=dict)
     not_priced: int = 0
     unpriced: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    without_rate: Sequence[str] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.missing or self.not_priced or self.unpriced)
+        return bool(self.missing or self.not_priced or self.unpriced or self.without_rate)
 
     def texts(self) -> list[str]:
         """Return what is missing, for people."""
@@ -82,6 +84,7 @@ class Gaps:
             f"no price for {hours / 1e9:,.2f} GPU-hours of {model} ({kind})"
             for (model, kind), hours in self.unpriced.items()
         ]
+        said += [f"no exchange rate of the month for {one}" for one in self.without_rate]
         return said
 
 
@@ -218,15 +221,15 @@ def period_states(*, now: datetime, visibility: Visibility) -> list[PeriodState]
 
     For who sees everything; others get none. Four queries, and four for each open month.
     """
-    zone = report().zone
+    terms = report()
     first = PoolCostDay.objects.aggregate(first=Min("day"))["first"]
     if not visibility.everything or first is None:
         return []
     closings: dict[date, list[ClosedPeriod]] = {}
     for period in ClosedPeriod.objects.annotate(lines=Count("adjustment")).order_by("-closed_at"):
         closings.setdefault(period.month, []).append(period)
-    months = _months(first, now.astimezone(zone).date())
-    return [_period_state(month, closings.get(month, []), now, zone) for month in reversed(months)]
+    months = _months(first, now.astimezone(terms.zone).date())
+    return [_period_state(month, closings.get(month, []), now, terms) for month in reversed(months)]
 
 
 def _months(first: date, last: date) -> list[date]:
@@ -237,9 +240,9 @@ def _months(first: date, last: date) -> list[date]:
 
 
 def _period_state(
-    month: date, closings: Sequence[ClosedPeriod], now: datetime, zone: ZoneInfo
+    month: date, closings: Sequence[ClosedPeriod], now: datetime, terms: Report
 ) -> PeriodState:
-    window = month_window(month, zone)
+    window = month_window(month, terms.zone)
     closed = next((c for c in closings if c.reopened_at is None), None)
     if closed is not None:
         return row_from(
@@ -255,7 +258,25 @@ def _period_state(
         return PeriodState(month, MonthState.CURRENT, gaps=None)
     state = MonthState.REOPENED if closings else MonthState.OPEN
     reason = closings[0].reopen_reason if closings else ""
-    return PeriodState(month, state, gaps_of(window), reopen_reason=reason)
+    return PeriodState(month, state, gaps_of_month(month, window, terms), reopen_reason=reason)
+
+
+def gaps_of_month(month: date, window: Window, terms: Report) -> Gaps:
+    """Return what keeps a month from being closed. Four queries, five where there are rates."""
+    return replace(gaps_of(window), without_rate=_currencies_without_rate(month, terms))
+
+
+def _currencies_without_rate(month: date, terms: Report) -> list[str]:
+    """Return in which currencies files of the month would be billed beside that of the report.
+
+    Where the catalog has no rate of any month, that is meant so.
+    """
+    if not terms.exchange_rates:
+        return []
+    days = PoolCostDay.objects.filter(day__gte=month, day__lt=month_after(month))
+    converted = {"", terms.currency, *catalog_rates(month, terms)}
+    others = days.exclude(currency__in=converted).order_by("currency")
+    return list(others.values_list("currency", flat=True).distinct())
 
 
 def gaps_of(window: Window) -> Gaps:

@@ -18,7 +18,7 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.resources import counted
 from apps.clusters.domain.window import Window, day_of
 from apps.clusters.models import Cluster
-from apps.clusters.selectors import report
+from apps.clusters.selectors import Report, report
 from apps.costs.adapters.formats import write
 from apps.costs.domain.costing import Basis, Policy
 from apps.costs.domain.files import FileFormat, TooManyRows, offered_formats
@@ -38,7 +38,7 @@ from apps.costs.selectors.months import (
     EVERY_GROUP,
     catalog_rates,
     closed_period,
-    gaps_of,
+    gaps_of_month,
     month_window,
 )
 from apps.costs.selectors.prices import price_book
@@ -257,7 +257,8 @@ def _freeze(
         if not days.count():
             raise CloseRefused(f"{month:%Y-%m} has no data.")
         list(days)
-        _check_whole(month, window, forced)
+        if not forced:
+            _check_whole(month, window, settings)
         closed = ClosedPeriod.objects.create(
             month=month,
             start=window.start,
@@ -282,10 +283,8 @@ def _freeze(
     return closed
 
 
-def _check_whole(month: date, window: Window, forced: str) -> None:
-    if forced:
-        return
-    gaps = gaps_of(window)
+def _check_whole(month: date, window: Window, terms: Report) -> None:
+    gaps = gaps_of_month(month, window, terms)
     said = gaps.texts()
     due = due_in(window)
     # Gaps know of changed facts alone; a price that changed makes more hours due.
