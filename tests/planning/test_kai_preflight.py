@@ -14,9 +14,9 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.resources import GPU_FRACTION
 from apps.pending.domain.diagnosis import Cause, ClusterState
+from apps.pending.domain.planned_pods import PlannedPods
 from apps.pending.domain.queues import kai
 from apps.pending.domain.submission import (
-    PlannedPods,
     PlannedStart,
     PlannedWork,
     SubmissionDiagnoser,
@@ -35,10 +35,7 @@ def kai_queue(name: str, used: float = 0.0, **fields: Any) -> Any:
 
 def cluster(*queues: Any) -> ClusterState:
     node = NodeSnapshot({}, allocatable={GPU: 8.0})
-    # A scheduler that placed a pod is there.
-    ran = replace(POD, requests={}, node="n1", bound=AT)
-    placed = seen(ObservedKind.POD, "ran", ran)
-    return world(seen(ObservedKind.NODE, "n1", node, namespace=""), placed, *queues)
+    return world(seen(ObservedKind.NODE, "n1", node, namespace=""), *queues)
 
 
 PROJECT = kai_queue("vision", 3.0, parent="research", quota=2.0, limit=6.0)

@@ -16,9 +16,8 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.resources import GPU_FRACTION, GPU_MEMORY
 from apps.pending.domain.diagnosis import Cause, ClusterState
+from apps.pending.domain.planned_pods import DEVICES, PlannedPods
 from apps.pending.domain.submission import (
-    DEVICES,
-    PlannedPods,
     PlannedStart,
     PlannedWork,
     SubmissionDiagnoser,

@@ -5,8 +5,8 @@ from typing import Any
 
 from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind, PodSnapshot
 from apps.pending.domain.diagnosis import Cause, ClusterState
+from apps.pending.domain.planned_pods import PlannedPods
 from apps.pending.domain.submission import (
-    PlannedPods,
     PlannedStart,
     PlannedWork,
     QueuePosition,

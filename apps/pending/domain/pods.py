@@ -10,6 +10,7 @@ from apps.clusters.domain.observed.objects import (
     ContainerWait,
     ControllerSnapshot,
     EventSnapshot,
+    ObservedKind,
     ObservedObject,
     Placement,
     PodSnapshot,
@@ -72,7 +73,7 @@ GATED = "scheduling-gated"
 NO_SCHEDULER = "no scheduler"
 NOT_YET = "not looked at yet"
 SCHEDULER_ERROR = "scheduler error"
-_DEFAULT_SCHEDULER = "default-scheduler"
+_DEFAULT_SCHEDULER, _VOLCANO = "default-scheduler", "volcano"
 _KUEUE = "kueue.x-k8s.io/"
 
 
@@ -327,8 +328,13 @@ class PodDiagnoser:
         missing = unmade(seen.namespace, pod, self._claims, [])
         if missing is not None:
             return missing
-        # The default scheduler is taken to exist, even where it was not seen at work yet.
-        known = (_DEFAULT_SCHEDULER, *self._index.schedulers)
+        # The default scheduler is taken to exist, even where it was not seen at work yet. So are
+        # those whose queues are there: of running pods the scheduler is not recorded.
+        known = {_DEFAULT_SCHEDULER, *self._index.schedulers}
+        if self._index.state.of(ObservedKind.VOLCANO_QUEUE):
+            known.add(_VOLCANO)
+        if self._index.state.of(ObservedKind.KAI_QUEUE):
+            known |= kai.SCHEDULERS
         if pod.scheduler not in known:
             return self._unseen(pod)
         return self._placer.by_state(pod.requests, pod.placement)

@@ -4,8 +4,10 @@ It is put into the state of the cluster as the objects that the API server would
 what the diagnosis says of these is the answer. Nothing is preempted for it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+
+from msgspec import structs
 
 from apps.clusters.domain.observed.objects import (
     ControllerSnapshot,
@@ -22,13 +24,29 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.resources import GPU
 from apps.pending.domain.cluster_index import ClusterIndex, bodies
-from apps.pending.domain.diagnosis import Cause, ClusterState, Diagnosis
+from apps.pending.domain.diagnosis import Cause, ClusterState, Diagnosis, says
 from apps.pending.domain.placement.fits import EPSILON, free
-from apps.pending.domain.placement.messages import BlockedControllers, counts_all, each_pod
+from apps.pending.domain.placement.messages import BlockedControllers
 from apps.pending.domain.placement.unschedulable import PlacementDiagnoser, claims_of, unmade
+from apps.pending.domain.planned_pods import (
+    DEVICES,
+    PlannedPods,
+    admitted_pods,
+    allowed_pods,
+    charge_quotas,
+    chosen_flavors,
+    reserve_flavors,
+)
 from apps.pending.domain.pods import PodDiagnoser
 from apps.pending.domain.queues import kai
-from apps.pending.domain.queues.gangs import CLOSED, OVER_CAPABILITY, Gang, Gangs, room_by_node
+from apps.pending.domain.queues.gangs import (
+    CLOSED,
+    NOT_ENOUGH,
+    OVER_CAPABILITY,
+    Gang,
+    Gangs,
+    room_by_node,
+)
 from apps.pending.domain.queues.kueue import KueueQueues
 
 _UID = "not-submitted"
@@ -36,39 +54,15 @@ _SETTLED_SECONDS = 3600.0
 _VOLCANO = "volcano"
 _BY_SHARES = kai.SCHEDULERS | {_VOLCANO}
 """Schedulers that order pending pods by shares of queues, not by priority and age."""
-DEVICES = ".deviceclass.resource.k8s.io/devices"
-"""The end of a quota's key that counts devices of a class."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedPods:
-    """Pods alike that are to be submitted; `count` None: one on each node that it may go to.
-
-    `gang`: how many of them start together. `templated` are the devices by class that each gets
-    from ResourceClaimTemplates. `charged` is what quotas count of each, where that is not what it
-    holds: of a part of a GPU that HAMi shares they count a GPU.
-    """
-
-    pod: PodSnapshot
-    count: int | None = 1
-    gang: int = 1
-    templated: Mapping[str, float] | None = None
-    charged: Mapping[str, float] | None = None
-
-    @property
-    def counted(self) -> Mapping[str, float]:
-        """What quotas count of a pod, without the claims made for it."""
-        return self.pod.requests if self.charged is None else self.charged
-
-    @property
-    def least(self) -> int:
-        """How many there are at least: of one on each node, one."""
-        return 1 if self.count is None else self.count
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedWork:
-    """An object that is to be submitted, with all its pods."""
+    """An object that is to be submitted, with all its pods.
+
+    `together`: how many pods, of whichever kinds, start at once or not at all. `one_by_one`: Kueue
+    admits each of its pods by itself.
+    """
 
     kind: str
     namespace: str
@@ -77,6 +71,8 @@ class PlannedWork:
     queue: str = ""
     suspended: bool = False
     parallel: bool = True
+    together: int = 0
+    one_by_one: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +99,20 @@ class PlannedStart:
     position: QueuePosition | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """What a queue says of a work: why it would hold it, else its flavor, and its place.
+
+    `work` is as the queue admits it. `cluster_queue` is that of Kueue; empty without one.
+    """
+
+    work: PlannedWork
+    why: Diagnosis | None = None
+    flavor: str = ""
+    position: QueuePosition | None = None
+    cluster_queue: str = ""
+
+
 class SubmissionDiagnoser:
     """Tells of a cluster's state whether work would start; each work by itself."""
 
@@ -113,62 +123,112 @@ class SubmissionDiagnoser:
 
     def starts(self, work: PlannedWork) -> list[PlannedStart]:
         """Return for all pods of a work, in their order, whether they would start."""
+        if work.one_by_one and self._is_of_kueue(work):
+            return [self._starts_one_by_one(work, part) for part in work.pods]
         # A queue comes first, as in the cluster: it decides before any pod is created.
-        queued, flavor, work, position = self._queued(work)
-        index, found = self.index, []
-        taken = 0.0
-        for part in work.pods:
-            # Not None, which is one pod on each node. Without pods nothing is requested.
-            if part.count == 0:
-                found.append(PlannedStart(None, 0, 0))
-                continue
-            why = queued or self._suspended(index, work, part) or self._blocked(index, work, part)
-            if why is not None:
-                could = 0
-                if why.cause is Cause.QUOTA and why is not queued:
-                    why, could = self._within_quota(index, work, part, why)
-                place = position if why is queued else None
-                found.append(PlannedStart(why, part.least, could, flavor, place))
-                continue
-            # KAI decides once pods are there, so a quota comes before it.
-            held, could = self._by_kai(index, work, part, taken)
-            if held is not None:
-                found.append(PlannedStart(held, part.least, could))
-                continue
-            count, could, why, filled = self._placed(index, work, part)
-            # Only pods that wait for others to end have a place in a line.
-            place = _among_pending(self.index.state, part.pod) if _queues(why) else None
-            found.append(PlannedStart(why, count, could, flavor, place))
+        queued = self._queued(work)
+        index, found, taken = self.index, [], 0.0
+        for part in queued.work.pods:
+            start, filled = self._start(index, queued, part, taken)
+            found.append(start)
             # Parts that start together share the nodes and quotas; others come one after another.
-            if work.parallel and len(work.pods) > 1:
-                index = _charged(filled, work.namespace, part, count)
-                taken += count * kai.counted_gpus(part.pod.requests)
-        return found
+            if filled is not None and work.parallel and len(work.pods) > 1:
+                index = charge_quotas(filled, work.namespace, part, start.count)
+                taken += start.count * kai.counted_gpus(part.pod.requests)
+        return self._together(work, found)
+
+    def _start(
+        self, index: ClusterIndex, queued: _Queued, part: PlannedPods, taken: float
+    ) -> tuple[PlannedStart, ClusterIndex | None]:
+        """Return whether pods of a work would start, and the cluster with them; None: not made."""
+        work, flavor = queued.work, queued.flavor
+        # Not None, which is one pod on each node. Without pods nothing is requested.
+        if part.count == 0:
+            return PlannedStart(None, 0, 0), None
+        held = queued.why or self._suspended(index, work, part)
+        why = held or self._blocked(index, work, part)
+        if why is not None:
+            could = 0
+            if why.cause is Cause.QUOTA and why is not queued.why:
+                why, could = self._within_quota(index, work, part, why)
+            place = queued.position if why is queued.why else None
+            return PlannedStart(why, part.least, could, flavor, place), None
+        # KAI decides once pods are there, so a quota comes before it.
+        held, could = self._by_kai(index, work, part, taken)
+        if held is not None:
+            return PlannedStart(held, part.least, could), None
+        count, could, why, filled = self._placed(index, work, part)
+        # Only pods that wait for others to end have a place in a line.
+        place = _among_pending(self.index.state, part.pod) if _queues(why) else None
+        return PlannedStart(why, count, could, flavor, place), filled
+
+    def _together(self, work: PlannedWork, found: list[PlannedStart]) -> list[PlannedStart]:
+        """Return the same; none start where fewer could than have to start together."""
+        could = sum(one.could for one in found)
+        lacking = next((one.why for one in found if one.why is not None), None)
+        if could >= work.together or lacking is None:
+            return found
+        requests: dict[str, float] = {}
+        for part in work.pods:
+            for resource, units in self.index.gpus(part.pod.requests).items():
+                requests[resource] = requests.get(resource, 0.0) + units * part.least
+        starts = says("gang_starts", needed=work.together, requests=requests, could=could)
+        why = structs.replace(
+            lacking, cause=Cause.GANG, detail=NOT_ENOUGH, sentences=(starts, *lacking.sentences)
+        )
+        return [
+            replace(one, why=why, could=0, position=_among_pending(self.index.state, part.pod))
+            if one.could
+            else one
+            for one, part in zip(found, work.pods, strict=True)
+        ]
+
+    def _starts_one_by_one(self, work: PlannedWork, part: PlannedPods) -> PlannedStart:
+        """Return the same of pods that Kueue admits one by one, as those of a Deployment."""
+        index, left, could, flavor = self.index, part.least, 0, ""
+        start = PlannedStart(None, 0, 0)
+        while left > 0:
+            queued = self._by_kueue(replace(work, pods=(replace(part, count=1),)), index)
+            if queued.why is not None:
+                start = PlannedStart(queued.why, 1, 0, queued.flavor, queued.position)
+                break
+            chosen = chosen_flavors(index.state, part, queued.cluster_queue, queued.flavor)
+            count = min(left, admitted_pods(chosen, part))
+            admitted = replace(queued.work.pods[0], count=count)
+            queued = replace(queued, work=replace(queued.work, pods=(admitted,)))
+            start, filled = self._start(index, queued, admitted, 0.0)
+            left, could, flavor = left - count, could + start.could, flavor or queued.flavor
+            if start.why is not None or filled is None:
+                break
+            index = charge_quotas(filled, work.namespace, part, count)
+            index = reserve_flavors(index, queued.cluster_queue, chosen, part, count)
+        return replace(start, count=part.least, could=could, flavor=flavor)
 
     # ------------------------------------------------------------ queues
 
-    def _queued(
-        self, work: PlannedWork
-    ) -> tuple[Diagnosis | None, str, PlannedWork, QueuePosition | None]:
-        """Return why a queue would hold the work, its flavor, the work as admitted, its place."""
+    def _queued(self, work: PlannedWork) -> _Queued:
+        """Return what its queue says of a work."""
+        if self._is_of_kueue(work):
+            return self._by_kueue(work, self.index)
+        by_volcano = any(part.pod.scheduler == _VOLCANO for part in work.pods)
+        if by_volcano and self.index.state.of(ObservedKind.VOLCANO_QUEUE):
+            return _Queued(work, self._by_volcano(work))
+        return _Queued(work)
+
+    def _is_of_kueue(self, work: PlannedWork) -> bool:
         state = self.index.state
-        volcano = {one.name for one in state.of(ObservedKind.VOLCANO_QUEUE)}
         by_volcano = any(part.pod.scheduler == _VOLCANO for part in work.pods)
         local = {(q.namespace, q.name) for q in state.of(ObservedKind.LOCAL_QUEUE)}
+        known = bool(local or state.of(ObservedKind.CLUSTER_QUEUE)) and not of_kai(work)
         # Work for Volcano names a queue of Volcano, unless a LocalQueue is called so.
-        of_kueue = bool(local or state.of(ObservedKind.CLUSTER_QUEUE)) and not of_kai(work)
-        if work.queue and of_kueue and ((work.namespace, work.queue) in local or not by_volcano):
-            return self._by_kueue(work)
-        if volcano and by_volcano:
-            return self._by_volcano(work), "", work, None
-        return None, "", work, None
+        return bool(
+            work.queue and known and ((work.namespace, work.queue) in local or not by_volcano)
+        )
 
-    def _by_kueue(
-        self, work: PlannedWork
-    ) -> tuple[Diagnosis | None, str, PlannedWork, QueuePosition | None]:
+    def _by_kueue(self, work: PlannedWork, index: ClusterIndex) -> _Queued:
         sets = tuple(PodSet(f"{at}", part.least, part.counted) for at, part in enumerate(work.pods))
         body = WorkloadSnapshot(
-            created=self.index.state.at,
+            created=index.state.at,
             queue=work.queue,
             priority=max(part.pod.priority for part in work.pods),
             owner_kind=ObservedKind.JOB.short,
@@ -177,7 +237,8 @@ class SubmissionDiagnoser:
         )
         # Which flavors suit it is read from the selector of its controller, so it is given one.
         stand_in = self._seen(ObservedKind.JOB, work, _controller(work, work.pods[0], 1))
-        index = self._with(self._seen(ObservedKind.KUEUE_WORKLOAD, work, body))
+        workload = self._seen(ObservedKind.KUEUE_WORKLOAD, work, body)
+        index = index.assuming(_adding(index.state, workload))
         index.controllers = {**index.controllers, stand_in.uid: _of_controller(stand_in)}
         kueue = KueueQueues(index, self.placer)
         # It has no conditions yet, so it always is among the pending Workloads.
@@ -200,14 +261,18 @@ class SubmissionDiagnoser:
         )
         known = one.cluster_queue in kueue.queues.by_name
         position = QueuePosition(one.place + 1, one.of, one.cluster_queue) if known else None
-        return why, flavor, replace(work, pods=pods), position
+        return _Queued(replace(work, pods=pods), why, flavor, position, one.cluster_queue)
 
     def _by_volcano(self, work: PlannedWork) -> Diagnosis | None:
+        # Its PodGroup has the requests of those pods alone that start together.
         requests: dict[str, float] = {}
+        left = work.together or sum(part.least for part in work.pods)
+        members = left
         for part in work.pods:
+            count = min(left, part.least)
+            left -= count
             for resource, units in part.pod.requests.items():
-                requests[resource] = requests.get(resource, 0.0) + units * part.least
-        members = sum(part.least for part in work.pods)
+                requests[resource] = requests.get(resource, 0.0) + units * count
         body = PodGroupSnapshot(self.index.state.at, work.queue, members, requests, phase="Pending")
         seen = self._seen(ObservedKind.VOLCANO_POD_GROUP, work, body)
         gangs = Gangs(self.index, self.placer)
@@ -272,13 +337,13 @@ class SubmissionDiagnoser:
 
         Pods are made one after the other until a quota is full; a gang needs all of them.
         """
-        allowed = _allowed(index, work.namespace, part)
+        allowed = allowed_pods(index, work.namespace, part)
         # A gang starts whole or not at all, and of a DaemonSet the number is not known.
         if part.count is None or part.gang > 1 or not allowed:
             return why, 0
         body = replace(_controller(work, part, part.count), pods=allowed)
         seen = self._seen(ObservedKind.JOB, work, body)
-        charged = _charged(index, work.namespace, part, allowed)
+        charged = charge_quotas(index, work.namespace, part, allowed)
         could = self._placed(index, work, replace(part, count=allowed))[1]
         return BlockedControllers(charged).refused(seen, body) or why, could
 
@@ -333,9 +398,10 @@ class SubmissionDiagnoser:
         could = sum(room.values())
         if could >= part.count:
             return part.count, part.count, None, filled
-        # A gang of all its pods: none of those that fit would start without the others.
-        if part.gang == part.count:
+        # None of those that fit would start without the others of their gang.
+        if could < part.gang:
             return part.count, 0, self._gang(index, placer, seen, part), index
+        could -= (could - part.gang) % part.step
         placer = PlacementDiagnoser(filled, self.claims)
         return part.count, could, placer.by_state(pod.requests, pod.placement), filled
 
@@ -352,9 +418,6 @@ class SubmissionDiagnoser:
         )
         group = replace(seen, kind=ObservedKind.COSCHEDULING_POD_GROUP, body=body)
         return Gangs(index, placer).why(Gang(group, body, ((seen, part.pod),)))
-
-    def _with(self, seen: ObservedObject) -> ClusterIndex:
-        return self.index.assuming(_adding(self.index.state, seen))
 
     def _seen(
         self,
@@ -459,43 +522,3 @@ def _with_pods(seen: ObservedObject, pod: PodSnapshot, pods: int) -> ObservedObj
         else:
             used[resource] = used.get(resource, 0.0) + units * pods
     return replace(seen, body=replace(node, used=used, free_devices=devices))
-
-
-def charge_of(key: str, part: PlannedPods) -> float:
-    """Return how much one of these pods adds to a key of a quota, with the claims made for it."""
-    if key.endswith(DEVICES):
-        return (part.templated or {}).get(key.removesuffix(DEVICES), 0.0)
-    return each_pod(key, part.counted)
-
-
-def _allowed(index: ClusterIndex, namespace: str, part: PlannedPods) -> int:
-    """Return how many of the pods the quotas of their namespace have room for."""
-    count = part.least
-    for seen in index.state.of(ObservedKind.RESOURCE_QUOTA):
-        quota = seen.body
-        if seen.namespace != namespace or not isinstance(quota, QuotaSnapshot):
-            continue
-        # A quota with other scopes may not count these pods at all.
-        if not counts_all(quota.scopes):
-            continue
-        for key, limit in quota.hard.items():
-            each = charge_of(key, part)
-            # A key without `used` is not counted by the cluster, so it limits nothing.
-            if each > 0 and key in quota.used:
-                count = min(count, int((limit - quota.used[key] + EPSILON) / each))
-    return max(0, count)
-
-
-def _charged(index: ClusterIndex, namespace: str, part: PlannedPods, count: int) -> ClusterIndex:
-    """Return the cluster with pods counted by the quotas of their namespace."""
-
-    def charged(seen: ObservedObject) -> ObservedObject:
-        quota = seen.body
-        if seen.namespace != namespace or not isinstance(quota, QuotaSnapshot):
-            return seen
-        used = {key: units + charge_of(key, part) * count for key, units in quota.used.items()}
-        return replace(seen, body=replace(quota, used=used))
-
-    kind = ObservedKind.RESOURCE_QUOTA
-    quotas: Sequence[ObservedObject] = [charged(one) for one in index.state.of(kind)]
-    return index.assuming(replace(index.state, objects={**index.state.objects, kind: quotas}))

@@ -31,8 +31,9 @@ from apps.clusters.domain.observed.objects import (
 from apps.clusters.domain.observed.pods import ExtractionContext, pod_snapshot
 from apps.clusters.domain.resources import GPU_FRACTION, GPU_MEMORY
 from apps.pending.domain.diagnosis import ClusterState
-from apps.pending.domain.submission import PlannedPods, PlannedWork
-from apps.planning.domain.manifests.kinds import QUEUED_BY_DEFAULT
+from apps.pending.domain.planned_pods import PlannedPods
+from apps.pending.domain.submission import PlannedWork
+from apps.planning.domain.manifests.kinds import QUEUED_BY_DEFAULT, QUEUED_ONE_BY_ONE
 from apps.planning.domain.manifests.submissions import Manifest, PodTemplate, Submission
 
 _UID = "not-submitted"
@@ -118,6 +119,8 @@ class SubmissionReader:
             queue=one.queue or self._queue_by_default(one),
             suspended=one.suspended,
             parallel=one.parallel,
+            together=one.together,
+            one_by_one=one.kind in QUEUED_ONE_BY_ONE,
         )
 
     def _queue_by_default(self, one: Submission) -> str:
@@ -161,7 +164,7 @@ class SubmissionReader:
             for name, units in self._templates.get((self._namespace, use.template), {}).items()
         }
         charged = request(template.spec) if may_have_hami_parts({}, template.spec) else None
-        return PlannedPods(pod, template.count, template.gang, templated, charged)
+        return PlannedPods(pod, template.count, template.gang, template.step, templated, charged)
 
     def _claim_units(self, name: str) -> ClaimUnits | None:
         return self._requested.get((self._namespace, name))

@@ -14,14 +14,13 @@ from apps.pending.domain.placement.fits import EPSILON
 from apps.pending.domain.placement.flavor_nodes import FlavorNodes, PodShape
 from apps.pending.domain.placement.messages import counts_all
 from apps.pending.domain.placement.node_search import NOT_READY
+from apps.pending.domain.planned_pods import PlannedPods, charge_of
 from apps.pending.domain.pods import NO_SCHEDULER
 from apps.pending.domain.queues import kai
 from apps.pending.domain.queues.cluster_queues import queues_of
 from apps.pending.domain.queues.kueue import EXCEEDS, MISCONFIGURED
 from apps.pending.domain.submission import (
-    PlannedPods,
     PlannedWork,
-    charge_of,
     kai_queues,
     of_kai,
 )

@@ -9,8 +9,9 @@ from apps.clusters.selectors import ActiveCluster, active_clusters
 from apps.clusters.services import TierHistory
 from apps.pending import selectors as pending
 from apps.pending import services as pending_services
+from apps.pending.domain.planned_pods import PlannedPods
 from apps.pending.domain.queues import kai
-from apps.pending.domain.submission import PlannedPods, PlannedStart, PlannedWork
+from apps.pending.domain.submission import PlannedStart, PlannedWork
 from apps.planning.domain.manifests.claim_choices import claim_choices
 from apps.planning.domain.manifests.read import read_manifest
 from apps.planning.domain.manifests.submissions import Manifest, Submission

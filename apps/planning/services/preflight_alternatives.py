@@ -15,8 +15,9 @@ from apps.clusters.domain.tiers import (
     unit_weight,
 )
 from apps.clusters.selectors import TierRow, tier_rows
+from apps.pending.domain.planned_pods import PlannedPods
 from apps.pending.domain.pods import selector
-from apps.pending.domain.submission import PlannedPods, PlannedWork
+from apps.pending.domain.submission import PlannedWork
 from apps.planning.domain.measured_use import GpuOffer, MeasuredUse, holds, unit_memory_mib
 from apps.planning.domain.planned import with_gpus
 from apps.planning.domain.verdicts import Verdict, quotas_touched, verdict_of

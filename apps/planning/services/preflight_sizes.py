@@ -29,9 +29,10 @@ from apps.pending import selectors as pending
 from apps.pending.domain.diagnosis import ClusterState
 from apps.pending.domain.placement.fits import bits
 from apps.pending.domain.placement.flavor_nodes import FlavorNodes
+from apps.pending.domain.planned_pods import PlannedPods
 from apps.pending.domain.pods import selector
 from apps.pending.domain.queues.cluster_queues import takes_namespace
-from apps.pending.domain.submission import PlannedPods, PlannedWork, SubmissionDiagnoser
+from apps.pending.domain.submission import PlannedWork, SubmissionDiagnoser
 from apps.planning.domain.planned import gpus_of
 from apps.planning.domain.queue_time_ranges import ForecastRow, row_for
 from apps.planning.domain.verdicts import Verdict

@@ -32,6 +32,10 @@ ONE_AFTER_THE_OTHER = frozenset(
     }
 )
 """Kinds whose templates are steps: not all of them run at the same time."""
+QUEUED_ONE_BY_ONE = ONE_AFTER_THE_OTHER | {
+    *("Deployment", "ReplicaSet", "ReplicationController", "Task", "TaskRun"),
+}
+"""Kinds whose pods Kueue admits each by itself; of others the object is admitted as a whole."""
 QUEUED_BY_DEFAULT = frozenset(
     {
         *("Job", "CronJob", "JobSet", "RayCluster", "RayJob", "TrainJob"),
@@ -196,6 +200,7 @@ def _ray(spec: Reader) -> Templates:
             role=group.text("groupName") or "worker",
             # A replica of several hosts is one slice: its hosts start together.
             gang=max(1, hosts),
+            step=max(1, hosts),
         )
 
 
@@ -222,7 +227,7 @@ def _leader_worker_set(item: Reader) -> Templates:
     yield pod_template(leader, count=groups, role="leader")
     if size > 1:
         count = groups * (size - 1)
-        yield pod_template(worker, count=count, role="worker", gang=size - 1)
+        yield pod_template(worker, count=count, role="worker", gang=size - 1, step=size - 1)
 
 
 def _workflow(item: Reader) -> Templates:

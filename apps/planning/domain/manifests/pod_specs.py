@@ -14,7 +14,7 @@ _NODE_TERMS = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDurin
 
 
 def pod_template(
-    template: Reader, *, count: int | None = 1, role: str = "", gang: int = 1
+    template: Reader, *, count: int | None = 1, role: str = "", gang: int = 1, step: int = 1
 ) -> PodTemplate:
     """Return the pods of a PodTemplateSpec. Raises ManifestError."""
     spec = template.required("spec")
@@ -23,7 +23,12 @@ def pod_template(
     if metadata is not None:
         check_texts(metadata)
     return PodTemplate(
-        spec.body, {} if metadata is None else metadata.body, count=count, role=role, gang=gang
+        spec.body,
+        {} if metadata is None else metadata.body,
+        count=count,
+        role=role,
+        gang=gang,
+        step=step,
     )
 
 

@@ -1,6 +1,6 @@
 """A manifest's text as what it submits."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from apps.clusters.domain.kube_json import JsonObject, mapping, text
@@ -91,11 +91,20 @@ def _submission(kind: str, item: Reader, pods: list[PodTemplate]) -> Submission:
         priority_class=text(mapping(labels, "labels").get(_PRIORITY_LABEL))
         or next((name for one in pods if (name := text(one.spec.get("priorityClassName")))), ""),
         parallel=kind not in ONE_AFTER_THE_OTHER,
+        together=_together(policy, pods, whole=is_of_volcano(item)),
         suspended=any(
             mapping(item.body, *path).get("suspend") is True
             for path in (("spec",), ("spec", "runPolicy"))
         ),
     )
+
+
+def _together(policy: JsonObject, pods: Sequence[PodTemplate], *, whole: bool) -> int:
+    """Return how many pods have to start together; `whole`: all where the policy does not tell."""
+    total = sum(one.count or 0 for one in pods)
+    # Its kind has checked it.
+    least = policy.get("minAvailable", total if whole else 0)
+    return min(least, total) if isinstance(least, int) else 0
 
 
 def _pod_groups(submissions: Iterable[Submission]) -> list[Submission]:

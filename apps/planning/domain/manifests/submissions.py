@@ -16,7 +16,8 @@ class PodTemplate:
 
     `role` tells the kinds of an object apart; empty where it has one. `count` None: one pod on
     each node that fits, as of a DaemonSet. `gang`: how many of them start together or not at all;
-    1 where each starts by itself. `notes` are sentences about what of them is not counted.
+    1 where each starts by itself; `step` of them at once come after these. `notes`
+    are sentences about what of them is not counted.
     """
 
     spec: JsonObject
@@ -24,6 +25,7 @@ class PodTemplate:
     count: int | None = 1
     role: str = ""
     gang: int = 1
+    step: int = 1
     notes: tuple[str, ...] = ()
 
 
@@ -32,7 +34,8 @@ class Submission:
     """An object that makes pods. Its `namespace` may be empty.
 
     `labels` and `annotations` are those by which queues are named: its own and its templates'.
-    `parallel`: its templates run at the same time; otherwise one after the other.
+    `parallel`: its templates run at the same time; otherwise one after the other. `together` is how
+    many pods of all templates start together at least; 0 where nothing tells.
     """
 
     kind: str
@@ -44,6 +47,7 @@ class Submission:
     priority_class: str = ""
     parallel: bool = True
     suspended: bool = False
+    together: int = 0
 
 
 @dataclass(frozen=True, slots=True)
