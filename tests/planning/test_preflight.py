@@ -17,6 +17,7 @@ from apps.clusters.domain.observed.objects import (
     ObservedKind,
     PodSnapshot,
 )
+from apps.clusters.domain.observed.places import AutoscalerSnapshot, NodeGroup, NodePoolSnapshot
 from apps.clusters.models import ObservedObject, TierRule
 from apps.clusters.services import TierHistory
 from apps.costs.models import Price
@@ -144,6 +145,46 @@ def test_what_is_not_read_of_a_cluster_is_named(watched: Portal) -> None:
     assert found["unchecked"] == [
         "Affinity between pods is not checked.",
         "Volumes are not checked.",
+    ]
+
+
+def test_what_kueue_and_gang_schedulers_do_beyond_quotas_is_named(watched: Portal) -> None:
+    manifest = yaml.safe_load(job(1))
+    manifest["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "1"}
+    manifest["spec"]["template"]["metadata"] = {
+        "annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"},
+        "labels": {"scheduling.x-k8s.io/pod-group": "both"},
+    }
+    assert result(watched, yaml.safe_dump(manifest))["unchecked"] == [
+        "Kueue's placement by topology is not checked.",
+        "Partial admission by Kueue is not assumed.",
+        "Its pod group is not checked: it may start only together with its other pods.",
+    ]
+    group = {"kueue.x-k8s.io/pod-group-name": "both"}
+    pod = yaml.safe_load(job(1))["spec"]["template"]["spec"]
+    manifest = {"kind": "Pod", "metadata": {"name": "x", "labels": group}, "spec": pod}
+    assert result(watched, yaml.safe_dump(manifest))["unchecked"] == []
+
+
+@pytest.mark.parametrize("by", ["node pool", "node group", "full group", "nothing"])
+def test_nodes_that_an_autoscaler_may_add_are_named(by: str, watched: Portal) -> None:
+    west, now = watched.clusters[0], timezone.now()
+    groups = {"node group": (NodeGroup("a", most=4),), "full group": (NodeGroup("a", 0, 1, 1, 1),)}
+    if by == "node pool":
+        pool = NodePoolSnapshot()
+        see(west, ObservedKind.NODE_POOL, "pool", pool, at=now, namespace="", name="gpus")
+    status = AutoscalerSnapshot(groups.get(by, ()))
+    see(west, ObservedKind.AUTOSCALER_STATUS, "status", status, at=now, name="status")
+    named = ["Nodes that an autoscaler may add are not counted."]
+    told = named if by in ("node pool", "node group") else []
+    assert result(watched, job(9))["unchecked"] == told
+    assert result(watched, job(1, 17))["unchecked"] == []
+    assert result(watched, job(1))["unchecked"] == []
+
+
+def test_a_scheduler_that_was_not_seen_may_be_there_all_the_same(watched: Portal) -> None:
+    assert result(watched, job(1, schedulerName="packer"))["unchecked"] == [
+        "Which scheduler placed the running pods is not recorded."
     ]
 
 

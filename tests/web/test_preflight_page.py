@@ -80,6 +80,21 @@ def test_work_without_pods_is_said_to_request_nothing(ada: Client) -> None:
     assert "of 0 pods" not in words
 
 
+def test_a_daemon_set_that_no_node_takes_has_a_cause_and_no_amounts(ada: Client) -> None:
+    item = yaml.safe_load(job(1, nodeSelector={"pool": "none"})) | {"kind": "DaemonSet"}
+    words = words_of(posted(ada, yaml.safe_dump(item))[1])
+    assert "Cannot start DaemonSet train Requests 1 nvidia.com/gpu. No node matches" in words
+    assert "0 pods" not in words
+
+
+def test_what_requests_nothing_is_not_counted_among_what_starts(ada: Client) -> None:
+    nothing = yaml.safe_load(job(2))
+    nothing["kind"], nothing["spec"]["replicas"] = "Deployment", 0
+    none = yaml.safe_dump(nothing)
+    assert "1 of 2 start now" in words_of(posted(ada, "---\n".join([job(2), job(9), none]))[1])
+    assert "Nothing is requested" in words_of(posted(ada, "---\n".join([none, none]))[1])
+
+
 def test_a_quota_in_the_way_is_requested_with_limit_and_reason(
     ada: Client, watched: Portal, signed_in: SignIn
 ) -> None:

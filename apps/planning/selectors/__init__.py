@@ -19,6 +19,7 @@ from apps.planning.selectors.ceilings import (
     Ceilings,
     ProvisioningRow,
     SourceGap,
+    adds_nodes,
     ceilings,
 )
 from apps.planning.selectors.demand import (

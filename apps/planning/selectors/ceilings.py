@@ -118,6 +118,20 @@ def ceilings(now: datetime, *, visibility: Visibility) -> Ceilings:
     return Ceilings(_pool_limits(seen, clusters, rules, now), groups, requests, hidden, gaps)
 
 
+def adds_nodes(cluster_id: int) -> bool:
+    """Say whether Karpenter or cluster-autoscaler may add nodes to a cluster. One query."""
+    found = observed_in([cluster_id], (ObservedKind.NODE_POOL, ObservedKind.AUTOSCALER_STATUS))
+    return any(
+        isinstance(one.body, NodePoolSnapshot)
+        or (isinstance(one.body, AutoscalerSnapshot) and any(map(_grows, one.body.groups or ())))
+        for one in found[cluster_id]
+    )
+
+
+def _grows(group: NodeGroup) -> bool:
+    return group.most is None or (group.target or 0) < group.most
+
+
 # ---------------------------------------------------------------- cluster-autoscaler
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import cached_property
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.kube_json import text
@@ -9,8 +10,6 @@ from apps.clusters.selectors import ActiveCluster, active_clusters
 from apps.clusters.services import TierHistory
 from apps.pending import selectors as pending
 from apps.pending import services as pending_services
-from apps.pending.domain.planned_pods import PlannedPods
-from apps.pending.domain.queues import kai
 from apps.pending.domain.submission import PlannedStart, PlannedWork
 from apps.planning.domain.manifests.claim_choices import claim_choices
 from apps.planning.domain.manifests.read import read_manifest
@@ -18,7 +17,7 @@ from apps.planning.domain.manifests.submissions import Manifest, Submission
 from apps.planning.domain.measured_use import FamilyHistory
 from apps.planning.domain.planned import ManifestPods, SubmissionReader
 from apps.planning.domain.verdicts import Verdict, quotas_touched, verdict_of
-from apps.planning.selectors import family_history, priority_values
+from apps.planning.selectors import adds_nodes, family_history, priority_values
 from apps.planning.services.preflight_alternatives import AlternativeRequests
 from apps.planning.services.preflight_rows import (
     AlternativeRow,
@@ -26,10 +25,10 @@ from apps.planning.services.preflight_rows import (
     PreflightResult,
 )
 from apps.planning.services.preflight_sizes import PodSize, SubmissionSizes, cost_of
+from apps.planning.services.preflight_unchecked import unchecked_of, unchecked_of_start
 from gpuportal.garbage import gc_paused
 
 MOST_TEMPLATES = 100
-_RULES = ("podAffinity", "podAntiAffinity")
 
 
 class PreflightRefused(ValueError):
@@ -118,6 +117,10 @@ class _ClusterAnswers:
         self._now = now
         self._visibility = visibility
 
+    @cached_property
+    def _nodes_are_added(self) -> bool:
+        return adds_nodes(self._cluster.pk)
+
     def results(
         self, one: Submission, work: PlannedWork, asked: ManifestPods
     ) -> Iterator[PreflightResult]:
@@ -128,11 +131,12 @@ class _ClusterAnswers:
         ]
         # A manifest without GPUs is answered too, by its first pods.
         for at in with_gpus or [0]:
-            unchecked = [*_unchecked(one, at, work.pods[at], asked)]
+            unchecked = [*unchecked_of(one, at, work.pods[at], asked)]
             if not self._sizes.is_namespace_checked(work):
                 unchecked.append(
                     "Labels of the namespace are not checked; its queue selects by them."
                 )
+            unchecked += unchecked_of_start(starts[at], nodes_are_added=self._nodes_are_added)
             yield self._result(one, work, at, starts[at], tuple(unchecked))
 
     def _result(
@@ -227,29 +231,3 @@ def _priority_classes(manifest: Manifest) -> set[str]:
         for template in one.templates
     }
     return named - {""}
-
-
-def _unchecked(one: Submission, at: int, part: PlannedPods, asked: ManifestPods) -> Iterator[str]:
-    """Yield what the recorded state does not tell, of what the pods ask for."""
-    yield from one.templates[at].notes
-    spec = one.templates[at].spec
-    affinity = spec.get("affinity")
-    if isinstance(affinity, dict) and any(affinity.get(key) for key in _RULES):
-        yield "Affinity between pods is not checked."
-    if spec.get("topologySpreadConstraints"):
-        yield "Topology spread is not checked."
-    if one.kind == "TrainJob" and not spec["containers"][0].get("resources"):
-        yield "The runtime of a TrainJob is not in the manifest; its requests are not counted."
-    if part.pod.placement.volumes:
-        yield "Volumes are not checked."
-    if asked.unknown_templates.get(one.name):
-        yield "A ResourceClaimTemplate is not in the manifest; its devices are not counted."
-    elif part.pod.claims:
-        yield "Device selectors are not checked."
-    if part.pod.scheduler in kai.SCHEDULERS:
-        yield "KAI's shares, and its quota for work that is never preempted, are not checked."
-    if one.priority_class:
-        yield "Preemption is not assumed."
-        # Of Kueue's own priority classes no value is seen.
-        if "priority" not in spec and one.priority_class not in asked.priorities:
-            yield "The value of the priority class is not known; 0 is assumed."

@@ -78,10 +78,13 @@ def answers_of(
 
 
 def summary_of(report: PreflightReport) -> str:
-    """Return how many of several workloads start now; empty for one."""
-    of = len(report.results)
-    starting = sum(one.verdict == Verdict.STARTS.value for one in report.results)
-    return f"{starting} of {of} start now" if of > 1 else ""
+    """Return how many of several workloads start now; empty for a single one."""
+    if len(report.results) < 2:
+        return ""
+    # What requests nothing does not start either.
+    asking = [one for one in report.results if not _is_none(one)]
+    starting = sum(one.verdict == Verdict.STARTS.value for one in asking)
+    return f"{starting} of {len(asking)} start now" if asking else "Nothing is requested"
 
 
 def _answer(
@@ -126,6 +129,9 @@ def _reason(one: PreflightResult) -> str:
 
 def _figures(one: PreflightResult, tone: Tone) -> Iterable[KeyFigure]:
     if _is_none(one):
+        return
+    # A DaemonSet whose pods no node takes has none, so there are no amounts to show.
+    if not one.pods:
         return
     of = f"of {counted(one.pods, 'pod')}"
     yield KeyFigure("Starting now", f"{one.could_start:,}", of, tone=tone)
