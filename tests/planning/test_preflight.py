@@ -188,6 +188,19 @@ def test_a_scheduler_that_was_not_seen_may_be_there_all_the_same(watched: Portal
     ]
 
 
+def test_suspended_work_is_to_be_submitted_otherwise(watched: Portal) -> None:
+    spec = yaml.safe_load(job(1))["spec"]
+    cron = {"kind": "CronJob", "metadata": {"name": "nightly"}}
+    cron["spec"] = {"suspend": True, "jobTemplate": {"spec": spec}}
+    found = result(watched, yaml.safe_dump(cron))
+    assert (found["verdict"], found["cause"], found["detail"]) == (
+        "never",
+        "admission",
+        "suspended",
+    )
+    assert found["change"]["text"] == "Submit the CronJob with suspend: false."
+
+
 def test_a_train_job_whose_runtime_tells_its_requests_is_said(watched: Portal) -> None:
     trainer: dict[str, Any] = {"numNodes": 2}
     job = {"kind": "TrainJob", "spec": {"runtimeRef": {"name": "torch"}, "trainer": trainer}}

@@ -87,6 +87,14 @@ def test_a_daemon_set_that_no_node_takes_has_a_cause_and_no_amounts(ada: Client)
     assert "0 pods" not in words
 
 
+def test_no_command_names_work_that_is_not_submitted(ada: Client) -> None:
+    item = yaml.safe_load(job(1))
+    item["spec"]["suspend"] = True
+    words = words_of(posted(ada, yaml.safe_dump(item))[1]).partition("Quotas and queues")[0]
+    assert "Submit the Job with suspend: false. For the workload owner. suspend: false" in words
+    assert "kubectl" not in words
+
+
 def test_what_requests_nothing_is_not_counted_among_what_starts(ada: Client) -> None:
     nothing = yaml.safe_load(job(2))
     nothing["kind"], nothing["spec"]["replicas"] = "Deployment", 0

@@ -24,7 +24,14 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.resources import GPU
 from apps.pending.domain.cluster_index import ClusterIndex, bodies
-from apps.pending.domain.diagnosis import Cause, ClusterState, Diagnosis, says
+from apps.pending.domain.diagnosis import (
+    Action,
+    Cause,
+    ClusterState,
+    Diagnosis,
+    Suggestion,
+    says,
+)
 from apps.pending.domain.placement.fits import EPSILON, free
 from apps.pending.domain.placement.messages import BlockedControllers
 from apps.pending.domain.placement.unschedulable import PlacementDiagnoser, claims_of, unmade
@@ -318,8 +325,11 @@ class SubmissionDiagnoser:
         if not work.suspended or work.queue:
             return None
         body = _controller(work, part, part.least)
-        seen = self._seen(ObservedKind.JOB, work, body)
-        return BlockedControllers(index).suspended(seen, body)
+        why = BlockedControllers(index).suspended(self._seen(ObservedKind.JOB, work, body), body)
+        # What is not submitted yet cannot be resumed: its manifest is to be changed.
+        change = {"kind": work.kind, "namespace": work.namespace, "name": work.name}
+        step = Suggestion(Action.UNSUSPEND, change, says("submit_running"))
+        return structs.replace(why, suggestions=(step,))
 
     def _blocked(
         self, index: ClusterIndex, work: PlannedWork, part: PlannedPods

@@ -148,6 +148,7 @@ SENTENCES: Mapping[str, str] = {
     "allow_namespace": "Let the ClusterQueue {cluster_queue} take the namespace {namespace}.",
     "activate": "Activate the Workload {namespace}/{name} again.",
     "unsuspend": "Resume the {kind} {namespace}/{name}.",
+    "submit_running": "Submit the {kind} with suspend: false.",
     "ungate": "Remove the gate {gate}; {gate:remover}.",
     "specify": "State {keys} in every container: quota {quota} requires it.",
     "create_claim": "Create the ResourceClaim {namespace}/{name}.",

@@ -211,6 +211,9 @@ def _activate(change: SuggestedChange, row: FixSubject) -> str:
 
 
 def _unsuspend(change: SuggestedChange, row: FixSubject) -> str:
+    # Of work that is not submitted yet there is nothing to patch.
+    if isinstance(row, FixTarget):
+        return "suspend: false"
     namespace = change.get("namespace") or row.namespace
     return _patch(change["kind"].lower(), change["name"], {"spec": {"suspend": False}}, namespace)
 
