@@ -58,7 +58,8 @@ def test_pods_go_as_the_plan_says_and_the_gang_starts_there(
         gang = make_gang(store, f"gang-{number}", slot)
         assert started(store, gang) == []
         moved = delete_as_told(store, slot)
-        # Each controller makes its pod anew, and the scheduler finds another host for it.
+        # Each controller makes its pod anew, and the scheduler finds another host for each.
+        assert len(moved) == len(slot.moves)
         assert {one["spec"]["nodeName"] for one in moved}.isdisjoint({slot.host})
         assert started(store, gang) == [slot.host] * SIZE
 
