@@ -6,6 +6,7 @@ from typing import Any
 from django.db import models
 from django.db.models import F, Q
 
+from apps.accounts.models import StoredRow
 from apps.clusters.domain.devices.state import Health
 from apps.clusters.domain.pods.ledger import PodSource
 from apps.clusters.domain.tiers import CapacityType, GpuSharing
@@ -51,7 +52,7 @@ def forward(start: str, end: str, *, name: str, instant: bool = False) -> models
     return models.CheckConstraint(condition=Q(**{f"{end}__isnull": True}) | later, name=name)
 
 
-class ValidityPeriod(models.Model):
+class ValidityPeriod(StoredRow):
     """A row of the catalog that holds from `valid_from` until, not including, `valid_to`."""
 
     valid_from = models.DateTimeField()
@@ -61,7 +62,7 @@ class ValidityPeriod(models.Model):
         abstract = True
 
 
-class Cluster(models.Model):
+class Cluster(StoredRow):
     """A cluster of the catalog; `prometheus` and `kubernetes` hold its connection as loaded.
 
     `slurm` is that of a cluster known by its job log, which has neither of the two.
@@ -77,11 +78,8 @@ class Cluster(models.Model):
     class Meta:
         ordering = ["name"]
 
-    def __str__(self) -> str:
-        return self.name
 
-
-class ReportSettings(models.Model):
+class ReportSettings(StoredRow):
     """The report's time zone and currency; one row.
 
     `exchange_rates` maps month (`2026-10`) → currency → [rate, source]: what one unit of it is
@@ -92,11 +90,8 @@ class ReportSettings(models.Model):
     currency = models.CharField(max_length=3, default="USD")
     exchange_rates = models.JSONField(null=True, blank=True)
 
-    def __str__(self) -> str:
-        return f"{self.time_zone}, {self.currency}"
 
-
-class Tier(models.Model):
+class Tier(StoredRow):
     """A service tier's name and place in the catalog; what it matches is in its rules."""
 
     name = models.CharField(max_length=120, unique=True)
@@ -130,9 +125,6 @@ class TierRule(ValidityPeriod):
             forward("valid_from", "valid_to", name="tier_rule_ends_after_start"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.tier_id} from {self.valid_from}"
-
 
 class NamespaceTeam(ValidityPeriod):
     """A pattern of names: such namespaces belong to the team in a span of time."""
@@ -154,11 +146,8 @@ class NamespaceTeam(ValidityPeriod):
             forward("valid_from", "valid_to", name="namespace_claim_ends_after_start"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.team_id}: {self.pattern}"
 
-
-class NamedInCluster(models.Model):
+class NamedInCluster(StoredRow):
     """What has a name of its own in a cluster."""
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -177,7 +166,7 @@ class Namespace(NamedInCluster):
     """A namespace of a cluster."""
 
 
-class GpuModel(models.Model):
+class GpuModel(StoredRow):
     """A GPU model as first seen; `key` is what is compared (no blanks, dashes or case)."""
 
     name = models.CharField(max_length=120)
@@ -186,15 +175,12 @@ class GpuModel(models.Model):
     class Meta:
         ordering = ["name"]
 
-    def __str__(self) -> str:
-        return self.name
-
 
 class Node(NamedInCluster):
     """A node of a cluster."""
 
 
-class NodeInterval(models.Model):
+class NodeInterval(StoredRow):
     """A span in which a node's GPU capacity, health and labels did not change (from the API).
 
     `devices` are those that ResourceSlices offer on it, each with the fields of `OfferedDevice`.
@@ -218,11 +204,8 @@ class NodeInterval(models.Model):
         ]
         indexes = [models.Index(fields=["end"], name="node_interval_end")]
 
-    def __str__(self) -> str:
-        return f"{self.node_id} from {self.start}"
 
-
-class Workload(models.Model):
+class Workload(StoredRow):
     """The top controller of pods: (cluster, namespace, kind, name); a bare pod is its own."""
 
     namespace = models.ForeignKey("clusters.Namespace", on_delete=models.CASCADE)
@@ -235,11 +218,8 @@ class Workload(models.Model):
             models.UniqueConstraint(fields=["namespace", "kind", "name"], name="workload_once")
         ]
 
-    def __str__(self) -> str:
-        return f"{self.kind}/{self.name}"
 
-
-class Pod(models.Model):
+class Pod(StoredRow):
     """The pod ledger: one row per pod that asked for GPU; times to the second.
 
     `requests` maps resource or device class to units, `runs` lists [start, end or null] in Unix
@@ -316,7 +296,7 @@ class Pod(models.Model):
         return self.name
 
 
-class PodPerson(models.Model):
+class PodPerson(StoredRow):
     """Who is behind a pod, where the portal is set to keep that (`GPUPORTAL_PEOPLE`).
 
     A table of its own: its rows are deleted long before those of pods, and all of them at once.
@@ -328,11 +308,8 @@ class PodPerson(models.Model):
     class Meta:
         ordering = ["pod"]
 
-    def __str__(self) -> str:
-        return f"{self.pod_id}: {self.person}"
 
-
-class FormerPerson(models.Model):
+class FormerPerson(StoredRow):
     """A name that was given to another person: work from `before` names no person any more.
 
     It stays, so that hours that are collected again do not bring back whose that work was.
@@ -344,11 +321,8 @@ class FormerPerson(models.Model):
     class Meta:
         ordering = ["person"]
 
-    def __str__(self) -> str:
-        return f"{self.person} before {self.before}"
 
-
-class PodRevision(models.Model):
+class PodRevision(StoredRow):
     """How often what is known of the pods that lived in an hour has changed; no row: never."""
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -361,11 +335,8 @@ class PodRevision(models.Model):
             models.UniqueConstraint(fields=["cluster", "hour"], name="pod_revision_once")
         ]
 
-    def __str__(self) -> str:
-        return f"{self.cluster_id} {self.hour}: {self.number}"
 
-
-class WatchCoverage(models.Model):
+class WatchCoverage(StoredRow):
     """A span in which `watch` saw every change of a cluster's pods and nodes."""
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -379,11 +350,8 @@ class WatchCoverage(models.Model):
             models.CheckConstraint(condition=Q(end__gte=F("start")), name="watch_span_forward"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.cluster_id}: {self.start} .. {self.end}"
 
-
-class WatchIssue(models.Model):
+class WatchIssue(StoredRow):
     """What keeps `watch` from seeing all of a cluster, in words for who can change that.
 
     `subject` says what it is about, as `resourceclaims`; the row goes when the matter is settled.
@@ -400,11 +368,8 @@ class WatchIssue(models.Model):
             models.UniqueConstraint(fields=["cluster", "subject"], name="watch_note_once")
         ]
 
-    def __str__(self) -> str:
-        return f"{self.cluster_id}: {self.subject}"
 
-
-class ClaimInterval(models.Model):
+class ClaimInterval(StoredRow):
     """One allocation of a ResourceClaim to GPUs; a claim freed and allocated again has two.
 
     `devices` has the fields of `ClaimedDevice` for each, without those given for administration.
@@ -429,11 +394,8 @@ class ClaimInterval(models.Model):
         ]
         indexes = [models.Index(fields=["cluster", "released_at"], name="claim_interval_end")]
 
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name} from {self.allocated_at}"
 
-
-class Device(models.Model):
+class Device(StoredRow):
     """A GPU, or a MIG instance of one (`uuid` is then its GPU's), and its newest state.
 
     `state` has the fields of `DeviceState` as it was when it was `last_seen`; `reasons` tell why
@@ -469,11 +431,8 @@ class Device(models.Model):
             models.Index(fields=["health"], name="device_health"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.uuid}/{self.gpu_instance}" if self.gpu_instance else self.uuid
 
-
-class ObservedObject(models.Model):
+class ObservedObject(StoredRow):
     """An object as it was last seen; of kinds with history one row for each setting of it.
 
     `body` has the fields of the kind's dataclass. `first_at` is when it was first seen so (of
@@ -503,11 +462,8 @@ class ObservedObject(models.Model):
             models.Index(fields=["cluster", "kind", "gone_at"], name="observed_object_present")
         ]
 
-    def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
 
-
-class ObservedPerson(models.Model):
+class ObservedPerson(StoredRow):
     """Who is behind an observed object, as a suspended Job that has no pod yet; see `PodPerson`."""
 
     object = extension_of("clusters.ObservedObject", "behind")
@@ -515,6 +471,3 @@ class ObservedPerson(models.Model):
 
     class Meta:
         ordering = ["object"]
-
-    def __str__(self) -> str:
-        return f"{self.object_id}: {self.person}"

@@ -2,8 +2,10 @@
 
 from django.db import models
 
+from apps.accounts.models import StoredRow
 
-class CapacityPlan(models.Model):
+
+class CapacityPlan(StoredRow):
     """The outlook of a tier (`domain.capacity_cases.TierOutlook`) by the end of the day `through`.
 
     `days` are the known days that it rests on: history that is collected later makes it anew.
@@ -18,11 +20,8 @@ class CapacityPlan(models.Model):
     class Meta:
         ordering = ["tier__position", "tier__name"]
 
-    def __str__(self) -> str:
-        return f"{self.tier_id} through {self.through}"
 
-
-class DailyFigure(models.Model):
+class DailyFigure(StoredRow):
     """What is computed once a day of a cluster's last weeks.
 
     `error` says why the newest try gave nothing; the figure is then that of the last that did. The
@@ -41,9 +40,6 @@ class DailyFigure(models.Model):
         abstract = True
         ordering = ["cluster"]
 
-    def __str__(self) -> str:
-        return f"{self.cluster_id} to {self.end}"
-
 
 class Backtest(DailyFigure):
     """How near a replay of a cluster's last weeks, with nothing changed, came to what happened.
@@ -59,7 +55,7 @@ class Backtest(DailyFigure):
     assumptions = models.JSONField(default=list)
 
 
-class QueueForecast(models.Model):
+class QueueForecast(StoredRow):
     """Expected queue times of a cluster, computed ahead by replays of what runs and is pending.
 
     `past` has what replays said of earlier work and how long it took ([tier, median, actual]), as
@@ -78,11 +74,8 @@ class QueueForecast(models.Model):
     class Meta:
         ordering = ["cluster"]
 
-    def __str__(self) -> str:
-        return f"{self.cluster_id} at {self.at}"
 
-
-class PolicySimulation(models.Model):
+class PolicySimulation(StoredRow):
     """Recorded demand replayed without and with a change of policies, as somebody asked for it.
 
     `change` has the fields of `PolicyChange`, `rows` those of `TeamEffect`. `computed_at` is null
@@ -118,9 +111,6 @@ class PolicySimulation(models.Model):
             ),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.pk} of {self.author}"
-
 
 class LayoutPlan(DailyFigure):
     """The layout advice of a cluster (`domain.layouts.advice.LayoutAdvice`)."""
@@ -128,7 +118,7 @@ class LayoutPlan(DailyFigure):
     advice = models.JSONField(null=True)
 
 
-class SlotHour(models.Model):
+class SlotHour(StoredRow):
     """An hour of a cluster of which the free GPUs are stored.
 
     `collected_at` and `pod_revision` are those of what they were computed from: where either is
@@ -145,11 +135,8 @@ class SlotHour(models.Model):
         constraints = [models.UniqueConstraint(fields=["cluster", "hour"], name="slot_hour_once")]
         indexes = [models.Index(fields=["hour"], name="slot_hour")]
 
-    def __str__(self) -> str:
-        return f"{self.cluster_id} {self.hour}"
 
-
-class TierSlotHour(models.Model):
+class TierSlotHour(StoredRow):
     """What was free of a tier at the start of an hour.
 
     `device` is empty for whole GPUs, else the MIG profile or the resource of GPU replicas;
@@ -174,6 +161,3 @@ class TierSlotHour(models.Model):
                 fields=["of_hour", "tier", "device"], name="tier_slot_hour_once"
             )
         ]
-
-    def __str__(self) -> str:
-        return f"{self.of_hour_id} {self.tier_id} {self.device}"

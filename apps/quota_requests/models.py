@@ -3,6 +3,7 @@
 from django.db import models
 from django.db.models import F, Q
 
+from apps.accounts.models import StoredRow
 from apps.quota_requests.domain.execution.applied_changes import DriftKind
 from apps.quota_requests.domain.execution.executor import ApplyStage
 from apps.quota_requests.domain.states import OPEN, WRITING, RequestState
@@ -24,7 +25,7 @@ def same_key(ref: QuotaRef) -> Q:
     return Q(cluster__name=cluster, source=source, namespace=namespace, name=name, key=key)
 
 
-class ChangeRequest(models.Model):
+class ChangeRequest(StoredRow):
     """One quota key, from → to; amounts are texts of Kubernetes quantities.
 
     `version` grows with every change of the row: who decides says which version was read.
@@ -101,9 +102,6 @@ class ChangeRequest(models.Model):
             models.Index(fields=[*TARGET, "applied_at"], name="change_of_target"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.pk}: {self.key} {self.before} → {self.after}"
-
     @property
     def audit_subject(self) -> str:
         """How the audit names this request."""
@@ -115,7 +113,7 @@ class ChangeRequest(models.Model):
 
 
 # A table, for SQLite has no index into the JSON list that the request itself holds.
-class Author(models.Model):
+class Author(StoredRow):
     """One of `ChangeRequest.authors`, by which a person's requests are found."""
 
     request = models.ForeignKey(ChangeRequest, on_delete=models.CASCADE, related_name="written_by")
@@ -127,11 +125,8 @@ class Author(models.Model):
             models.UniqueConstraint(fields=["username", "request"], name="change_author_once")
         ]
 
-    def __str__(self) -> str:
-        return f"{self.username} of {self.request_id}"
 
-
-class Comment(models.Model):
+class Comment(StoredRow):
     """What somebody said of a request; `offer` is the amount that a reviewer would approve."""
 
     request = models.ForeignKey(ChangeRequest, on_delete=models.CASCADE, related_name="comments")
@@ -143,11 +138,8 @@ class Comment(models.Model):
     class Meta:
         ordering = ["request", "at", "pk"]
 
-    def __str__(self) -> str:
-        return f"{self.author} on {self.request_id}"
 
-
-class Execution(models.Model):
+class Execution(StoredRow):
     """Carrying out one order: what is written before each step, so that any worker can go on.
 
     `mark` is how far it came, `sent` counts patches that left (each was noted before it did),
@@ -205,11 +197,8 @@ class Execution(models.Model):
         ]
         indexes = [models.Index(fields=["ended_at", "next_at"], name="execution_due")]
 
-    def __str__(self) -> str:
-        return f"{self.order} of {self.request_id}: {self.mark}"
 
-
-class DriftInterval(models.Model):
+class DriftInterval(StoredRow):
     """A span in which the cluster showed something else than what was approved last.
 
     `live` is empty where the limit or its object is gone. `accepted_by` took `live` for right.
@@ -240,7 +229,7 @@ class DriftInterval(models.Model):
         return self.sentence
 
 
-class AuditCheck(models.Model):
+class AuditCheck(StoredRow):
     """What the last check of the whole audit found; one row.
 
     `number` and `digest` are the head of the last check that held (0 and empty: none did yet),

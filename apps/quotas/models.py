@@ -3,6 +3,7 @@
 from django.db import models
 from django.db.models import Q
 
+from apps.accounts.models import StoredRow
 from apps.clusters.models import ValidityPeriod, forward
 from apps.quotas.domain.keys import QuotaSource
 
@@ -24,9 +25,6 @@ class Entitlement(ValidityPeriod):
             models.CheckConstraint(condition=Q(gpus__gte=0), name="entitlement_not_negative"),
             forward("valid_from", "valid_to", name="entitlement_ends_after_start"),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.team_id} × {self.tier_id}: {self.gpus}"
 
 
 class Budget(ValidityPeriod):
@@ -58,11 +56,8 @@ class Budget(ValidityPeriod):
             forward("valid_from", "valid_to", name="budget_ends_after_start"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.team_id} per {self.period}"
 
-
-class QuotaKey(models.Model):
+class QuotaKey(StoredRow):
     """One key of a quota, known by names: a quota made again under its name is the same one.
 
     `key` is that of a ResourceQuota's `spec.hard`, of a ClusterQueue `flavor/resource`, of a
@@ -83,11 +78,8 @@ class QuotaKey(models.Model):
             )
         ]
 
-    def __str__(self) -> str:
-        return f"{self.key} of {self.source} {self.namespace}/{self.name}"
 
-
-class QuotaKeyHour(models.Model):
+class QuotaKeyHour(StoredRow):
     """Usage of a quota key in one hour, in quota-hours; null where that is not known.
 
     `seconds` is how long the quota was there in the hour: amounts × 3600 ÷ seconds are means of
@@ -129,11 +121,8 @@ class QuotaKeyHour(models.Model):
         ]
         indexes = [models.Index(fields=["cluster", "hour"], name="quota_key_hour_hour")]
 
-    def __str__(self) -> str:
-        return f"{self.key_id} {self.hour}"
 
-
-class QuotaHour(models.Model):
+class QuotaHour(StoredRow):
     """That the quotas of a cluster's hour were summed, and from what.
 
     `collected_at` is that of the hour's collection, `pod_revision` the number of what was known of
@@ -152,11 +141,8 @@ class QuotaHour(models.Model):
             models.UniqueConstraint(fields=["cluster", "hour"], name="quota_hour_once"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.cluster_id} {self.hour}"
 
-
-class BudgetAlert(models.Model):
+class BudgetAlert(StoredRow):
     """A budget of which a share is used, or that will be used up too soon.
 
     Once for each team, unit and period, kind and threshold. `unit` is `gpu_hours` or a currency;
@@ -186,6 +172,3 @@ class BudgetAlert(models.Model):
             )
         ]
         indexes = [models.Index(fields=["-at"], name="budget_alert_at")]
-
-    def __str__(self) -> str:
-        return f"{self.team_id} {self.kind} {self.threshold} of {self.period_start}"

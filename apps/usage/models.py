@@ -4,12 +4,13 @@
 database constraints: these rows are written by the ten thousand and only by `usage.services`.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
+from apps.accounts.models import StoredRow
 from apps.clusters.models import CAPACITY_TYPES, ValidityPeriod, extension_of, forward
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.serving import ServingState
@@ -20,7 +21,7 @@ HAS_FACTS = Q(
 """Which collection windows have facts: what they lack is not known, and never zero."""
 
 
-class HeldAmounts(models.Model):
+class HeldAmounts(StoredRow):
     """What was allocated, split by what became of it; `allocated` is the sum of the five.
 
     Of SM, tensor and memory copy activity: active GPU-hours, and the measured ones they are of;
@@ -53,7 +54,7 @@ class HeldAmounts(models.Model):
         abstract = True
 
 
-class CapacityAmounts(models.Model):
+class CapacityAmounts(StoredRow):
     """What there was: `capacity` = `planned_outage` + `unhealthy` + `unallocated` + `allocated`."""
 
     capacity = models.BigIntegerField(default=0)
@@ -79,10 +80,9 @@ def dimension(to: str, *, null: bool = False, related_name: str | None = None) -
     )
 
 
-class TierDimensions(models.Model):
-    """The dimensions that every fact has; `named_by` is the one by which a row is printed."""
+class TierDimensions(StoredRow):
+    """The dimensions that every fact has."""
 
-    named_by: ClassVar[str] = "tier_id"
     cluster = dimension("clusters.Cluster")
     tier = dimension("clusters.Tier")
     gpu_model = dimension("clusters.GpuModel")
@@ -93,7 +93,6 @@ class TierDimensions(models.Model):
 
 
 class TeamDimensions(TierDimensions):
-    named_by = "team_id"
     team = dimension("accounts.Team")
 
     class Meta:
@@ -101,7 +100,6 @@ class TeamDimensions(TierDimensions):
 
 
 class WorkloadDimensions(TeamDimensions):
-    named_by = "workload_id"
     namespace = dimension("clusters.Namespace")
     workload = dimension("clusters.Workload")
 
@@ -109,32 +107,24 @@ class WorkloadDimensions(TeamDimensions):
         abstract = True
 
 
-class Hourly(models.Model):
+class Hourly(StoredRow):
     """A row of one UTC hour."""
 
-    named_by: ClassVar[str]
     hour = models.DateTimeField()
 
     class Meta:
         abstract = True
         ordering = ["hour", "pk"]
 
-    def __str__(self) -> str:
-        return f"{getattr(self, self.named_by)} {self.hour}"
 
-
-class Daily(models.Model):
+class Daily(StoredRow):
     """A row of one local day."""
 
-    named_by: ClassVar[str]
     day = models.DateField()
 
     class Meta:
         abstract = True
         ordering = ["day", "pk"]
-
-    def __str__(self) -> str:
-        return f"{getattr(self, self.named_by)} {self.day}"
 
 
 class PodHour(Hourly, WorkloadDimensions, HeldAmounts):
@@ -143,7 +133,6 @@ class PodHour(Hourly, WorkloadDimensions, HeldAmounts):
     `activity` has a letter for each of its devices in each slot (`usage.domain.activity`).
     """
 
-    named_by = "pod_id"
     activity = models.TextField(blank=True, default="", db_default="")
     pod = dimension("clusters.Pod")
     node = dimension("clusters.Node", null=True)
@@ -166,7 +155,6 @@ class ServingHour(Hourly, WorkloadDimensions):
     `waiting` requests and `kv_cache` (0..1) are means.
     """
 
-    named_by = "pod_id"
     pod = dimension("clusters.Pod")
     model = models.CharField(max_length=200, blank=True)
     engine = models.CharField(max_length=20)
@@ -214,9 +202,6 @@ class ServingObjective(ValidityPeriod):
             forward("valid_from", "valid_to", name="serving_objective_forward"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.namespace} {self.workload} {self.model}: {self.ttft_ms} ms"
-
 
 class DeviceHealthHour(Hourly):
     """What went wrong on a GPU in one hour; kept as long as the hours of pods.
@@ -228,7 +213,6 @@ class DeviceHealthHour(Hourly):
     null.
     """
 
-    named_by = "uuid"
     cluster = dimension("clusters.Cluster")
     uuid = models.CharField(max_length=253)
     node_name = models.CharField(max_length=253, blank=True)
@@ -244,7 +228,7 @@ class DeviceHealthHour(Hourly):
         indexes = [models.Index(fields=["cluster", "hour"], name="device_health_hour")]
 
 
-class PodDevices(models.Model):
+class PodDevices(StoredRow):
     """The GPUs on which a pod was seen, of those that are not shared.
 
     A table of its own: which GPU a pod has is known by metrics alone, and pods are written by the
@@ -257,11 +241,8 @@ class PodDevices(models.Model):
     class Meta:
         ordering = ["pod"]
 
-    def __str__(self) -> str:
-        return f"{self.pod_id}: {self.uuids}"
 
-
-class SavedStates(models.Model):
+class SavedStates(StoredRow):
     """When the work of a pod saved its state by series: the last checkpoint of each run.
 
     A table of its own for the reason that devices have one. `times` are Unix seconds, in order.
@@ -272,9 +253,6 @@ class SavedStates(models.Model):
 
     class Meta:
         ordering = ["pod"]
-
-    def __str__(self) -> str:
-        return f"{self.pod_id}: {self.times}"
 
 
 class TeamHour(Hourly, TeamDimensions, HeldAmounts):
@@ -296,7 +274,6 @@ class TeamHour(Hourly, TeamDimensions, HeldAmounts):
 class NodeHour(Hourly, TierDimensions, HeldAmounts, CapacityAmounts):
     """The whole ledger of one node's share of a tier in one hour; hourly retention."""
 
-    named_by = "node_id"
     node = dimension("clusters.Node")
 
     class Meta(Hourly.Meta):
@@ -366,7 +343,7 @@ class TierDay(Daily, TierDimensions, HeldAmounts, CapacityAmounts):
         indexes = [models.Index(fields=["day", "cluster"], name="tier_day_day")]
 
 
-class Day(models.Model):
+class Day(StoredRow):
     """A local day of a cluster and its UTC span.
 
     `rolled`: its workload sums are up to date. `pruned`: its hourly rows by pod are gone.
@@ -389,11 +366,8 @@ class Day(models.Model):
             models.CheckConstraint(condition=Q(end__gt=F("start")), name="day_forward"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.cluster_id} {self.day}"
 
-
-class ExporterSetUp(models.Model):
+class ExporterSetUp(StoredRow):
     """How a cluster's device exporters showed themselves in some hours; `profile` as JSON."""
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -407,11 +381,8 @@ class ExporterSetUp(models.Model):
             models.UniqueConstraint(fields=["cluster", "digest"], name="exporter_set_up_once"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.cluster_id} {self.digest[:8]}"
 
-
-class CollectionWindow(models.Model):
+class CollectionWindow(StoredRow):
     """One hour of one cluster: whether its facts are there and how good they are.
 
     `lease_until` is set while somebody works on it; beat enqueues again what expired. `partials`
@@ -474,11 +445,8 @@ class CollectionWindow(models.Model):
             ),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.cluster_id} {self.hour} {self.state}"
 
-
-class QueueHour(models.Model):
+class QueueHour(StoredRow):
     """An hour in which Kueue's series show queues, of which somebody did not watch all.
 
     `due`: the pending history does not have it yet, or has something else of it since.
@@ -497,11 +465,8 @@ class QueueHour(models.Model):
             models.Index(fields=["cluster", "hour"], condition=Q(due=True), name="queue_hour_due"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.cluster_id} {self.hour}"
 
-
-class QueuePending(models.Model):
+class QueuePending(StoredRow):
     """Mean of what was pending in a queue of Kueue over one slot, as its series show it.
 
     Of a ClusterQueue `units` of a GPU resource, or its number of `workloads`, which has no
@@ -530,11 +495,8 @@ class QueuePending(models.Model):
         ]
         indexes = [models.Index(fields=["cluster", "hour"], name="queue_pending_hour")]
 
-    def __str__(self) -> str:
-        return f"{self.queue} at {self.slot}"
 
-
-class PlannedOutage(models.Model):
+class PlannedOutage(StoredRow):
     """A node that is away by intention from `start` to `end`, as somebody announced beforehand.
 
     `purpose` says what for, `author` who announced it. One that was canceled before it began is
@@ -559,9 +521,6 @@ class PlannedOutage(models.Model):
             )
         ]
 
-    def __str__(self) -> str:
-        return f"{self.node_name} from {self.start}"
-
 
 class OutageHour(Hourly, TierDimensions):
     """What planned outages took of one node's share of a tier in one hour; kept for good.
@@ -571,7 +530,6 @@ class OutageHour(Hourly, TierDimensions):
     two slots.
     """
 
-    named_by = "node_id"
     node = dimension("clusters.Node")
     unhealthy = models.BigIntegerField(default=0)
     unallocated = models.BigIntegerField(default=0)

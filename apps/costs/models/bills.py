@@ -6,12 +6,13 @@ Amounts are units of 1e-8 of the bill's currency, and may be negative: credits a
 from django.db import models
 from django.db.models import Q
 
+from apps.accounts.models import StoredRow
 from apps.clusters.domain.tiers import CapacityType
 from apps.clusters.models import forward
 from apps.costs.domain.bills.charges import ChargeKind
 
 
-class Bill(models.Model):
+class Bill(StoredRow):
     """A bill of a month that was imported; `ended_at` null: it is the one in force.
 
     A later import of the same month and provider ends it, as deleting does: its amounts go, this
@@ -46,11 +47,8 @@ class Bill(models.Model):
             forward("imported_at", "ended_at", name="bill_ends_after_import", instant=True),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.month:%Y-%m} {self.provider}".strip()
 
-
-class BillSku(models.Model):
+class BillSku(StoredRow):
     """A SKU of a bill, with how the bill describes it first."""
 
     bill = models.ForeignKey("costs.Bill", on_delete=models.CASCADE)
@@ -65,7 +63,7 @@ class BillSku(models.Model):
         return self.sku
 
 
-class BillAmount(models.Model):
+class BillAmount(StoredRow):
     """What a SKU was billed with on a local day, by kind of charge."""
 
     sku = models.ForeignKey("costs.BillSku", on_delete=models.CASCADE)
@@ -80,11 +78,8 @@ class BillAmount(models.Model):
             models.UniqueConstraint(fields=["sku", "day", "kind"], name="bill_amount_once")
         ]
 
-    def __str__(self) -> str:
-        return f"{self.sku_id} {self.day} {self.kind}"
 
-
-class SkuMapping(models.Model):
+class SkuMapping(StoredRow):
     """What a SKU of any bill stands for; no model: it is no GPU, no capacity type: of any."""
 
     sku = models.CharField(max_length=300, unique=True)
@@ -97,6 +92,3 @@ class SkuMapping(models.Model):
 
     class Meta:
         ordering = ["sku"]
-
-    def __str__(self) -> str:
-        return self.sku

@@ -10,6 +10,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
+from apps.accounts.models import StoredRow
 from apps.clusters.models import ValidityPeriod, forward
 from apps.costs.domain.costing import Basis, Cause, Policy
 from apps.costs.domain.exports import ExportState, ExportSubject, MailState
@@ -77,9 +78,6 @@ class Price(ValidityPeriod):
             forward("valid_from", "valid_to", name="price_ends_after_start"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.gpu_model} {self.per_gpu_hour} {self.currency}"
-
 
 class EnergyFactor(ValidityPeriod):
     """What a cluster's site adds to the measured energy of its GPUs, and the carbon of a kWh.
@@ -103,11 +101,8 @@ class EnergyFactor(ValidityPeriod):
             forward("valid_from", "valid_to", name="energy_factor_ends_after_start"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.cluster_id} {self.carbon_g_per_kwh}"
 
-
-class CostAmounts(models.Model):
+class CostAmounts(StoredRow):
     """What was held and what it cost, by cause, at the price of its hour, which is kept.
 
     `price` and `list_price` are units of 1e-8 per GPU-hour, after and before the discount. Where
@@ -137,7 +132,7 @@ class CostAmounts(models.Model):
         abstract = True
 
 
-class UnallocatedShares(models.Model):
+class UnallocatedShares(StoredRow):
     """A team's share of its pool's unallocated capacity by each policy that shares it.
 
     By entitlement, by what it held (use on the allocated basis), and by what it used.
@@ -154,7 +149,7 @@ class UnallocatedShares(models.Model):
         abstract = True
 
 
-class UnallocatedAmounts(models.Model):
+class UnallocatedAmounts(StoredRow):
     """Unallocated capacity; `burst` is what shared GPUs did beyond what their tenants held.
 
     `free_energy_mwh` is the measured energy of GPUs that no pod explains.
@@ -215,7 +210,7 @@ class PoolCostDay(Daily, TierDimensions, CostAmounts, UnallocatedAmounts):
         indexes = [models.Index(fields=["day", "cluster"], name="pool_cost_day")]
 
 
-class PricedHour(models.Model):
+class PricedHour(StoredRow):
     """An hour of a cluster whose facts were priced.
 
     `facts_at` is when these were collected; `rates` a digest of the prices and entitlements that
@@ -231,11 +226,8 @@ class PricedHour(models.Model):
         ordering = ["cluster", "hour"]
         constraints = [models.UniqueConstraint(fields=["cluster", "hour"], name="priced_hour_once")]
 
-    def __str__(self) -> str:
-        return f"{self.cluster_id} {self.hour}"
 
-
-class ClosedPeriod(models.Model):
+class ClosedPeriod(StoredRow):
     """A month of the report zone that was closed; `reopened_at` null: it still is.
 
     `files` maps each format to the SHA-256 of its file; one that could not be written (a workbook
@@ -282,11 +274,8 @@ class ClosedPeriod(models.Model):
             ),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.month:%Y-%m}"
 
-
-class BookedCost(models.Model):
+class BookedCost(StoredRow):
     """A line of a closed month. No team: the platform pays; no workload: unallocated."""
 
     day = models.DateField()
@@ -316,9 +305,6 @@ class ClosedAmount(BookedCost):
         ordering = ["period", "day", "pk"]
         indexes = [models.Index(fields=["period", "cluster", "day"], name="closed_amount_day")]
 
-    def __str__(self) -> str:
-        return f"{self.period_id} {self.day} {self.cause}"
-
 
 class Adjustment(BookedCost):
     """A difference to a closed month, booked on a day of the month that was open then."""
@@ -334,11 +320,8 @@ class Adjustment(BookedCost):
             models.Index(fields=["period", "cluster", "day"], name="adjustment_day"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.period_id} {self.day} booked {self.booked_on}"
 
-
-class Export(models.Model):
+class Export(StoredRow):
     """A cost file that somebody asked for, how far it is, and where it lies.
 
     `question` is the query (`domain.exports` as JSON); `everything` and `team_ids` are what the
@@ -391,11 +374,8 @@ class Export(models.Model):
             ),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.subject} as {self.format} for {self.asked_by_id}"
 
-
-class ClosedFile(models.Model):
+class ClosedFile(StoredRow):
     """A file of a closed month, kept as it was when the month was closed.
 
     `sha256` is that of the closing; the bytes lie under it in the folder of exports. Where they
@@ -417,11 +397,8 @@ class ClosedFile(models.Model):
             models.UniqueConstraint(fields=["period", "format"], name="closed_file_once"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.period_id} as {self.format}"
 
-
-class MonthlyMail(models.Model):
+class MonthlyMail(StoredRow):
     """A month's report to one address: sent once, tried again until it is.
 
     It is pending from its due day until its month is complete. The holder of `lease_until` is
@@ -447,11 +424,8 @@ class MonthlyMail(models.Model):
             models.UniqueConstraint(fields=["month", "recipient"], name="monthly_mail_once"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.month:%Y-%m} to {self.recipient}"
 
-
-class Recommendation(models.Model):
+class Recommendation(StoredRow):
     """One change of one subject over time: its figures move, the row stays.
 
     Its subject: a workload (`Kind/name`), a quota (`source/name`), a node or, with none of these, a
@@ -538,11 +512,8 @@ class Recommendation(models.Model):
             models.Index(fields=["team", "state"], name="recommendation_team"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.workload or self.node}"
 
-
-class WasteSum(models.Model):
+class WasteSum(StoredRow):
     """Waste of a tier over the days of a run, in units of 1e-8, by cause and by what covers it.
 
     `reason` is COVERED for what recommendations found would avoid, else why none would
@@ -565,11 +536,8 @@ class WasteSum(models.Model):
             models.CheckConstraint(condition=Q(cost__gte=0), name="waste_sum_not_negative")
         ]
 
-    def __str__(self) -> str:
-        return f"{self.tier_id} {self.cause} {self.reason}"
 
-
-class RecommendationRun(models.Model):
+class RecommendationRun(StoredRow):
     """That a cluster's evidence from `first` to `day` was looked at; `found` recommendations.
 
     `collected_at` is when the newest of its hours was collected: what is collected later is due.
@@ -584,6 +552,3 @@ class RecommendationRun(models.Model):
 
     class Meta:
         ordering = ["cluster"]
-
-    def __str__(self) -> str:
-        return f"{self.cluster_id} {self.day}"
