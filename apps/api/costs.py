@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -167,13 +168,12 @@ class FocusParams(parameters.Params):
 BINARY = (FileFormat.XLSX.content_type, FileFormat.PARQUET.content_type)
 
 
-@list_endpoint(
-    "costs",
-    CostsParams,
-    serializer_of(CostRow),
-    binary=BINARY,
-    beside={"terms": serializer_of(Terms)()},
-)
+def _cost_endpoint(name: str, params: type[WasteParams]) -> Callable[..., type[PortalView]]:
+    terms = {"terms": serializer_of(Terms)()}
+    return list_endpoint(name, params, serializer_of(CostRow), binary=BINARY, beside=terms)
+
+
+@_cost_endpoint("costs", CostsParams)
 def cost_list(of: ListRequest) -> HttpResponseBase:
     """Costs by period, group and cause, of teams you see in detail.
 
@@ -183,13 +183,7 @@ def cost_list(of: ListRequest) -> HttpResponseBase:
     return _answer(of, basis=basis, policy=policy)
 
 
-@list_endpoint(
-    "waste",
-    WasteParams,
-    serializer_of(CostRow),
-    binary=BINARY,
-    beside={"terms": serializer_of(Terms)()},
-)
+@_cost_endpoint("waste", WasteParams)
 def waste(of: ListRequest) -> HttpResponseBase:
     """Waste in GPU-hours and money by period, group and cause, by who held it.
 

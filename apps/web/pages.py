@@ -88,27 +88,18 @@ def page_of(request: HttpRequest, otherwise: str) -> str:
     return parts._replace(scheme="", netloc="", fragment="").geturl() or otherwise
 
 
-_EVERY: Sequence[DerivedFigure] = (
-    DerivedFigure.COSTS,
-    DerivedFigure.FAIRNESS,
-    DerivedFigure.QUOTAS,
-)
 _OF_ROOM: Mapping[str, Sequence[DerivedFigure]] = {
-    "home": _EVERY,
-    "tier": _EVERY,
-    "team": _EVERY,
-    "my_workloads": (DerivedFigure.COSTS,),
-    "fairness": (DerivedFigure.FAIRNESS,),
-    "tier_fairness": (DerivedFigure.FAIRNESS,),
+    **dict.fromkeys(
+        ("home", "tier", "team"),
+        (DerivedFigure.COSTS, DerivedFigure.FAIRNESS, DerivedFigure.QUOTAS),
+    ),
+    **dict.fromkeys(
+        ("my_workloads", "costs", "waste", "serving", "exports"), (DerivedFigure.COSTS,)
+    ),
+    **dict.fromkeys(("fairness", "tier_fairness", "what_if"), (DerivedFigure.FAIRNESS,)),
+    **dict.fromkeys(("quotas", "quota"), (DerivedFigure.QUOTAS,)),
     "statement": (DerivedFigure.FAIRNESS, DerivedFigure.COSTS),
-    "what_if": (DerivedFigure.FAIRNESS,),
-    "costs": (DerivedFigure.COSTS,),
-    "waste": (DerivedFigure.COSTS,),
-    "serving": (DerivedFigure.COSTS,),
-    "exports": (DerivedFigure.COSTS,),
     "recommendations": (DerivedFigure.COSTS, DerivedFigure.RECOMMENDATIONS),
-    "quotas": (DerivedFigure.QUOTAS,),
-    "quota": (DerivedFigure.QUOTAS,),
     "pending": (DerivedFigure.PENDING,),
 }
 

@@ -322,13 +322,22 @@ def _node_hours(cluster: Cluster, span: TimeSpan) -> list[NodeTierHour]:
     ]
 
 
-class _DemandPod(msgspec.Struct, frozen=True, array_like=True):
-    """A pod of the ledger as it is read; times are Unix seconds."""
+class _OwnedRow(msgspec.Struct, frozen=True, array_like=True):
+    """What is read of anything pending or bound: the object it is of; times are Unix seconds."""
 
     uid: str
     namespace: str
     kind: str
     name: str
+
+    @property
+    def owner(self) -> OwnerKey:
+        return (self.namespace, self.kind, self.name)
+
+
+class _DemandPod(_OwnedRow, frozen=True, array_like=True):
+    """A pod of the ledger."""
+
     tier: str | None
     resource: str
     units: float
@@ -343,10 +352,6 @@ class _DemandPod(msgspec.Struct, frozen=True, array_like=True):
     observed: float | None
     selector: str
     claimed: str
-
-    @property
-    def owner(self) -> OwnerKey:
-        return (self.namespace, self.kind, self.name)
 
 
 def _pods(cluster_id: int, window: Window) -> list[_DemandPod]:
@@ -389,13 +394,9 @@ def _without_shared(rows: Sequence[_DemandPod]) -> tuple[list[_DemandPod], int]:
     return found, sum(any(uid in alone for uid in uids) for uids in claimed.values())
 
 
-class _EpisodeRow(msgspec.Struct, frozen=True, array_like=True):
-    """An episode as it is read; times are Unix seconds."""
+class _EpisodeRow(_OwnedRow, frozen=True, array_like=True):
+    """An episode."""
 
-    uid: str
-    namespace: str
-    kind: str
-    name: str
     of_kind: str
     tier: str | None
     resource: str
@@ -407,10 +408,6 @@ class _EpisodeRow(msgspec.Struct, frozen=True, array_like=True):
     outcome: str
     since: float
     until: float | None
-
-    @property
-    def owner(self) -> OwnerKey:
-        return (self.namespace, self.kind, self.name)
 
 
 def _episodes(cluster_id: int, window: Window) -> list[_EpisodeRow]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Any, Protocol
 
 from apps.clusters.domain.tiers import TierRule, capacity_type, gpu_model, same_model
 from apps.clusters.domain.window import HOUR_SECONDS, from_seconds, utc_midnight
@@ -91,6 +92,30 @@ def _replay(cluster: Cluster, now: datetime, *, anew: bool) -> int:
     return len(effects)
 
 
+class _Pending(Protocol):
+    """What work was pending in a replay, and its queue time (None: nothing started)."""
+
+    @property
+    def unmet_gpu_hours(self) -> float: ...
+    @property
+    def p95_seconds(self) -> float | None: ...
+
+
+def _effects(
+    span: RecordedWeeks | DemandWindow, freed: float, before: _Pending, after: _Pending, **more: Any
+) -> ReplayedEffects:
+    """Return what a change frees, and what is pending without and with it."""
+    return ReplayedEffects(
+        replayed_days=(span.end - span.start) / _DAY,
+        replayed_freed_gpu_hours=freed,
+        replayed_unmet_before_gpu_hours=before.unmet_gpu_hours,
+        replayed_unmet_after_gpu_hours=after.unmet_gpu_hours,
+        replayed_p95_before_seconds=before.p95_seconds,
+        replayed_p95_after_seconds=after.p95_seconds,
+        **more,
+    )
+
+
 def _of_request(
     one: ReplayableChange, then: PodRequest, moves: MoveReplay, weeks: RecordedWeeks
 ) -> ReplayedEffects | ReplayGap:
@@ -103,13 +128,8 @@ def _of_request(
     effects = moves.effects((one.namespace, kind, name), one.tier, request)
     if effects is None:
         return ReplayGap.NO_WORK
-    return ReplayedEffects(
-        replayed_days=(weeks.end - weeks.start) / _DAY,
-        replayed_freed_gpu_hours=effects.freed_gpu_hours,
-        replayed_unmet_before_gpu_hours=effects.before.unmet_gpu_hours,
-        replayed_unmet_after_gpu_hours=effects.after.unmet_gpu_hours,
-        replayed_p95_before_seconds=effects.before.p95_seconds,
-        replayed_p95_after_seconds=effects.after.p95_seconds,
+    return _effects(
+        *(weeks, effects.freed_gpu_hours, effects.before, effects.after),
         replayed_held_gpu_hours=effects.held_gpu_hours,
         replayed_works=effects.works,
         replayed_works_started=effects.started,
@@ -132,14 +152,7 @@ def _of_pool(
     effects = scales.effects(tier, nodes, [pool.gpus[at.weekday() * 24 + at.hour] for at in local])
     if effects is None:
         return ReplayGap.NOT_OFFERED
-    return ReplayedEffects(
-        replayed_days=(weeks.end - weeks.start) / _DAY,
-        replayed_freed_gpu_hours=effects.freed_gpu_hours,
-        replayed_unmet_before_gpu_hours=effects.before.unmet_gpu_hours,
-        replayed_unmet_after_gpu_hours=effects.after.unmet_gpu_hours,
-        replayed_p95_before_seconds=effects.before.p95_seconds,
-        replayed_p95_after_seconds=effects.after.p95_seconds,
-    )
+    return _effects(weeks, effects.freed_gpu_hours, effects.before, effects.after)
 
 
 def _of_policy(
@@ -152,14 +165,7 @@ def _of_policy(
     # Work of these weeks may all be of other teams: that is no effect of zero.
     if own is None or whole is None:
         return ReplayGap.NO_WORK
-    return ReplayedEffects(
-        replayed_days=(weeks.end - weeks.start) / _DAY,
-        replayed_freed_gpu_hours=own.freed_gpu_hours,
-        replayed_unmet_before_gpu_hours=whole.before.unmet_gpu_hours,
-        replayed_unmet_after_gpu_hours=whole.after.unmet_gpu_hours,
-        replayed_p95_before_seconds=whole.before.p95_seconds,
-        replayed_p95_after_seconds=whole.after.p95_seconds,
-    )
+    return _effects(weeks, own.freed_gpu_hours, whole.before, whole.after)
 
 
 class _LayoutReplay:
@@ -196,14 +202,8 @@ class _LayoutReplay:
             return ReplayGap.OTHER_LAYOUT
         nodes = (*cluster.nodes[:place], node, *cluster.nodes[place + 1 :])
         before, after = self._before, self._figures(replace(cluster, nodes=nodes))
-        return ReplayedEffects(
-            replayed_days=(self._demand.end - self._demand.start) / _DAY,
-            replayed_freed_gpu_hours=before.stranded_gpu_hours - after.stranded_gpu_hours,
-            replayed_unmet_before_gpu_hours=before.unmet_gpu_hours,
-            replayed_unmet_after_gpu_hours=after.unmet_gpu_hours,
-            replayed_p95_before_seconds=before.p95_seconds,
-            replayed_p95_after_seconds=after.p95_seconds,
-        )
+        freed = before.stranded_gpu_hours - after.stranded_gpu_hours
+        return _effects(self._demand, freed, before, after)
 
 
 def _change(one: ReplayableChange, others: OtherLimits) -> PolicyChange:

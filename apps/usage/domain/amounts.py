@@ -14,18 +14,10 @@ from apps.clusters.domain.devices.state import NO_LEVELS, ActivityLevels
 NANO = 1_000_000_000
 _MWH_PER_KWH = 1_000_000
 
+STATE_FIELDS = ("allocated", "not_running", "unmeasured", "idle", "underused", "busy", "burst")
 HELD_FIELDS = (
-    "allocated",
-    "not_running",
-    "unmeasured",
-    "idle",
-    "underused",
-    "busy",
-    "burst",
-    "allocated_on_unhealthy",
-    "grade_apportioned",
-    "grade_inferred",
-    "energy_mwh",
+    *STATE_FIELDS,
+    *("allocated_on_unhealthy", "grade_apportioned", "grade_inferred", "energy_mwh"),
 )
 LEVEL_FIELDS = (
     ("sm_active", "sm_measured"),

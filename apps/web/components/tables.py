@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from apps.clusters.domain.columns import Column as Declared
 from apps.clusters.domain.columns import columns_of
 from apps.clusters.domain.resources import counted
-from apps.usage.domain.amounts import Amounts, nano
+from apps.usage.domain.amounts import CAPACITY_FIELDS, STATE_FIELDS, Amounts, nano
 from apps.usage.domain.columns import LedgerFigures
 from apps.web.components.formats import FALLING, NUMERIC, Format, Value, exact, shown
 from apps.web.components.page_query import (
@@ -512,21 +512,7 @@ def ledger_values(amounts: Amounts) -> dict[str, Value]:
     }
 
 
-_AMOUNT_NAMES = (
-    "capacity",
-    "planned_outage",
-    "unhealthy",
-    "unallocated",
-    "stranded",
-    "allocated",
-    "not_running",
-    "unmeasured",
-    "idle",
-    "underused",
-    "busy",
-    "burst",
-    "unattributed",
-)
+_AMOUNT_NAMES = (*CAPACITY_FIELDS, *STATE_FIELDS)
 
 
 EXPLAINED = frozenset(

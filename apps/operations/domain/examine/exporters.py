@@ -364,8 +364,7 @@ def check_kube_state(observed: ClusterObservations) -> Iterator[Finding]:
             f"  --set 'metricLabelsAllowlist={{nodes=[{','.join(_labels(observed))}]}}'",
         )
     yield from _node_labels(observed, stands_in)
-    yield from _copies(observed)
-    yield from _clusters(observed)
+    yield from _counted_twice(observed)
 
 
 def _node_labels(observed: ClusterObservations, stands_in: str) -> Iterator[Finding]:
@@ -389,31 +388,28 @@ def _labels(observed: ClusterObservations) -> list[str]:
     return [*NODE_LABELS, *sorted(named - set(NODE_LABELS))]
 
 
-def _copies(observed: ClusterObservations) -> Iterator[Finding]:
+def _counted_twice(observed: ClusterObservations) -> Iterator[Finding]:
     answers = observed.metrics.answers
-    if answers is None or answers.kube_state_copies <= 1:
+    if answers is None:
         return
-    yield observed.finding(
-        "kube-state-duplicated",
-        "",
-        f"Each node is shown {answers.kube_state_copies} times by kube-state-metrics. The portal "
-        "counts it once; dashboards that sum do not.",
-        "kubectl get pods --all-namespaces --selector app.kubernetes.io/name=kube-state-metrics\n"
-        "# one replica, or sharding on: a StatefulSet with\n--pod=$(POD_NAME)\n"
-        "--pod-namespace=$(POD_NAMESPACE)",
-    )
-
-
-def _clusters(observed: ClusterObservations) -> Iterator[Finding]:
-    answers = observed.metrics.answers
-    if answers is None or answers.clusters <= 1:
-        return
-    # Nothing but matchers tells them apart: namesakes of both would be one pod, quota or node.
-    yield observed.finding(
-        "series-of-several-clusters",
-        "",
-        f"The series that the catalog chooses for this cluster are of {answers.clusters} clusters, "
-        "by their label cluster: GPUs, pods and quotas of the others count as its own.",
-        f"clusters:\n  - name: {observed.cluster}\n    prometheus:\n"
-        f"      matchers: {{cluster: {observed.cluster}}}",
-    )
+    if answers.kube_state_copies > 1:
+        yield observed.finding(
+            "kube-state-duplicated",
+            "",
+            f"Each node is shown {answers.kube_state_copies} times by kube-state-metrics. The "
+            "portal counts it once; dashboards that sum do not.",
+            "kubectl get pods --all-namespaces --selector app.kubernetes.io/name=kube-state-metrics"
+            "\n# one replica, or sharding on: a StatefulSet with\n--pod=$(POD_NAME)\n"
+            "--pod-namespace=$(POD_NAMESPACE)",
+        )
+    if answers.clusters > 1:
+        # Nothing but matchers tells them apart: namesakes of both would be one pod, quota or node.
+        yield observed.finding(
+            "series-of-several-clusters",
+            "",
+            f"The series that the catalog chooses for this cluster are of {answers.clusters} "
+            "clusters, by their label cluster: GPUs, pods and quotas of the others count as its "
+            "own.",
+            f"clusters:\n  - name: {observed.cluster}\n    prometheus:\n"
+            f"      matchers: {{cluster: {observed.cluster}}}",
+        )
