@@ -92,7 +92,7 @@ def _replay(cluster: Cluster, now: datetime, *, anew: bool) -> int:
     return len(effects)
 
 
-class _Pending(Protocol):
+class _PendingEffect(Protocol):
     """What work was pending in a replay, and its queue time (None: nothing started)."""
 
     @property
@@ -102,7 +102,11 @@ class _Pending(Protocol):
 
 
 def _effects(
-    span: RecordedWeeks | DemandWindow, freed: float, before: _Pending, after: _Pending, **more: Any
+    span: RecordedWeeks | DemandWindow,
+    freed: float,
+    before: _PendingEffect,
+    after: _PendingEffect,
+    **more: Any,
 ) -> ReplayedEffects:
     """Return what a change frees, and what is pending without and with it."""
     return ReplayedEffects(
