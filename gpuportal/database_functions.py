@@ -1,8 +1,9 @@
-"""Database functions that Django lacks."""
+"""Database functions that Django lacks, and insertion of many rows into SQLite."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from sqlite3 import sqlite_version_info
 from typing import Any
 
@@ -209,3 +210,29 @@ class SmallSum(_AsGiven, Sum):
         template = "%(function)s((%(expressions)s)::float8)"
         sql, params = self.as_sql(compiler, connection, template=template, **context)
         return f"{sql}::bigint", params
+
+
+_VALUES_TOGETHER = 500
+"""Values of a statement that inserts several rows into SQLite."""
+
+
+def insert_many(
+    cursor: Any, insertion: str, rows: Sequence[Sequence[Any]], conflict: str = ""
+) -> None:
+    """Insert rows into SQLite by an `INSERT INTO table (columns)`; `conflict` follows the values.
+
+    Several rows go by one statement, because SQLite counts ids up once for each.
+    """
+    if not rows:
+        return
+    row = f"({', '.join(['%s'] * len(rows[0]))})"
+    together = max(1, _VALUES_TOGETHER // len(rows[0]))
+    whole = len(rows) - len(rows) % together
+    if whole:
+        values = [
+            list(chain.from_iterable(rows[start : start + together]))
+            for start in range(0, whole, together)
+        ]
+        cursor.executemany(f"{insertion} VALUES {', '.join([row] * together)} {conflict}", values)
+    if whole < len(rows):
+        cursor.executemany(f"{insertion} VALUES {row} {conflict}", rows[whole:])

@@ -52,6 +52,7 @@ from apps.usage.models import (
     TierDay,
     TierHour,
 )
+from gpuportal.database_functions import insert_many
 
 HELD_COLUMNS = (*HELD_FIELDS, *chain.from_iterable(LEVEL_FIELDS), *SPLIT_FIELDS, "memory_peak_mib")
 CAPACITY_COLUMNS = CAPACITY_FIELDS
@@ -63,8 +64,6 @@ capacity_values = attrgetter(*CAPACITY_COLUMNS)
 
 # SQLite takes 32,766 parameters in a query, PostgreSQL 65,535.
 _UIDS_PER_QUERY = 5000
-_VALUES_TOGETHER = 500
-"""Values of a statement that inserts several rows into SQLite."""
 _PEAK = "memory_peak_mib"
 """The one column of which days keep the largest value."""
 _OF_TIER = ("cluster_id", "tier_id", "gpu_model_id", "capacity_type")
@@ -104,24 +103,7 @@ def insert(
                 for row in rows:
                     copy.write_row(row)
             return
-        insertion = f"INSERT INTO {table} ({names}) VALUES "  # noqa: S608 (names of ours)
-        _insert_many(cursor, insertion, len(columns), list(rows))
-
-
-def _insert_many(cursor: Any, insertion: str, columns: int, rows: Sequence[Sequence[Any]]) -> None:
-    """Insert rows on SQLite, which counts its ids up once for each statement."""
-    row = f"({', '.join(['%s'] * columns)})"
-    together = max(1, _VALUES_TOGETHER // columns)
-    alone = len(rows) % together
-    whole = len(rows) - alone
-    if whole:
-        values = [
-            list(chain.from_iterable(rows[start : start + together]))
-            for start in range(0, whole, together)
-        ]
-        cursor.executemany(insertion + ", ".join([row] * together), values)
-    if alone:
-        cursor.executemany(insertion + row, rows[whole:])
+        insert_many(cursor, f"INSERT INTO {table} ({names})", list(rows))
 
 
 def instant(at: datetime) -> object:

@@ -40,7 +40,7 @@ from apps.clusters.models import (
     Workload,
 )
 from apps.clusters.models import NodeInterval as NodeIntervalRow
-from gpuportal.database_functions import UnixSeconds
+from gpuportal.database_functions import UnixSeconds, insert_many
 
 _encode = msgspec.json.Encoder().encode
 
@@ -84,17 +84,11 @@ def upsert(
                 ],
             )
             return
-        places = ", ".join(["%s"] * len(columns))
-        cursor.executemany(
-            f"INSERT INTO {table} ({names}) VALUES ({places}) {conflict}",  # noqa: S608
-            # Most values are stored as they are: half a million calls would tell so.
-            [
-                [
-                    value if type(value) in _AS_IT_IS else _plain(value)
-                    for value in map(row.__getitem__, columns)
-                ]
-                for row in rows
-            ],
+        insert_many(
+            cursor,
+            f"INSERT INTO {table} ({names})",
+            list(zip(*(_plain_column(rows, column) for column in columns), strict=True)),
+            conflict,
         )
 
 
@@ -119,6 +113,15 @@ def _same_of_all(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> d
 
 _ALIKE = frozenset({str, int, bool, datetime, type(None)})
 _AS_IT_IS = frozenset({str, int, float, bool, type(None)})
+
+
+def _plain_column(rows: Sequence[Mapping[str, Any]], column: str) -> Sequence[Any]:
+    """Return a column as SQLite stores it."""
+    values = list(map(itemgetter(column), rows))
+    # Most are stored as they are: half a million calls would tell so value by value.
+    if _AS_IT_IS.issuperset(map(type, values)):
+        return values
+    return [value if type(value) in _AS_IT_IS else _plain(value) for value in values]
 
 
 def _plain(value: Any) -> Any:
