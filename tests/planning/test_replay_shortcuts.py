@@ -28,8 +28,8 @@ from apps.planning.domain.cluster_replay.inputs import (
 )
 from apps.planning.domain.cluster_replay.node_space import TierSpace
 from apps.planning.domain.cluster_replay.pending_line import PendingLine
+from apps.planning.domain.cluster_replay.queue_state import QueueState
 from apps.planning.domain.cluster_replay.quota_line import QuotaNeeds, ScopeRoom
-from apps.planning.domain.cluster_replay.quota_tree import QuotaTree
 
 END = 100.0
 Played = list[tuple[object, ...]]
@@ -138,13 +138,13 @@ def test_what_is_not_tried_again_would_have_failed(monkeypatch: pytest.MonkeyPat
         return names
 
     monkeypatch.setattr(PendingLine, "unblock", unblock_all)
-    monkeypatch.setattr(QueueAdmission, "_scope_room", no_limit)
+    monkeypatch.setattr(QueueState, "scope_room", no_limit)
     monkeypatch.setattr(QueueAdmission, "_is_later", lambda *_: False)
     monkeypatch.setattr(QueueAdmission, "_still_next", lambda *_: None)
     monkeypatch.setattr(QueueAdmission, "_is_enough", lambda *_: True)
     monkeypatch.setattr(FullQueues, "is_full", lambda *_: False)
     monkeypatch.setattr(FullQueues, "woken", wake_all)
-    monkeypatch.setattr(QuotaTree, "has_unused", lambda *_: True)
+    monkeypatch.setattr(QueueState, "has_unused", lambda _: True)
     monkeypatch.setattr(TierSpace, "_has_room", lambda *_: True)
     for needs in (engine._RoomNeeds, QuotaNeeds):
         monkeypatch.setattr(needs, "includes", lambda *_: False)

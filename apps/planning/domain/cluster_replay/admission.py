@@ -1,8 +1,7 @@
 """Kueue's admission: which work gets quota next, from which queue and flavor."""
 
 from bisect import bisect_left, insort
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from heapq import merge
 from itertools import chain
@@ -30,12 +29,16 @@ from apps.planning.domain.cluster_replay.preemption import (
     quota_victims,
     rank,
 )
-from apps.planning.domain.cluster_replay.quota_line import (
-    QuotaLine,
-    QuotaNeeds,
-    QuotaScope,
-    ScopeRoom,
+from apps.planning.domain.cluster_replay.queue_state import (
+    FlavorState,
+    LaterWork,
+    NextWork,
+    QueueState,
+    TreeState,
+    below,
+    queue_states,
 )
+from apps.planning.domain.cluster_replay.quota_line import QuotaNeeds, QuotaScope, ScopeRoom
 from apps.planning.domain.cluster_replay.quota_tree import QuotaTree
 
 _DOUBT = 1e-6
@@ -52,29 +55,6 @@ class AdmittedWork(NamedTuple):
     victims: tuple[int, ...]
 
 
-class _LaterWork(NamedTuple):
-    """A work that comes after others; `spare` is what it had for sure beyond its needs."""
-
-    key: LineKey
-    spare: float
-    available: float
-
-
-class _Candidate(NamedTuple):
-    """The first work of a queue that can have quota; of several, the smallest tuple is admitted."""
-
-    borrows: bool
-    share: float
-    key: LineKey
-    queue: str
-    flavor: FlavorTier
-    victims: tuple[int, ...]
-
-
-_FlavorRoom = tuple[float, float, Mapping[int, float] | None, Mapping[int, float] | None]
-"""What is free of a flavor, and left of the queue's own quota; and what the queue, and all that
-borrow, hold by priority, where these may be preempted.
-"""
 _NO_LIMIT = ScopeRoom(inf)
 
 
@@ -94,54 +74,21 @@ class QueueAdmission:
         policy: ReplayPolicy,
         queue_of: Callable[[RecordedWork], str] = attrgetter("queue"),
     ) -> None:
-        self._queues = {queue.name: queue for queue in cluster.queues}
         self._queue_of = queue_of
         self._flavors = cluster.flavors
         self._nodes = cluster.nodes
         self._serves: dict[FlavorTier, bool] = {}
         self._fair = policy.fair_sharing
-        self._keys: dict[str, dict[str, list[FlavorTier]]] = {}
-        for queue in cluster.queues:
-            counted = self._keys[queue.name] = defaultdict(list)
-            for key in queue.quotas:
-                counted[key[1]].append(key)
-        self._tree = QuotaTree(cluster.queues, cluster.cohorts, borrowing=policy.borrowing)
-        self._roots = {name: self._tree.root(name) for name in self._queues}
-        # Trees with a queue that takes back what others borrow.
-        self._reclaiming = {
-            self._roots[name]
-            for name, queue in self._queues.items()
-            if queue.reclaim != Reclaim.NEVER
-        }
-        self._lines = {name: QuotaLine() for name in self._queues}
+        tree = QuotaTree(cluster.queues, cluster.cohorts, borrowing=policy.borrowing)
+        self._tree = tree
+        self._queues = queue_states(tree, cluster.queues)
         self._works: dict[int, tuple[RecordedWork, LineKey]] = {}
         self._holders: dict[int, QuotaHolder] = {}
-        # The same by queue and flavor, who loses quota first at the front.
-        self._ranked: dict[tuple[str, FlavorTier], list[QuotaHolder]] = defaultdict(list)
-        self._may_use: dict[tuple[str, str, str, Labels], tuple[FlavorTier, ...]] = {}
-        # Units held of a flavor by queue and priority: sums that tell whether preemption can help.
-        self._held: dict[tuple[str, FlavorTier], dict[int, float]] = defaultdict(
-            lambda: defaultdict(float)
-        )
+        self._may_use: dict[tuple[str, str, str, Labels], tuple[FlavorState, ...]] = {}
         self._live: set[str] = set()
         # Trees of which quota was given back since their pending work was looked at.
-        self._freed: set[int] = set()
-        self._full = FullQueues(self._tree, cluster.queues)
-        # How often quota was given back in each tree: then all is tried again.
-        self._rounds: Counter[int] = Counter()
-        # Of each tree how often its use has changed, and by queue what failed since then.
-        self._changes: Counter[int] = Counter()
-        self._failed: dict[str, tuple[int, list[QuotaNeeds]]] = {}
-        # Who borrows of a tree and flavor, and the units that all of them hold by priority.
-        self._borrowing: dict[tuple[int, FlavorTier], set[str]] = defaultdict(set)
-        self._borrowed: dict[tuple[int, FlavorTier], dict[int, float]] = defaultdict(
-            lambda: defaultdict(float)
-        )
-        # Whom each queue would admit, until something comes, goes or gives quota back.
-        self._next: dict[str, _Candidate] = {}
-        # Who comes first of queues that were not tried further, as they had to wait for others.
-        self._later: dict[str, _LaterWork] = {}
-        self._first_keys = {queue.name: next(iter(queue.quotas), None) for queue in cluster.queues}
+        self._freed: dict[int, TreeState] = {}
+        self._full = FullQueues(tree, cluster.queues)
 
     @property
     def is_dirty(self) -> bool:
@@ -149,50 +96,49 @@ class QueueAdmission:
 
     def add(self, number: int, work: RecordedWork, key: LineKey) -> bool:
         """Put a work into its queue; False where it has none, and needs no quota."""
-        queue = self._queues.get(self._queue_of(work))
-        if queue is None:
+        own = self._queues.get(self._queue_of(work))
+        if own is None:
             return False
         self._works[number] = (work, key)
         # Work that may preempt must not be blocked by work that may not.
-        levels = queue.preempts_own or queue.reclaim == Reclaim.LOWER_PRIORITY
+        levels = own.queue.preempts_own or own.queue.reclaim == Reclaim.LOWER_PRIORITY
         scope = QuotaScope(work.counted, work.priority if levels else 0)
-        needs = QuotaNeeds(scope, work.tier, work.total_units, work.requires)
-        self._lines[queue.name].add(needs, key)
-        self._next.pop(queue.name, None)
-        self._later.pop(queue.name, None)
-        self._full.forget(queue.name)
-        self._live.add(queue.name)
+        own.line.add(QuotaNeeds(scope, work.tier, work.total_units, work.requires), key)
+        self._look_again(own)
         return True
 
     def remove(self, number: int, work: RecordedWork) -> None:
         """A pending work was canceled; later work may have been held up by it."""
-        name = self._queue_of(work)
-        self._lines[name].remove(number)
-        self._lines[name].begin_round()
-        self._next.pop(name, None)
-        self._later.pop(name, None)
-        self._full.forget(name)
-        self._live.add(name)
+        own = self._queues[self._queue_of(work)]
+        own.line.remove(number)
+        own.line.begin_round()
+        self._look_again(own)
+
+    def _look_again(self, own: QueueState) -> None:
+        own.next = own.later = None
+        self._full.forget(own.queue.name)
+        self._live.add(own.queue.name)
 
     def keep(self, number: int, work: RecordedWork, at: float) -> None:
         """Count the quota of a work that ran before, even where it is more than there is."""
-        queue = self._queues.get(self._queue_of(work))
-        keys = () if queue is None else self._possible(queue, work)
-        if queue is None or not keys:
+        own = self._queues.get(self._queue_of(work))
+        flavors = () if own is None else self._possible(own, work)
+        if own is None or not flavors:
             return
         units = work.total_units
-        key = next((key for key in keys if self._tree.fits(queue.name, key, units)), keys[0])
-        self._hold(number, work, key, at)
+        flavor = next((one for one in flavors if one.cell.fits(units)), flavors[0])
+        self._hold(number, work, own, flavor, at)
 
     def release(self, number: int) -> None:
         """Give back the quota of a work, if it has any."""
         holder = self._holders.pop(number, None)
         if holder is None:
             return
-        ranked = self._ranked[holder.queue, holder.key]
-        del ranked[bisect_left(ranked, rank(holder), key=rank)]
-        self._use(holder, -1)
-        self._freed.add(self._roots[holder.queue])
+        own = self._queues[holder.queue]
+        flavor = own.flavors[holder.key]
+        del flavor.ranked[bisect_left(flavor.ranked, rank(holder), key=rank)]
+        self._use(own, flavor, holder, -1)
+        self._freed[own.tree.root] = own.tree
         self._live.add(holder.queue)
 
     def admit(self, at: float) -> Iterator[AdmittedWork]:
@@ -204,296 +150,201 @@ class QueueAdmission:
                 return
             number = chosen.key[-1]
             work, _ = self._works.pop(number)
-            self._lines[chosen.queue].remove(number)
-            self._next.pop(chosen.queue, None)
+            own = self._queues[chosen.queue]
+            own.line.remove(number)
+            own.next = None
             # Before it takes quota: at no moment is more used than there is.
             for victim in chosen.victims:
                 self.release(victim)
-            self._hold(number, work, chosen.flavor, at)
+            self._hold(number, work, own, own.flavors[chosen.flavor], at)
             requires = self._requires(work, chosen.flavor)
             yield AdmittedWork(number, chosen.flavor[0], requires, chosen.victims)
 
-    def _choose(self) -> _Candidate | None:
+    def _choose(self) -> NextWork | None:
         """Return whom to admit next: work that borrows only where no other can be admitted."""
-        own: list[str] = []
-        borrowing: list[str] = []
+        with_quota: list[QueueState] = []
+        borrowing: list[QueueState] = []
         for name in sorted(self._live):
+            own = self._queues[name]
             if self._full.is_full(name):
                 self._live.discard(name)
-                self._next.pop(name, None)
+                own.next = None
             else:
-                (own if self._tree.has_unused(name) else borrowing).append(name)
-        best: _Candidate | None = None
-        for names in (own, borrowing):
-            for name in names:
-                if best is not None and self._stays_later(name, best):
+                (with_quota if own.has_unused() else borrowing).append(own)
+        best: NextWork | None = None
+        for queues in (with_quota, borrowing):
+            for own in queues:
+                if best is not None and own.later and self._stays_later(own, best):
                     continue
-                found = self._still_next(name) or self._head(name, best)
+                found = self._still_next(own) or self._head(own, best)
                 if found is not None and (best is None or found < best):
                     best = found
             if best is not None and not best.borrows:
                 break
         return best
 
-    def _hold(self, number: int, work: RecordedWork, key: FlavorTier, at: float) -> None:
-        name = self._queue_of(work)
-        holder = QuotaHolder(number, name, key, work.total_units, work.priority, at)
+    def _hold(
+        self, number: int, work: RecordedWork, own: QueueState, flavor: FlavorState, at: float
+    ) -> None:
+        name, key, units = own.queue.name, flavor.key, work.total_units
+        holder = QuotaHolder(number, name, key, flavor.cell, units, work.priority, at)
         self._holders[number] = holder
-        insort(self._ranked[name, key], holder, key=rank)
-        self._use(holder, 1)
+        insort(flavor.ranked, holder, key=rank)
+        self._use(own, flavor, holder, 1)
 
-    def _use(self, holder: QuotaHolder, sign: int) -> None:
-        name, key, units, root = (
-            holder.queue,
-            holder.key,
-            sign * holder.units,
-            self._roots[holder.queue],
-        )
-        borrowing, held = self._borrowing[root, key], self._held[name, key]
-        self._tree.use(name, key, units)
-        borrowed = self._borrowed[root, key]
-        if name in borrowing:
-            borrowed[holder.priority] += units
-        held[holder.priority] += units
-        if self._tree.borrows(name, key) != (name in borrowing):
-            borrowing ^= {name}
-            sign = 1 if name in borrowing else -1
-            for priority, own in held.items():
-                borrowed[priority] += sign * own
-        self._changes[root] += 1
-        self._later.pop(name, None)
-        self._full.forget(name)
+    def _use(self, own: QueueState, flavor: FlavorState, holder: QuotaHolder, sign: int) -> None:
+        flavor.use(own.queue.name, holder.priority, sign * holder.units)
+        own.tree.changes += 1
+        own.later = None
+        self._full.forget(own.queue.name)
 
     def _try_again(self) -> None:
         """Let work be tried again that may have quota now, after all that one instant freed."""
-        for root in self._freed:
-            self._rounds[root] += 1
+        for root, tree in self._freed.items():
+            # An earlier work or flavor of any queue may have room now.
+            tree.round += 1
             # Most releases free too little for most pending work: that is not tried again.
             self._live.update(self._full.woken(root))
-        for name in [name for name in self._later if self._roots[name] in self._freed]:
-            del self._later[name]
-        # An earlier work or flavor may have room now.
-        for name in [name for name in self._next if self._roots[name] in self._freed]:
-            del self._next[name]
         self._freed.clear()
 
-    def _still_next(self, name: str) -> _Candidate | None:
+    @staticmethod
+    def _still_next(own: QueueState) -> NextWork | None:
         """Return whom a queue was to admit before others got quota, if it still can."""
-        known = self._next.get(name)
+        known = own.next
         # Others have only taken since: what did not fit before does not now either.
-        if known is None or known.victims:
+        if known is None or known.victims or own.next_round != own.tree.round:
             return None
-        work, _ = self._works[known.key[-1]]
-        return known if self._tree.fits(name, known.flavor, work.total_units) else None
+        units = own.next_units
+        return known if own.flavors[known.flavor].cell.fits(units) else None
 
-    def _head(self, name: str, best: _Candidate | None) -> _Candidate | None:
+    def _head(self, own: QueueState, best: NextWork | None) -> NextWork | None:
         """Return the first work of a queue that can have quota; the others are passed over.
 
         None also where it would come after `best` in any case: then the queue is looked at again.
         """
-        line, queue = self._lines[name], self._queues[name]
-        self._next.pop(name, None)
-        self._later.pop(name, None)
-        line.enter_round(self._rounds[self._roots[name]])
+        line, queue = own.line, own.queue
+        own.next = own.later = None
+        line.enter_round(own.tree.round)
         # In strict order what is too large is tried as well: it lets no other pass.
-        room = _no_limit if queue.strict else partial(self._scope_room, queue, {})
+        room = _no_limit if queue.strict else own.scope_room
         while (first := line.first(room)) is not None:
             key, needs, spare = first
             if (
                 best is not None
-                and self._may_come_later(name, spare)
-                and self._is_later(name, key, best)
+                and self._may_come_later(own, spare)
+                and self._is_later(own, key, best)
             ):
-                self._later[name] = _LaterWork(key, spare, self._available(name))
+                own.later = LaterWork(key, spare, own.available(), own.tree.round)
                 return None
-            failed = self._failed_since(name)
+            failed = own.failed_since()
             if not queue.strict and any(map(needs.includes, failed)):
                 line.fail(needs)
                 continue
             work, _ = self._works[key[-1]]
-            found = self._fitting(queue, work)
+            found = self._fitting(own, work)
             if found is not None:
                 flavor, victims = found
-                borrows = self._tree.borrows(name, flavor, work.total_units)
-                share = self._tree.share(name, flavor, work.total_units) if self._fair else 0.0
-                self._next[name] = _Candidate(borrows, share, key, name, flavor, victims)
-                return self._next[name]
+                units = work.total_units
+                borrows = flavor.cell.borrows(units)
+                share = self._tree.share(queue.name, flavor.key, units) if self._fair else 0.0
+                own.next_round, own.next_units = own.tree.round, units
+                own.next = NextWork(borrows, share, key, queue.name, flavor.key, victims)
+                return own.next
             if queue.strict:
                 # As in Kueue, also where it can never be admitted.
                 line.close()
             else:
                 line.fail(needs)
                 failed.append(needs)
-        self._live.discard(name)
-        self._full.add(name, line.lacks)
+        self._live.discard(queue.name)
+        self._full.add(queue.name, line.lacks)
         return None
 
-    def _is_later(self, name: str, key: LineKey, best: _Candidate) -> bool:
+    @staticmethod
+    def _is_later(own: QueueState, key: LineKey, best: NextWork) -> bool:
         """Say whether a work comes after `best` in any case, and need not be tried for now."""
-        return (best.borrows, best.share, best.key) < (not self._tree.has_unused(name), 0.0, key)
+        return (best.borrows, best.share, best.key) < (not own.has_unused(), 0.0, key)
 
-    def _may_come_later(self, name: str, spare: float) -> bool:
+    @staticmethod
+    def _may_come_later(own: QueueState, spare: float) -> bool:
         """Say whether it comes to the same if a work is tried later: so does what fails always.
 
         Not what fails for now in a tree in which queues reclaim: once others have borrowed more it
         might do better.
         """
-        return spare > -_SURE or self._roots[name] not in self._reclaiming
+        return spare > -_SURE or not own.tree.reclaims
 
-    def _stays_later(self, name: str, best: _Candidate) -> bool:
+    def _stays_later(self, own: QueueState, best: NextWork) -> bool:
         """Say whether the first work of a queue, which was not tried, still comes after `best`.
 
         Others have only taken since, so no other work of the queue comes before it.
         """
-        later = self._later.get(name)
-        if later is None or not self._is_later(name, later.key, best):
+        later = own.later
+        if (
+            later is None
+            or later.round != own.tree.round
+            or not self._is_later(own, later.key, best)
+        ):
             return False
-        if self._roots[name] not in self._reclaiming:
+        if not own.tree.reclaims:
             return True
-        return self._may_come_later(name, later.spare - (later.available - self._available(name)))
-
-    def _available(self, name: str) -> float:
-        """Return what a queue may take of its flavor, where it has one."""
-        keys = self._first_keys[name]
-        return self._tree.available(name, keys) if keys else 0.0
-
-    def _failed_since(self, name: str) -> list[QuotaNeeds]:
-        """Return the needs that failed in a queue since the use of its tree has changed last."""
-        changes = self._changes[self._roots[name]]
-        if self._failed.get(name, (-1,))[0] != changes:
-            self._failed[name] = (changes, [])
-        return self._failed[name][1]
-
-    def _scope_room(
-        self, queue: ReplayQueue, known: dict[str, list[_FlavorRoom]], scope: QuotaScope
-    ) -> ScopeRoom:
-        """Return the most that one flavor has for a scope of a queue, by preemption too.
-
-        What is free never grows while the queues of a tree only take quota: who is told that it is
-        too little need not ask again before a release.
-        """
-        free, unused, reclaimed, sure = 0.0, -inf, -inf, -inf
-        rooms = self._flavor_rooms(queue, known, scope.counted)
-        for room, left, held, borrowed in rooms:
-            if held:
-                room += _below(held, scope.priority)
-                sure = room
-                # Sums of other orders differ by their last digits: in doubt it is tried.
-                room += _DOUBT
-            else:
-                sure = room
-            if room > free:
-                free = room
-            if borrowed is not None:
-                keeps = scope.priority if queue.reclaim == Reclaim.LOWER_PRIORITY else inf
-                unused = max(unused, left)
-                reclaimed = max(reclaimed, room + _below(borrowed, keeps) + _DOUBT)
-        # Of several flavors a work may not have all.
-        return ScopeRoom(free, unused, reclaimed, sure if len(rooms) == 1 else -inf)
-
-    def _flavor_rooms(
-        self, queue: ReplayQueue, known: dict[str, list[_FlavorRoom]], counted: str
-    ) -> list[_FlavorRoom]:
-        """Return what all scopes of a queue that count the same have in common."""
-        rooms = known.get(counted)
-        if rooms is None:
-            rooms = known[counted] = []
-            for key in self._keys[queue.name].get(counted, ()):
-                room, left, borrowed = self._tree.available(queue.name, key), -inf, None
-                held = self._held[queue.name, key] if queue.preempts_own else None
-                if queue.reclaim != Reclaim.NEVER:
-                    left = self._tree.unused(queue.name, key)
-                    borrowed = self._borrowed[self._roots[queue.name], key]
-                rooms.append((room, left, held, borrowed))
-        return rooms
+        return self._may_come_later(own, later.spare - (later.available - own.available()))
 
     def _fitting(
-        self, queue: ReplayQueue, work: RecordedWork
-    ) -> tuple[FlavorTier, tuple[int, ...]] | None:
+        self, own: QueueState, work: RecordedWork
+    ) -> tuple[FlavorState, tuple[int, ...]] | None:
         """Return the flavor that has quota, and who is preempted for it; None if none has."""
-        units, borrowing = work.total_units, None
-        keys = self._possible(queue, work)
-        for key in keys:
-            if not self._tree.fits(queue.name, key, units):
+        queue, units, borrowing = own.queue, work.total_units, None
+        flavors = self._possible(own, work)
+        for flavor in flavors:
+            if not flavor.cell.fits(units):
                 continue
-            if not (queue.next_before_borrowing and self._tree.borrows(queue.name, key, units)):
-                return key, ()
-            borrowing = borrowing or key
+            if not (queue.next_before_borrowing and flavor.cell.borrows(units)):
+                return flavor, ()
+            borrowing = borrowing or flavor
         if borrowing is not None:
             return borrowing, ()
-        for key in keys:
-            demand = QuotaDemand(queue, key, units, work.priority)
-            names = self._losing_queues(demand)
-            if not self._is_enough(demand, names):
+        for flavor in flavors:
+            demand = QuotaDemand(queue, flavor.cell, units, work.priority)
+            names = _losing_queues(demand, flavor)
+            losing = [self._queues[name].flavors[flavor.key] for name in names]
+            if not self._is_enough(demand, losing):
                 continue
-            holders = self._candidates(demand, names)
+            holders = _candidates(demand, losing)
             if names == [queue.name]:
-                victims = own_victims(self._tree.lacking(queue.name, key, units), holders)
+                victims = own_victims(units - flavor.cell.left(), holders)
             else:
-                victims = quota_victims(self._tree, demand, holders)
+                victims = quota_victims(demand, holders)
             if victims:
-                return key, tuple(victims)
+                return flavor, tuple(victims)
         return None
 
-    def _losing_queues(self, demand: QuotaDemand) -> list[str]:
-        """Return the queues whose work may lose quota for a demand: its own, and who borrows."""
-        queue = demand.queue
-        reclaims = queue.reclaim != Reclaim.NEVER and not self._tree.borrows(
-            queue.name, demand.key, demand.units
-        )
-        names = [queue.name] if queue.preempts_own else []
-        if reclaims:
-            # A queue that reclaims has quota left, so it is not among those that borrow.
-            names += sorted(self._borrowing[self._roots[queue.name], demand.key])
-        return names
-
-    def _is_enough(self, demand: QuotaDemand, names: Sequence[str]) -> bool:
+    @staticmethod
+    def _is_enough(demand: QuotaDemand, losing: Sequence[FlavorState]) -> bool:
         """Say whether a demand could have quota if all who may lose theirs lost it.
 
         Who gives back units makes room for no more than these.
         """
-        room = self._tree.available(demand.queue.name, demand.key)
-        for name in names:
-            keeps = self._keeping_priority(demand, name)
-            room += _below(self._held[name, demand.key], keeps)
+        room = demand.cell.available()
+        for flavor in losing:
+            room += below(flavor.held, _keeping_priority(demand, flavor))
         # Sums of other orders differ by their last digits: in doubt it is tried.
         return room >= demand.units - _DOUBT
 
-    def _candidates(self, demand: QuotaDemand, names: Sequence[str]) -> Iterator[QuotaHolder]:
-        """Return whose quota may be taken for a demand: of other queues first, then by rank."""
-        own: list[QuotaHolder] = []
-        others: list[list[QuotaHolder]] = []
-        for name in names:
-            ranked = self._ranked[name, demand.key]
-            lower = ranked[
-                : bisect_left(ranked, self._keeping_priority(demand, name), key=_PRIORITY)
-            ]
-            if name == demand.queue.name:
-                own = lower
-            else:
-                others.append(lower)
-        return chain(merge(*others, key=rank), own)
-
-    @staticmethod
-    def _keeping_priority(demand: QuotaDemand, name: str) -> float:
-        """Return the least priority that keeps quota of a queue."""
-        queue = demand.queue
-        is_lower = name == queue.name or queue.reclaim == Reclaim.LOWER_PRIORITY
-        return demand.priority if is_lower else inf
-
-    def _possible(self, queue: ReplayQueue, work: RecordedWork) -> tuple[FlavorTier, ...]:
+    def _possible(self, own: QueueState, work: RecordedWork) -> tuple[FlavorState, ...]:
         """Return the flavors that a work may have, in the order of its queue."""
-        alike = (queue.name, work.counted, work.tier, work.requires)
-        if alike not in self._may_use:
+        alike = (own.queue.name, work.counted, work.tier, work.requires)
+        found = self._may_use.get(alike)
+        if found is None:
             asked = dict(work.requires)
-            self._may_use[alike] = tuple(
-                key
-                for key in queue.quotas
+            found = self._may_use[alike] = tuple(
+                flavor
+                for key, flavor in own.flavors.items()
                 if key[1] == work.counted
                 and all(asked.get(k, v) == v for k, v in self._flavors.get(key[0], ()))
                 and (key[1] == work.tier or self._has_nodes(key[0], work.tier))
             )
-        return self._may_use[alike]
+        return found
 
     def _has_nodes(self, flavor: str, tier: str) -> bool:
         """Say whether nodes of a flavor offer a tier: one resource may be of several."""
@@ -510,13 +361,35 @@ class QueueAdmission:
         return tuple(sorted({*work.requires, *self._flavors.get(key[0], ())}))
 
 
-def _below(held: Mapping[int, float], priority: float) -> float:
-    """Return the units that are held below a priority."""
-    found = 0.0
-    for own, units in held.items():
-        if own < priority:
-            found += units
-    return found
+def _losing_queues(demand: QuotaDemand, flavor: FlavorState) -> list[str]:
+    """Return the queues whose work may lose quota for a demand: its own, and who borrows."""
+    queue = demand.queue
+    reclaims = queue.reclaim != Reclaim.NEVER and not flavor.cell.borrows(demand.units)
+    names = [queue.name] if queue.preempts_own else []
+    if reclaims:
+        # A queue that reclaims has quota left, so it is not among those that borrow.
+        names += sorted(flavor.borrowed.queues)
+    return names
+
+
+def _candidates(demand: QuotaDemand, losing: Sequence[FlavorState]) -> Iterator[QuotaHolder]:
+    """Return whose quota may be taken for a demand: of other queues first, then by rank."""
+    own: list[QuotaHolder] = []
+    others: list[list[QuotaHolder]] = []
+    for flavor in losing:
+        ranked = flavor.ranked
+        lower = ranked[: bisect_left(ranked, _keeping_priority(demand, flavor), key=_PRIORITY)]
+        if flavor.cell is demand.cell:
+            own = lower
+        else:
+            others.append(lower)
+    return chain(merge(*others, key=rank), own)
+
+
+def _keeping_priority(demand: QuotaDemand, flavor: FlavorState) -> float:
+    """Return the least priority that keeps quota of a queue."""
+    is_lower = flavor.cell is demand.cell or demand.queue.reclaim == Reclaim.LOWER_PRIORITY
+    return demand.priority if is_lower else inf
 
 
 def namespace_admission(cluster: ReplayCluster, policy: ReplayPolicy) -> QueueAdmission:

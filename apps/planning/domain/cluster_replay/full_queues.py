@@ -4,8 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from math import inf
 
-from apps.planning.domain.cluster_replay.inputs import SLACK, FlavorTier, ReplayQueue
-from apps.planning.domain.cluster_replay.quota_tree import QuotaTree
+from apps.planning.domain.cluster_replay.inputs import SLACK, ReplayQueue
+from apps.planning.domain.cluster_replay.quota_tree import QuotaCell, QuotaTree
+
+_NO_COHORT = QuotaCell(0.0, 0.0, None, None, [])
 
 
 class FullQueues:
@@ -16,24 +18,29 @@ class FullQueues:
     """
 
     def __init__(self, tree: QuotaTree, queues: Iterable[ReplayQueue]) -> None:
-        self._tree = tree
-        self._keys = {queue.name: tuple(queue.quotas) for queue in queues}
+        # What the cohort of each queue has of each flavor.
+        self._cohorts = {
+            queue.name: tuple(
+                tree.cell(queue.name, key).parent or _NO_COHORT for key in queue.quotas
+            )
+            for queue in queues
+        }
         # What the cohort must have of each flavor. It is kept when a queue is woken: most often
         # another one of the cohort takes what was given back.
         self._needed: dict[str, tuple[float, ...]] = {}
         # By tree, and there by cohort and flavor: what each queue that is full needs.
-        self._asleep: dict[int, dict[tuple[int, FlavorTier], dict[str, float]]] = defaultdict(
+        self._asleep: dict[int, dict[QuotaCell, dict[str, float]]] = defaultdict(
             lambda: defaultdict(dict)
         )
         self._places = {
-            name: [self._asleep[tree.root(name)][tree.cohort(name), key] for key in keys]
-            for name, keys in self._keys.items()
+            name: [self._asleep[tree.root(name)][cell] for cell in cells]
+            for name, cells in self._cohorts.items()
         }
 
     def add(self, name: str, lacks: float) -> None:
         """Let a queue be until its cohort has `lacks` units more; where 0, until a release."""
         self._needed[name] = tuple(
-            self._tree.lent(name, key) + lacks if lacks > 0 else -inf for key in self._keys[name]
+            [cell.passed_on() + lacks if lacks > 0 else -inf for cell in self._cohorts[name]]
         )
         self._put_to_sleep(name)
 
@@ -47,9 +54,9 @@ class FullQueues:
         needed = self._needed.get(name)
         if needed is None:
             return False
-        for key, units in zip(self._keys[name], needed, strict=True):
+        for cell, units in zip(self._cohorts[name], needed, strict=True):
             # Most often it lacks nothing that could be told.
-            if units == -inf or self._tree.lent(name, key) >= units - SLACK:
+            if units == -inf or cell.passed_on() >= units - SLACK:
                 return False
         self._put_to_sleep(name)
         return True
@@ -57,10 +64,10 @@ class FullQueues:
     def woken(self, root: int) -> list[str]:
         """Return the queues of a tree that may have room after a release."""
         found = []
-        for (_, key), asleep in self._asleep[root].items():
+        for cell, asleep in self._asleep[root].items():
             if asleep:
                 # All of a cohort have the same.
-                lent = self._tree.lent(next(iter(asleep)), key) + SLACK
+                lent = cell.passed_on() + SLACK
                 found += [name for name, units in asleep.items() if units <= lent]
         for name in found:
             self._wake(name)

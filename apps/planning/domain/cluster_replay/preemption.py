@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from apps.planning.domain.cluster_replay.inputs import SLACK, FlavorTier, ReplayQueue
-from apps.planning.domain.cluster_replay.quota_tree import QuotaTree
+from apps.planning.domain.cluster_replay.quota_tree import QuotaCell
 
 
 class QuotaHolder(NamedTuple):
-    """Work that has quota; `since` is when it was admitted."""
+    """Work that has quota of `cell`; `since` is when it was admitted."""
 
     number: int
     queue: str
     key: FlavorTier
+    cell: QuotaCell
     units: float
     priority: int
     since: float
@@ -29,34 +30,32 @@ class QuotaDemand:
     """What a pending work asks of its queue."""
 
     queue: ReplayQueue
-    key: FlavorTier
+    cell: QuotaCell
     units: float
     priority: int
 
 
-def quota_victims(
-    tree: QuotaTree, demand: QuotaDemand, holders: Iterable[QuotaHolder]
-) -> list[int]:
+def quota_victims(demand: QuotaDemand, holders: Iterable[QuotaHolder]) -> list[int]:
     """Return the holders to preempt so that the demand has quota; empty where all are too few.
 
     `holders` are in the order in which they go: those of queues that borrow first, then by `rank`.
     As few as possible are preempted, and no queue loses its own quota.
     """
-    own = demand.queue.name
+    cell, units = demand.cell, demand.units
     gone: list[QuotaHolder] = []
-    fits = tree.fits(own, demand.key, demand.units)
+    fits = cell.fits(units)
     for holder in holders:
         if fits:
             break
         # Asked again each time: a queue that has lost enough no longer borrows.
-        if holder.queue == own or tree.borrows(holder.queue, holder.key):
-            tree.use(holder.queue, holder.key, -holder.units)
+        if holder.cell is cell or holder.cell.borrows():
+            holder.cell.take(-holder.units)
             gone.append(holder)
-            fits = tree.fits(own, demand.key, demand.units)
-    needed = _fewest(tree, demand, gone) if fits else []
-    # The tree is used to try; the caller takes the quota of the victims itself.
+            fits = cell.fits(units)
+    needed = _fewest(demand, gone) if fits else []
+    # Cells are used to try; the caller takes the quota of the victims itself.
     for holder in needed if fits else gone:
-        tree.use(holder.queue, holder.key, holder.units)
+        holder.cell.take(holder.units)
     return [holder.number for holder in needed]
 
 
@@ -82,16 +81,16 @@ def own_victims(lacking: float, holders: Iterable[QuotaHolder]) -> list[int]:
     return [holder.number for holder in needed]
 
 
-def _fewest(tree: QuotaTree, demand: QuotaDemand, gone: Sequence[QuotaHolder]) -> list[QuotaHolder]:
+def _fewest(demand: QuotaDemand, gone: Sequence[QuotaHolder]) -> list[QuotaHolder]:
     """Put back holders that need not go, the last one first; return the others."""
     needed = list(gone)
     # Who was taken last counts most, and is the first to be spared.
     for holder in reversed(gone):
-        tree.use(holder.queue, holder.key, holder.units)
-        if tree.fits(demand.queue.name, demand.key, demand.units):
+        holder.cell.take(holder.units)
+        if demand.cell.fits(demand.units):
             needed.remove(holder)
         else:
-            tree.use(holder.queue, holder.key, -holder.units)
+            holder.cell.take(-holder.units)
     return needed
 
 

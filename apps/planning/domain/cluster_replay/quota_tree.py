@@ -20,79 +20,106 @@ from apps.planning.domain.cluster_replay.inputs import (
 _NO_QUOTA = FlavorQuota(0.0)
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
+class QuotaCell:
+    """What a queue or cohort has of one flavor and uses of it.
+
+    `total` is its quota with what those below it lend to it, `retained` is never lent. `limit` is
+    what it may borrow, None without a limit. `cohorts` are the cells of all cohorts of its tree.
+    """
+
+    total: float
+    retained: float
+    limit: float | None
+    parent: "QuotaCell | None"
+    cohorts: "list[QuotaCell]"
+    used: float = 0.0
+    _passed_on: float | None = None
+
+    def left(self) -> float:
+        """Return how many units more it may take; below 0 where it uses more than there is."""
+        used, parent, retained = self.used, self.parent, self.retained
+        if parent is None:
+            # May be below 0: what ran before the replay holds its quota in any case.
+            return self.total - used
+        above = parent._passed_on
+        if above is None:
+            above = parent.passed_on()
+        if self.limit is not None:
+            above = min(above, self.total - retained - max(0.0, used - retained) + self.limit)
+        return retained - used + above if used < retained else above
+
+    def passed_on(self) -> float:
+        """Return what is available to those below, until `take`: all of them ask for it."""
+        if self._passed_on is None:
+            self._passed_on = self.left()
+        return self._passed_on
+
+    def available(self) -> float:
+        """Return how many units more it may take, by borrowing too."""
+        left = self.left()
+        return left if left > 0.0 else 0.0
+
+    def fits(self, units: float) -> bool:
+        return units <= self.available() + SLACK
+
+    def borrows(self, units: float = 0.0) -> bool:
+        """Say whether it uses more than its own quota, with `units` more."""
+        return self.used + units > self.total + SLACK
+
+    def take(self, units: float) -> None:
+        """Add use, or take it away where negative."""
+        cell = self
+        while True:
+            used = cell.used
+            now = cell.used = used + units
+            if cell.parent is None:
+                break
+            retained = cell.retained
+            if retained:
+                # Only what is beyond the part that is never lent counts further up.
+                units = max(0.0, now - retained) - max(0.0, used - retained)
+            if not units:
+                break
+            cell = cell.parent
+        for cohort in self.cohorts:
+            cohort._passed_on = None
+
+
+@dataclass(eq=False)
 class _QuotaNode:
-    """A queue or a cohort; `total` is its quota with what those below it lend to it."""
+    """A queue or a cohort with a cell for each flavor of its own or of those below it."""
 
     quotas: Mapping[FlavorTier, FlavorQuota]
     parent: "_QuotaNode | None" = None
     children: list["_QuotaNode"] = field(default_factory=list)
-    total: dict[FlavorTier, float] = field(default_factory=dict)
-    used: defaultdict[FlavorTier, float] = field(default_factory=lambda: defaultdict(float))
-    _retained: dict[FlavorTier, float] = field(default_factory=dict)
-    _passed_on: dict[FlavorTier, float] = field(default_factory=dict)
-    _has_unused: bool | None = None
+    cells: dict[FlavorTier, QuotaCell] = field(default_factory=dict)
 
-    def sum_up(self) -> None:
+    def sum_up(self, *, borrowing: bool) -> None:
         for child in self.children:
-            child.sum_up()
-        keys = {*self.quotas, *(key for child in self.children for key in child.total)}
+            child.sum_up(borrowing=borrowing)
+        keys = {*self.quotas, *(key for child in self.children for key in child.cells)}
         for key in keys:
-            lent = sum(child.total.get(key, 0.0) - child.retained(key) for child in self.children)
+            below = [child.cells[key] for child in self.children if key in child.cells]
             quota = self.quotas.get(key, _NO_QUOTA)
-            total = self.total[key] = quota.nominal + lent
+            total = quota.nominal + sum(cell.total - cell.retained for cell in below)
             # Quotas do not change while work is replayed, and each question reads it.
-            if quota.lending_limit is not None:
-                self._retained[key] = max(0.0, total - quota.lending_limit)
+            lent = quota.lending_limit
+            retained = 0.0 if lent is None else max(0.0, total - lent)
+            # Only queues borrow: cohorts still pass on what is lent to them.
+            limit = quota.borrowing_limit if borrowing or self.children else 0.0
+            cell = self.cells[key] = QuotaCell(total, retained, limit, None, [])
+            for one in below:
+                one.parent = cell
 
-    def retained(self, key: FlavorTier) -> float:
-        """Return what is never lent."""
-        return self._retained.get(key, 0.0)
-
-    def available(self, key: FlavorTier, *, borrowing: bool) -> float:
-        used = self.used[key]
-        if self.parent is None:
-            # May be below 0: what ran before the replay holds its quota in any case.
-            return self.total.get(key, 0.0) - used
-        retained = self._retained.get(key, 0.0)
-        above = self.parent.passed_on(key, borrowing=borrowing)
-        quota = self.quotas.get(key, _NO_QUOTA)
-        # Only queues borrow: cohorts still pass on what is lent to them.
-        limit = quota.borrowing_limit if borrowing or self.children else 0.0
-        if limit is not None:
-            total = self.total.get(key, 0.0)
-            above = min(above, total - retained - max(0.0, used - retained) + limit)
-        return retained - used + above if used < retained else above
-
-    def passed_on(self, key: FlavorTier, *, borrowing: bool) -> float:
-        """Return what is available to those below, until `forget`: all of them ask for it."""
-        if key not in self._passed_on:
-            self._passed_on[key] = self.available(key, borrowing=borrowing)
-        return self._passed_on[key]
-
-    def forget(self, key: FlavorTier) -> None:
-        self._passed_on.pop(key, None)
-
-    def use(self, key: FlavorTier, units: float) -> None:
-        """Add use, or take it away where negative."""
-        self._has_unused = None
-        used = self.used[key]
-        now = self.used[key] = used + units
-        if self.parent is None:
-            return
-        retained = self._retained.get(key)
-        if retained:
-            # Only what is beyond the part that is never lent counts further up.
-            units = max(0.0, now - retained) - max(0.0, used - retained)
-        if units:
-            self.parent.use(key, units)
-
-    def has_unused(self) -> bool:
-        """Say whether anything is left of its own quota."""
-        if self._has_unused is None:
-            used = self.used
-            self._has_unused = any(used[key] < total for key, total in self.total.items())
-        return self._has_unused
+    def share_cohorts(self, above: Mapping[FlavorTier, list[QuotaCell]]) -> None:
+        """Let all cells of the tree know those of its cohorts."""
+        for key, cell in self.cells.items():
+            cell.cohorts = above[key]
+            if self.children:
+                cell.cohorts.append(cell)
+        for child in self.children:
+            child.share_cohorts(above)
 
 
 class QuotaTree:
@@ -105,7 +132,6 @@ class QuotaTree:
         *,
         borrowing: bool = True,
     ) -> None:
-        self._borrowing = borrowing
         self._queues = {queue.name: _QuotaNode(queue.quotas) for queue in queues}
         self._weights = {queue.name: queue.weight for queue in queues}
         declared = {cohort.name: cohort for cohort in cohorts}
@@ -118,46 +144,26 @@ class QuotaTree:
             _hang(above[cohort.name], above.get(cohort.parent))
         for queue in queues:
             _hang(self._queues[queue.name], above.get(queue.cohort))
-        self._cohorts = tuple(above.values())
-        for node in (*self._cohorts, *self._queues.values()):
+        for node in (*above.values(), *self._queues.values()):
             # From each root down; the sums of a cohort need those of its children.
             if node.parent is None:
-                node.sum_up()
+                node.sum_up(borrowing=borrowing)
+                node.share_cohorts({key: [] for key in node.cells})
+
+    def cell(self, queue: str, key: FlavorTier) -> QuotaCell:
+        """Return what a queue has of a flavor for which it has quota."""
+        return self._queues[queue].cells[key]
 
     def available(self, queue: str, key: FlavorTier) -> float:
         """Return how many units more the queue may take now, by borrowing too."""
-        return max(0.0, self._queues[queue].available(key, borrowing=self._borrowing))
-
-    def lacking(self, queue: str, key: FlavorTier, units: float) -> float:
-        """Return how much the queue must give back before it may take so many units."""
-        return units - self._queues[queue].available(key, borrowing=self._borrowing)
-
-    def fits(self, queue: str, key: FlavorTier, units: float) -> bool:
-        return units <= self.available(queue, key) + SLACK
+        return self.cell(queue, key).available()
 
     def borrows(self, queue: str, key: FlavorTier, units: float = 0.0) -> bool:
         """Say whether the queue uses more than its own quota, with `units` more."""
-        node = self._queues[queue]
-        return node.used[key] + units > node.total.get(key, 0.0) + SLACK
+        return self.cell(queue, key).borrows(units)
 
     def use(self, queue: str, key: FlavorTier, units: float) -> None:
-        self._queues[queue].use(key, units)
-        for cohort in self._cohorts:
-            cohort.forget(key)
-
-    def unused(self, queue: str, key: FlavorTier) -> float:
-        """Return what is left of the queue's own quota."""
-        node = self._queues[queue]
-        return node.total.get(key, 0.0) - node.used[key]
-
-    def has_unused(self, queue: str) -> bool:
-        """Say whether anything is left of the queue's own quota."""
-        return self._queues[queue].has_unused()
-
-    def lent(self, queue: str, key: FlavorTier) -> float:
-        """Return what the cohort of a queue has for it now."""
-        parent = self._queues[queue].parent
-        return 0.0 if parent is None else parent.passed_on(key, borrowing=self._borrowing)
+        self.cell(queue, key).take(units)
 
     def cohort(self, queue: str) -> int:
         """Return a number that is the same for all queues of one cohort."""
@@ -165,7 +171,7 @@ class QuotaTree:
         return id(node if node.parent is None else node.parent)
 
     def used(self, queue: str, key: FlavorTier) -> float:
-        return self._queues[queue].used[key]
+        return self.cell(queue, key).used
 
     def root(self, queue: str) -> int:
         """Return a number that is the same for all queues of one tree."""
@@ -183,12 +189,12 @@ class QuotaTree:
         node = self._queues[queue]
         borrowed: defaultdict[str, float] = defaultdict(float)
         lendable: defaultdict[str, float] = defaultdict(float)
-        for flavor in node.total:
-            used = node.used[flavor] + (units if flavor == key else 0.0)
-            borrowed[flavor[1]] += max(0.0, used - node.total[flavor])
+        for flavor, cell in node.cells.items():
+            used = cell.used + (units if flavor == key else 0.0)
+            borrowed[flavor[1]] += max(0.0, used - cell.total)
         if node.parent is not None:
-            for flavor, total in node.parent.total.items():
-                lendable[flavor[1]] += total
+            for flavor, cell in node.parent.cells.items():
+                lendable[flavor[1]] += cell.total
         # What ran before the replay may use more than there is to lend.
         most = max(
             (amount / max(lendable[tier], SLACK) for tier, amount in borrowed.items()), default=0.0
