@@ -104,7 +104,15 @@ class QueueAdmission:
         levels = own.queue.preempts_own or own.queue.reclaim == Reclaim.LOWER_PRIORITY
         scope = QuotaScope(work.counted, work.priority if levels else 0)
         own.line.add(QuotaNeeds(scope, work.tier, work.total_units, work.requires), key)
-        self._look_again(own)
+        room = _NO_LIMIT if own.queue.strict else own.scope_room(scope)
+        lacks = work.total_units - SLACK - room.free
+        # It changes nothing in a queue that is full, unless it has room itself.
+        if (
+            lacks <= 0
+            or lacks <= room.unused - room.free
+            or not self._full.stays_full(own.queue.name, lacks)
+        ):
+            self._look_again(own)
         return True
 
     def remove(self, number: int, work: RecordedWork) -> None:

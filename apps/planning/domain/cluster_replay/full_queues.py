@@ -44,6 +44,18 @@ class FullQueues:
         )
         self._put_to_sleep(name)
 
+    def stays_full(self, name: str, lacks: float) -> bool:
+        """Let a queue be that got a work which lacks so many units; False where it is looked at."""
+        places = self._places[name]
+        if lacks <= 0 or not places or name not in places[0] or -inf in self._needed[name]:
+            return False
+        self._needed[name] = tuple(
+            min(units, cell.passed_on() + lacks)
+            for cell, units in zip(self._cohorts[name], self._needed[name], strict=True)
+        )
+        self._put_to_sleep(name)
+        return True
+
     def forget(self, name: str) -> None:
         """Look at a queue again."""
         if self._needed.pop(name, None) is not None:

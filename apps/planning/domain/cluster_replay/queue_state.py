@@ -138,8 +138,11 @@ class QueueState:
         What is free never grows while the queues of a tree only take quota: who is told that it is
         too little need not ask again before a release.
         """
-        queue, free, unused, reclaimed, sure = self.queue, 0.0, -inf, -inf, -inf
-        flavors = self.counted.get(scope.counted, ())
+        queue, flavors = self.queue, self.counted.get(scope.counted, ())
+        if len(flavors) == 1 and not queue.preempts_own and queue.reclaim == Reclaim.NEVER:
+            room = flavors[0].cell.available()
+            return ScopeRoom(room, sure=room)
+        free, unused, reclaimed, sure = 0.0, -inf, -inf, -inf
         for flavor in flavors:
             sure = room = flavor.cell.available()
             if queue.preempts_own and flavor.held:

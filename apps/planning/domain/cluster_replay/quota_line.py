@@ -34,9 +34,6 @@ class ScopeRoom(NamedTuple):
     sure: float = -inf
 
 
-_NO_ROOM = ScopeRoom(0.0)
-
-
 class QuotaNeeds(NamedTuple):
     """Needs that works of one queue have in common: where one does not fit, none does."""
 
@@ -55,10 +52,14 @@ class QuotaNeeds(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _NeedsGroup:
-    """Work of the same needs; `failed_in` is the round in which it was tried in vain."""
+    """Work of the same needs; `failed_in` is the round in which it was tried in vain.
+
+    `least` is the room that is enough for it.
+    """
 
     needs: QuotaNeeds
     units: float
+    least: float
     heap: list[LineKey] = field(default_factory=list)
     failed_in: int = -1
 
@@ -90,7 +91,7 @@ class QuotaLine:
         """Add a work. One that is removed stays in its heap until it is first there."""
         group = self._groups.get(needs)
         if group is None:
-            group = self._groups[needs] = _NeedsGroup(needs, needs.units)
+            group = self._groups[needs] = _NeedsGroup(needs, needs.units, needs.units - SLACK)
         if not group.heap:
             insort(self._by_scope.setdefault(needs.scope, []), group, key=_UNITS)
         heappush(group.heap, key)
@@ -156,11 +157,15 @@ class QuotaLine:
         found, lacks, spare, this_round = None, inf, -inf, self._round
         hopeless: list[_NeedsGroup] = []
         for scope, groups in self._by_scope.items():
-            free, unused, reclaimed, sure = room(scope) if groups else _NO_ROOM
+            if not groups:
+                continue
+            free, unused, reclaimed, sure = room(scope)
+            most = free if free > unused else unused
             for group in groups:
-                units = group.units - SLACK
-                if units > free and units > unused:
-                    lacks = min(lacks, units - free)
+                units = group.least
+                if units > most:
+                    if units - free < lacks:
+                        lacks = units - free
                     break
                 if group.failed_in == this_round:
                     lacks = 0.0
