@@ -112,7 +112,7 @@ class QueueAdmission:
             or lacks <= room.unused - room.free
             or not self._full.stays_full(own.queue.name, lacks)
         ):
-            self._look_again(own)
+            self._check_again(own)
         return True
 
     def remove(self, number: int, work: RecordedWork) -> None:
@@ -120,9 +120,9 @@ class QueueAdmission:
         own = self._queues[self._queue_of(work)]
         own.line.remove(number)
         own.line.begin_round()
-        self._look_again(own)
+        self._check_again(own)
 
-    def _look_again(self, own: QueueState) -> None:
+    def _check_again(self, own: QueueState) -> None:
         own.next = own.later = None
         self._full.forget(own.queue.name)
         self._live.add(own.queue.name)
