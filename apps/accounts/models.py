@@ -11,19 +11,6 @@ from django.utils.crypto import salted_hmac
 from apps.accounts.domain.identity import SCOPE_SETS, Role
 
 
-class StoredRow(models.Model):
-    """What all tables share: a row is written as what its table is ordered by."""
-
-    class Meta:
-        abstract = True
-
-    def __str__(self) -> str:
-        # Of another row its key: its name would be a query.
-        ordering = self._meta.ordering or ()
-        names = (str(name).removeprefix("-").partition("__")[0] for name in ordering)
-        return " ".join(str(self.serializable_value(name)) for name in names) or super().__str__()
-
-
 class User(AbstractUser):
     """A person who signs in; `role` is for the whole portal, teams come by membership.
 
@@ -68,7 +55,7 @@ class User(AbstractUser):
         return salted_hmac(salt, value, secret=secret, algorithm="sha256").hexdigest()
 
 
-class Team(StoredRow):
+class Team(models.Model):
     """A team of the catalog; `builtin` marks `unassigned`, which cannot be loaded or closed."""
 
     name = models.CharField(max_length=120, unique=True)
@@ -79,8 +66,11 @@ class Team(StoredRow):
     class Meta:
         ordering = ["name"]
 
+    def __str__(self) -> str:
+        return self.name
 
-class Membership(StoredRow):
+
+class Membership(models.Model):
     """A person on a team, as a lead or not: by the catalog, by groups, or by an administrator.
 
     The catalog names leads by user name; the row takes effect when a person of that name exists.
@@ -112,8 +102,11 @@ class Membership(StoredRow):
             ),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.username} on {self.team_id}"
 
-class SavedView(StoredRow):
+
+class SavedView(models.Model):
     """A page with its window and filters that a person keeps under a name of their own.
 
     `address` is a path of this portal with its query; a window such as `7d` stays relative.
@@ -131,7 +124,7 @@ class SavedView(StoredRow):
         return self.name
 
 
-class ApiToken(StoredRow):
+class ApiToken(models.Model):
     """A key to the API with a part of a person's rights, for a time.
 
     Only the SHA-256 of the key is kept: it is 256 random bits, so that nothing slower is needed,
@@ -161,8 +154,11 @@ class ApiToken(StoredRow):
             ),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.name} of {self.user_id}"
 
-class AuditEntry(StoredRow):
+
+class AuditEntry(models.Model):
     """One line of the audit; never changed and never deleted.
 
     `at`, `before` and `after` are the very texts that `digest` was taken of (RFC 3339, canonical
@@ -186,8 +182,11 @@ class AuditEntry(StoredRow):
         ordering = ["number"]
         indexes = [models.Index(fields=["subject", "number"], name="audit_of_subject")]
 
+    def __str__(self) -> str:
+        return f"{self.number} {self.action} {self.subject}"
 
-class AuditHead(StoredRow):
+
+class AuditHead(models.Model):
     """The number and digest of the last audit entry; one row.
 
     Who writes an entry holds this row's lock, so that entries follow one another. Kept apart from
@@ -197,11 +196,17 @@ class AuditHead(StoredRow):
     number = models.PositiveBigIntegerField()
     digest = models.CharField(max_length=64)
 
+    def __str__(self) -> str:
+        return f"{self.number}:{self.digest}"
 
-class ProcessLease(StoredRow):
+
+class ProcessLease(models.Model):
     """Work that one process of several does at a time; `holder` does it until `lease_until`."""
 
     name = models.CharField(max_length=300, unique=True)
     holder = models.CharField(max_length=400, blank=True)
     lease = models.CharField(max_length=32, blank=True, db_index=True)
     lease_until = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.name} by {self.holder or 'nobody'}"

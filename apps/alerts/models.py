@@ -3,7 +3,6 @@
 from django.db import models
 from django.db.models import F, Q
 
-from apps.accounts.models import StoredRow
 from apps.alerts.domain.alerts import LONGEST_REASON, AlertKind, IdleChoice
 from apps.alerts.domain.channels import ChannelKind
 from apps.alerts.domain.digests import Cadence
@@ -11,7 +10,7 @@ from apps.alerts.domain.digests import Cadence
 KINDS = [(k.value, k.value) for k in AlertKind]
 
 
-class Channel(StoredRow):
+class Channel(models.Model):
     """Where alerts go: of one person (`owner`), of a team, or of the platform (neither).
 
     `sealed` is the address, encrypted, since who has a webhook's address can post to it; `shown`
@@ -59,7 +58,7 @@ class Channel(StoredRow):
         return self.name
 
 
-class AlertState(StoredRow):
+class AlertState(models.Model):
     """The level that a subject stands at, and what was last said of it; see `alerts.judge`.
 
     `level` null: it stands at none, and is remembered for what was said a short while ago.
@@ -77,8 +76,11 @@ class AlertState(StoredRow):
             models.UniqueConstraint(fields=["kind", "subject"], name="standing_once"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.kind} {self.subject} at {self.level}"
 
-class SourceCursor(StoredRow):
+
+class SourceCursor(models.Model):
     """The lock of a kind or source of alerts while it runs; `position` is how far it read.
 
     For FIRST_ROUND it is the time of the first round, in Unix seconds; for HISTORY the last alert
@@ -90,8 +92,11 @@ class SourceCursor(StoredRow):
     name = models.CharField(primary_key=True, max_length=40)
     position = models.BigIntegerField(default=0)
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.position}"
 
-class Alert(StoredRow):
+
+class Alert(models.Model):
     """One thing said at one time. `key` tells occasions apart, so that each is said once.
 
     `team` is whose it is, null for the platform; `path` the page of the portal that shows it.
@@ -131,7 +136,7 @@ class Alert(StoredRow):
         return self.title
 
 
-class Delivery(StoredRow):
+class Delivery(models.Model):
     """One alert on one channel; who holds `lease` until `lease_until` sends it.
 
     A delivery that is muted was never sent; one given up failed too often, and `error` says how.
@@ -166,8 +171,11 @@ class Delivery(StoredRow):
             models.Index(fields=["channel", "-id"], name="delivery_of_channel"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.alert_id} on {self.channel_id}: {self.state}"
 
-class Mute(StoredRow):
+
+class Mute(models.Model):
     """Nothing of `kind` (empty: any) about `subject` (empty: anything) goes to a channel then."""
 
     channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="mutes")
@@ -184,8 +192,11 @@ class Mute(StoredRow):
             models.CheckConstraint(condition=Q(end__gt=F("start")), name="mute_forward"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.kind or 'anything'} until {self.end}"
 
-class IdleAnswer(StoredRow):
+
+class IdleAnswer(models.Model):
     """What a person answered to an idle alert; of several about one subject the last counts.
 
     `of_person`: it was about the person's own work, so their name tells whose that is. It is
@@ -205,8 +216,11 @@ class IdleAnswer(StoredRow):
         ordering = ["-at", "-pk"]
         indexes = [models.Index(fields=["subject", "-at", "-id"], name="idle_answer_of_subject")]
 
+    def __str__(self) -> str:
+        return f"{self.person}: {self.choice} {self.subject}"
 
-class ReadMarker(StoredRow):
+
+class ReadMarker(models.Model):
     """Up to which alert a person has read what was said of a subject; of everything without one."""
 
     user = models.ForeignKey("accounts.User", on_delete=models.CASCADE, related_name="read_markers")
@@ -218,3 +232,6 @@ class ReadMarker(StoredRow):
         constraints = [
             models.UniqueConstraint(fields=["user", "kind", "subject"], name="read_marker_once"),
         ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} read {self.kind or 'everything'} up to {self.up_to}"

@@ -6,7 +6,6 @@ from typing import Any
 from django.db import models
 from django.db.models import F, Q
 
-from apps.accounts.models import StoredRow
 from apps.clusters.domain.devices.state import Health
 from apps.clusters.domain.pods.ledger import PodSource
 from apps.clusters.domain.tiers import CapacityType, GpuSharing
@@ -52,7 +51,7 @@ def forward(start: str, end: str, *, name: str, instant: bool = False) -> models
     return models.CheckConstraint(condition=Q(**{f"{end}__isnull": True}) | later, name=name)
 
 
-class ValidityPeriod(StoredRow):
+class ValidityPeriod(models.Model):
     """A row of the catalog that holds from `valid_from` until, not including, `valid_to`."""
 
     valid_from = models.DateTimeField()
@@ -62,7 +61,7 @@ class ValidityPeriod(StoredRow):
         abstract = True
 
 
-class Cluster(StoredRow):
+class Cluster(models.Model):
     """A cluster of the catalog; `prometheus` and `kubernetes` hold its connection as loaded.
 
     `slurm` is that of a cluster known by its job log, which has neither of the two.
@@ -78,8 +77,11 @@ class Cluster(StoredRow):
     class Meta:
         ordering = ["name"]
 
+    def __str__(self) -> str:
+        return self.name
 
-class ReportSettings(StoredRow):
+
+class ReportSettings(models.Model):
     """The report's time zone and currency; one row.
 
     `exchange_rates` maps month (`2026-10`) → currency → [rate, source]: what one unit of it is
@@ -90,8 +92,11 @@ class ReportSettings(StoredRow):
     currency = models.CharField(max_length=3, default="USD")
     exchange_rates = models.JSONField(null=True, blank=True)
 
+    def __str__(self) -> str:
+        return f"{self.time_zone}, {self.currency}"
 
-class Tier(StoredRow):
+
+class Tier(models.Model):
     """A service tier's name and place in the catalog; what it matches is in its rules."""
 
     name = models.CharField(max_length=120, unique=True)
@@ -125,6 +130,9 @@ class TierRule(ValidityPeriod):
             forward("valid_from", "valid_to", name="tier_rule_ends_after_start"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.tier_id} from {self.valid_from}"
+
 
 class NamespaceTeam(ValidityPeriod):
     """A pattern of names: such namespaces belong to the team in a span of time."""
@@ -146,8 +154,11 @@ class NamespaceTeam(ValidityPeriod):
             forward("valid_from", "valid_to", name="namespace_claim_ends_after_start"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.team_id}: {self.pattern}"
 
-class NamedInCluster(StoredRow):
+
+class NamedInCluster(models.Model):
     """What has a name of its own in a cluster."""
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -166,7 +177,7 @@ class Namespace(NamedInCluster):
     """A namespace of a cluster."""
 
 
-class GpuModel(StoredRow):
+class GpuModel(models.Model):
     """A GPU model as first seen; `key` is what is compared (no blanks, dashes or case)."""
 
     name = models.CharField(max_length=120)
@@ -175,12 +186,15 @@ class GpuModel(StoredRow):
     class Meta:
         ordering = ["name"]
 
+    def __str__(self) -> str:
+        return self.name
+
 
 class Node(NamedInCluster):
     """A node of a cluster."""
 
 
-class NodeInterval(StoredRow):
+class NodeInterval(models.Model):
     """A span in which a node's GPU capacity, health and labels did not change (from the API).
 
     `devices` are those that ResourceSlices offer on it, each with the fields of `OfferedDevice`.
@@ -204,8 +218,11 @@ class NodeInterval(StoredRow):
         ]
         indexes = [models.Index(fields=["end"], name="node_interval_end")]
 
+    def __str__(self) -> str:
+        return f"{self.node_id} from {self.start}"
 
-class Workload(StoredRow):
+
+class Workload(models.Model):
     """The top controller of pods: (cluster, namespace, kind, name); a bare pod is its own."""
 
     namespace = models.ForeignKey("clusters.Namespace", on_delete=models.CASCADE)
@@ -218,8 +235,11 @@ class Workload(StoredRow):
             models.UniqueConstraint(fields=["namespace", "kind", "name"], name="workload_once")
         ]
 
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
 
-class Pod(StoredRow):
+
+class Pod(models.Model):
     """The pod ledger: one row per pod that asked for GPU; times to the second.
 
     `requests` maps resource or device class to units, `runs` lists [start, end or null] in Unix
@@ -296,7 +316,7 @@ class Pod(StoredRow):
         return self.name
 
 
-class PodPerson(StoredRow):
+class PodPerson(models.Model):
     """Who is behind a pod, where the portal is set to keep that (`GPUPORTAL_PEOPLE`).
 
     A table of its own: its rows are deleted long before those of pods, and all of them at once.
@@ -308,8 +328,11 @@ class PodPerson(StoredRow):
     class Meta:
         ordering = ["pod"]
 
+    def __str__(self) -> str:
+        return f"{self.pod_id}: {self.person}"
 
-class FormerPerson(StoredRow):
+
+class FormerPerson(models.Model):
     """A name that was given to another person: work from `before` names no person any more.
 
     It stays, so that hours that are collected again do not bring back whose that work was.
@@ -321,8 +344,11 @@ class FormerPerson(StoredRow):
     class Meta:
         ordering = ["person"]
 
+    def __str__(self) -> str:
+        return f"{self.person} before {self.before}"
 
-class PodRevision(StoredRow):
+
+class PodRevision(models.Model):
     """How often what is known of the pods that lived in an hour has changed; no row: never."""
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -335,8 +361,11 @@ class PodRevision(StoredRow):
             models.UniqueConstraint(fields=["cluster", "hour"], name="pod_revision_once")
         ]
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.hour}: {self.number}"
 
-class WatchCoverage(StoredRow):
+
+class WatchCoverage(models.Model):
     """A span in which `watch` saw every change of a cluster's pods and nodes."""
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -350,8 +379,11 @@ class WatchCoverage(StoredRow):
             models.CheckConstraint(condition=Q(end__gte=F("start")), name="watch_span_forward"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id}: {self.start} .. {self.end}"
 
-class WatchIssue(StoredRow):
+
+class WatchIssue(models.Model):
     """What keeps `watch` from seeing all of a cluster, in words for who can change that.
 
     `subject` says what it is about, as `resourceclaims`; the row goes when the matter is settled.
@@ -368,8 +400,11 @@ class WatchIssue(StoredRow):
             models.UniqueConstraint(fields=["cluster", "subject"], name="watch_note_once")
         ]
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id}: {self.subject}"
 
-class ClaimInterval(StoredRow):
+
+class ClaimInterval(models.Model):
     """One allocation of a ResourceClaim to GPUs; a claim freed and allocated again has two.
 
     `devices` has the fields of `ClaimedDevice` for each, without those given for administration.
@@ -394,8 +429,11 @@ class ClaimInterval(StoredRow):
         ]
         indexes = [models.Index(fields=["cluster", "released_at"], name="claim_interval_end")]
 
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name} from {self.allocated_at}"
 
-class Device(StoredRow):
+
+class Device(models.Model):
     """A GPU, or a MIG instance of one (`uuid` is then its GPU's), and its newest state.
 
     `state` has the fields of `DeviceState` as it was when it was `last_seen`; `reasons` tell why
@@ -431,8 +469,11 @@ class Device(StoredRow):
             models.Index(fields=["health"], name="device_health"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.uuid}/{self.gpu_instance}" if self.gpu_instance else self.uuid
 
-class ObservedObject(StoredRow):
+
+class ObservedObject(models.Model):
     """An object as it was last seen; of kinds with history one row for each setting of it.
 
     `body` has the fields of the kind's dataclass. `first_at` is when it was first seen so (of
@@ -462,8 +503,11 @@ class ObservedObject(StoredRow):
             models.Index(fields=["cluster", "kind", "gone_at"], name="observed_object_present")
         ]
 
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
 
-class ObservedPerson(StoredRow):
+
+class ObservedPerson(models.Model):
     """Who is behind an observed object, as a suspended Job that has no pod yet; see `PodPerson`."""
 
     object = extension_of("clusters.ObservedObject", "behind")
@@ -471,3 +515,6 @@ class ObservedPerson(StoredRow):
 
     class Meta:
         ordering = ["object"]
+
+    def __str__(self) -> str:
+        return f"{self.object_id}: {self.person}"

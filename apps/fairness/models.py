@@ -10,7 +10,6 @@ from functools import partial
 from django.db import models
 from django.db.models import F, Q
 
-from apps.accounts.models import StoredRow
 from apps.clusters.models import ValidityPeriod, forward
 from apps.fairness.domain.hour_state import HourState
 from apps.usage.models import Daily, Hourly, dimension
@@ -18,13 +17,14 @@ from apps.usage.models import Daily, Hourly, dimension
 _dimension = partial(dimension, related_name="+")
 
 
-class TeamFairnessSums(StoredRow):
+class TeamFairnessSums(models.Model):
     """A team in a tier; a row is there only where something is not 0.
 
     `from_pool` and `overdrawn` are parts of `borrowed`; the rest of it is what others lent. `idle`
     is its idle part, as the ledger has it.
     """
 
+    named_by = "team_id"
     tier = _dimension("clusters.Tier")
     team = _dimension("accounts.Team")
     entitlement = models.BigIntegerField(default=0)
@@ -43,9 +43,10 @@ class TeamFairnessSums(StoredRow):
         abstract = True
 
 
-class TierFairnessSums(StoredRow):
+class TierFairnessSums(models.Model):
     """A tier: Σ lent of its teams = Σ borrowed − `from_pool` − `overdrawn`."""
 
+    named_by = "tier_id"
     tier = _dimension("clusters.Tier")
     capacity = models.BigIntegerField(default=0)
     from_pool = models.BigIntegerField(default=0)
@@ -56,9 +57,10 @@ class TierFairnessSums(StoredRow):
         abstract = True
 
 
-class Loan(StoredRow):
+class Loan(models.Model):
     """What one team held of another's entitlement; only the largest of a tier are kept."""
 
+    named_by = "lender_id"
     tier = _dimension("clusters.Tier")
     lender = _dimension("accounts.Team")
     borrower = _dimension("accounts.Team")
@@ -139,7 +141,7 @@ class LoanDay(Daily, Loan):
         ]
 
 
-class FairnessWindow(StoredRow):
+class FairnessWindow(models.Model):
     """An hour that was computed, and from what: it is computed again where that has changed.
 
     Digests of the inputs of an hour: `facts` of the state of the collections that were used,
@@ -157,8 +159,11 @@ class FairnessWindow(StoredRow):
     class Meta:
         ordering = ["-hour"]
 
+    def __str__(self) -> str:
+        return f"{self.hour}"
 
-class RecomputeCursor(StoredRow):
+
+class RecomputeCursor(models.Model):
     """How far changes were searched for hours to compute; one row.
 
     All that changed before `at` was seen. `wait_rows` is the newest row of `PendingDay` by then,
@@ -170,8 +175,11 @@ class RecomputeCursor(StoredRow):
     wait_rows = models.BigIntegerField(default=0)
     entitlements = models.CharField(max_length=64, blank=True, default="")
 
+    def __str__(self) -> str:
+        return f"{self.at}"
 
-class FairnessDay(StoredRow):
+
+class FairnessDay(models.Model):
     """A local day and its UTC span.
 
     `rolled`: the sums of the day are those of its hours. `pruned`: its hours are gone. `waits` is a
@@ -196,8 +204,11 @@ class FairnessDay(StoredRow):
             models.CheckConstraint(condition=Q(end__gt=F("start")), name="fair_date_forward")
         ]
 
+    def __str__(self) -> str:
+        return f"{self.day}"
 
-class TierTeamBlob(StoredRow):
+
+class TierTeamBlob(models.Model):
     """What all teams of a tier come to in one hour, local day, or week from Monday to Monday.
 
     The same as the rows of team hours and days, as one value (`domain.team_table`): a page
@@ -219,6 +230,9 @@ class TierTeamBlob(StoredRow):
             models.UniqueConstraint(fields=["span", "start", "tier"], name="fair_pack_once")
         ]
 
+    def __str__(self) -> str:
+        return f"{self.tier_id} {self.span} {self.start}"
+
 
 class QueueTimeObjective(ValidityPeriod):
     """In a span 95 % of a tier's work is to start within `p95_seconds`, over the last `days`."""
@@ -239,3 +253,6 @@ class QueueTimeObjective(ValidityPeriod):
             ),
             forward("valid_from", "valid_to", name="queue_time_objective_forward"),
         ]
+
+    def __str__(self) -> str:
+        return f"{self.tier_id}: {self.p95_seconds} s"

@@ -4,13 +4,12 @@ from datetime import datetime, timedelta
 
 from django.db import models
 
-from apps.accounts.models import StoredRow
 from apps.usage.models import Daily, WorkloadDimensions
 
 RELIABILITY_DAYS = 30
 
 
-class ReliabilityReport(StoredRow):
+class ReliabilityReport(models.Model):
     """Failures of a cluster's nodes and GPUs over the last weeks, computed once a day.
 
     `nodes` have the fields of `NodeFailures`, `sizes` those of `SizeInterruptions`, `gpus` those of
@@ -34,6 +33,9 @@ class ReliabilityReport(StoredRow):
 
     class Meta:
         ordering = ["cluster"]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} to {self.end}"
 
     @property
     def days_from(self) -> datetime | None:
@@ -68,7 +70,7 @@ class LossDay(Daily, WorkloadDimensions):
         indexes = [models.Index(fields=["cluster", "day"], name="loss_day_day")]
 
 
-class StoredLossDay(StoredRow):
+class StoredLossDay(models.Model):
     """A day of a cluster whose losses are in `LossDay`; it may have had none.
 
     `basis` says what they rest on, facts and pods: `computed_at` is when they were computed of it,
@@ -85,3 +87,6 @@ class StoredLossDay(StoredRow):
         constraints = [
             models.UniqueConstraint(fields=["cluster", "day"], name="stored_loss_day_once")
         ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.day}"

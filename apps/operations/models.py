@@ -3,7 +3,6 @@
 from django.db import models
 from django.db.models import Q
 
-from apps.accounts.models import StoredRow
 from apps.operations.domain.findings import SEVERITIES
 from apps.operations.domain.proposals import ProposalKind, ProposalState
 
@@ -11,7 +10,7 @@ BEAT_LEASE = "beat"
 """The lease of the beat that sends."""
 
 
-class DoctorFinding(StoredRow):
+class DoctorFinding(models.Model):
     """A finding from when it was first seen until it was seen to be gone.
 
     `body` is the finding as JSON shows it. `cluster` is null for what concerns the portal itself.
@@ -48,16 +47,22 @@ class DoctorFinding(StoredRow):
         ]
         indexes = [models.Index(fields=["resolved_at"], name="doctor_finding_open")]
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.code} {self.subject}"
 
-class DoctorCheck(StoredRow):
+
+class DoctorCheck(models.Model):
     """When a cluster was last examined; `unread` names the sources that did not answer then."""
 
     cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)
     at = models.DateTimeField()
     unread = models.JSONField(default=list)
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.at}"
 
-class SeenExporters(StoredRow):
+
+class SeenExporters(models.Model):
     """How a cluster's exporters showed themselves last, and the newest change of that, in words."""
 
     cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)
@@ -65,15 +70,21 @@ class SeenExporters(StoredRow):
     changes = models.JSONField(default=list)
     changed_at = models.DateTimeField(null=True, blank=True)
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id} changed {self.changed_at}"
 
-class Heartbeat(StoredRow):
+
+class Heartbeat(models.Model):
     """That a task which beat sent at `sent_at` was carried out at `at`; one row."""
 
     sent_at = models.DateTimeField()
     at = models.DateTimeField()
 
+    def __str__(self) -> str:
+        return f"{self.sent_at} at {self.at}"
 
-class CatalogProposal(StoredRow):
+
+class CatalogProposal(models.Model):
     """A proposal to change what the catalog says of a team.
 
     `before` and `after` are as `domain.proposals.value_in` gives them, `before` as it was when the
@@ -114,9 +125,15 @@ class CatalogProposal(StoredRow):
         ]
         indexes = [models.Index(fields=["state", "-created_at"], name="catalog_proposal_state")]
 
+    def __str__(self) -> str:
+        return f"{self.pk}: {self.kind} {self.subject} of {self.team_id}"
 
-class ScheduledRun(StoredRow):
+
+class ScheduledRun(models.Model):
     """When beat last sent a task of its schedule."""
 
     name = models.CharField(max_length=100, unique=True)
     last_run_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.last_run_at}"

@@ -2,14 +2,13 @@
 
 from django.db import models
 
-from apps.accounts.models import StoredRow
 from apps.clusters.models import forward
 from apps.pending.domain.diagnosis import Cause, Counts, Outcome
 
 CAUSES = [(cause.value, cause.value) for cause in Cause]
 
 
-class Episode(StoredRow):
+class Episode(models.Model):
     """One pending item, from its creation to its start, refusal or deletion.
 
     `kind` is that of Kubernetes without its group (Pod, Job, Workload, PodGroup, ResourceClaim),
@@ -59,8 +58,11 @@ class Episode(StoredRow):
             models.Index(fields=["workload", "-since"], name="episode_of_workload"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} since {self.since}"
 
-class CauseInterval(StoredRow):
+
+class CauseInterval(models.Model):
     """A span in which an episode had one cause and counted one amount of GPU-equivalents."""
 
     episode = models.ForeignKey(Episode, on_delete=models.CASCADE, related_name="intervals")
@@ -82,8 +84,11 @@ class CauseInterval(StoredRow):
         # these.
         indexes = [models.Index(fields=["end", "start"], name="cause_interval_lifetime")]
 
+    def __str__(self) -> str:
+        return f"{self.cause} from {self.start}"
 
-class PendingDay(StoredRow):
+
+class PendingDay(models.Model):
     """Pending sums of one day of the report zone; nano-GPU-hours, by the day's namespaces.
 
     `waited` and `suppressed` are split by cause; `starting` is bound time before the first start
@@ -107,8 +112,11 @@ class PendingDay(StoredRow):
         # Not unique: null teams and tiers would count as different in every database.
         indexes = [models.Index(fields=["day", "cluster"], name="wait_day_day")]
 
+    def __str__(self) -> str:
+        return f"{self.day} {self.cause}"
 
-class Eviction(StoredRow):
+
+class Eviction(models.Model):
     """A pod that lost its GPUs to another, and what it had held of them by then.
 
     `reclaimed` where a queue took back what was borrowed, else preempted by priority. `by` is
@@ -130,8 +138,11 @@ class Eviction(StoredRow):
         constraints = [models.UniqueConstraint(fields=["cluster", "pod_uid"], name="eviction_once")]
         indexes = [models.Index(fields=["at"], name="eviction_at")]
 
+    def __str__(self) -> str:
+        return f"{self.pod_uid} at {self.at}"
 
-class RefreshState(StoredRow):
+
+class RefreshState(models.Model):
     """When the pending work of a cluster was last diagnosed, and whether that worked.
 
     `at` is the last refresh that worked with a live watch, `error` the failure of the one after it.
@@ -153,3 +164,6 @@ class RefreshState(StoredRow):
     # `db_default`, so that a worker of the version before can still insert a row while it is
     # replaced.
     queue_mark = models.CharField(max_length=32, blank=True, default="", db_default="")
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} at {self.at}"

@@ -2,10 +2,8 @@
 
 from django.db import models
 
-from apps.accounts.models import StoredRow
 
-
-class CapacityPlan(StoredRow):
+class CapacityPlan(models.Model):
     """The outlook of a tier (`domain.capacity_cases.TierOutlook`) by the end of the day `through`.
 
     `days` are the known days that it rests on: history that is collected later makes it anew.
@@ -20,8 +18,11 @@ class CapacityPlan(StoredRow):
     class Meta:
         ordering = ["tier__position", "tier__name"]
 
+    def __str__(self) -> str:
+        return f"{self.tier_id} through {self.through}"
 
-class DailyFigure(StoredRow):
+
+class DailyFigure(models.Model):
     """What is computed once a day of a cluster's last weeks.
 
     `error` says why the newest try gave nothing; the figure is then that of the last that did. The
@@ -40,6 +41,9 @@ class DailyFigure(StoredRow):
         abstract = True
         ordering = ["cluster"]
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id} to {self.end}"
+
 
 class Backtest(DailyFigure):
     """How near a replay of a cluster's last weeks, with nothing changed, came to what happened.
@@ -55,7 +59,7 @@ class Backtest(DailyFigure):
     assumptions = models.JSONField(default=list)
 
 
-class QueueForecast(StoredRow):
+class QueueForecast(models.Model):
     """Expected queue times of a cluster, computed ahead by replays of what runs and is pending.
 
     `past` has what replays said of earlier work and how long it took ([tier, median, actual]), as
@@ -74,8 +78,11 @@ class QueueForecast(StoredRow):
     class Meta:
         ordering = ["cluster"]
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id} at {self.at}"
 
-class PolicySimulation(StoredRow):
+
+class PolicySimulation(models.Model):
     """Recorded demand replayed without and with a change of policies, as somebody asked for it.
 
     `change` has the fields of `PolicyChange`, `rows` those of `TeamEffect`. `computed_at` is null
@@ -111,6 +118,9 @@ class PolicySimulation(StoredRow):
             ),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.pk} of {self.author}"
+
 
 class LayoutPlan(DailyFigure):
     """The layout advice of a cluster (`domain.layouts.advice.LayoutAdvice`)."""
@@ -118,7 +128,7 @@ class LayoutPlan(DailyFigure):
     advice = models.JSONField(null=True)
 
 
-class SlotHour(StoredRow):
+class SlotHour(models.Model):
     """An hour of a cluster of which the free GPUs are stored.
 
     `collected_at` and `pod_revision` are those of what they were computed from: where either is
@@ -135,8 +145,11 @@ class SlotHour(StoredRow):
         constraints = [models.UniqueConstraint(fields=["cluster", "hour"], name="slot_hour_once")]
         indexes = [models.Index(fields=["hour"], name="slot_hour")]
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.hour}"
 
-class TierSlotHour(StoredRow):
+
+class TierSlotHour(models.Model):
     """What was free of a tier at the start of an hour.
 
     `device` is empty for whole GPUs, else the MIG profile or the resource of GPU replicas;
@@ -161,3 +174,6 @@ class TierSlotHour(StoredRow):
                 fields=["of_hour", "tier", "device"], name="tier_slot_hour_once"
             )
         ]
+
+    def __str__(self) -> str:
+        return f"{self.of_hour_id} {self.tier_id} {self.device}"

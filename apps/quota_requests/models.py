@@ -3,7 +3,6 @@
 from django.db import models
 from django.db.models import F, Q
 
-from apps.accounts.models import StoredRow
 from apps.quota_requests.domain.execution.applied_changes import DriftKind
 from apps.quota_requests.domain.execution.executor import ApplyStage
 from apps.quota_requests.domain.states import OPEN, WRITING, RequestState
@@ -25,7 +24,7 @@ def same_key(ref: QuotaRef) -> Q:
     return Q(cluster__name=cluster, source=source, namespace=namespace, name=name, key=key)
 
 
-class ChangeRequest(StoredRow):
+class ChangeRequest(models.Model):
     """One quota key, from → to; amounts are texts of Kubernetes quantities.
 
     `version` grows with every change of the row: who decides says which version was read.
@@ -102,6 +101,9 @@ class ChangeRequest(StoredRow):
             models.Index(fields=[*TARGET, "applied_at"], name="change_of_target"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.pk}: {self.key} {self.before} → {self.after}"
+
     @property
     def audit_subject(self) -> str:
         """How the audit names this request."""
@@ -113,7 +115,7 @@ class ChangeRequest(StoredRow):
 
 
 # A table, for SQLite has no index into the JSON list that the request itself holds.
-class Author(StoredRow):
+class Author(models.Model):
     """One of `ChangeRequest.authors`, by which a person's requests are found."""
 
     request = models.ForeignKey(ChangeRequest, on_delete=models.CASCADE, related_name="written_by")
@@ -125,8 +127,11 @@ class Author(StoredRow):
             models.UniqueConstraint(fields=["username", "request"], name="change_author_once")
         ]
 
+    def __str__(self) -> str:
+        return f"{self.username} of {self.request_id}"
 
-class Comment(StoredRow):
+
+class Comment(models.Model):
     """What somebody said of a request; `offer` is the amount that a reviewer would approve."""
 
     request = models.ForeignKey(ChangeRequest, on_delete=models.CASCADE, related_name="comments")
@@ -138,8 +143,11 @@ class Comment(StoredRow):
     class Meta:
         ordering = ["request", "at", "pk"]
 
+    def __str__(self) -> str:
+        return f"{self.author} on {self.request_id}"
 
-class Execution(StoredRow):
+
+class Execution(models.Model):
     """Carrying out one order: what is written before each step, so that any worker can go on.
 
     `mark` is how far it came, `sent` counts patches that left (each was noted before it did),
@@ -197,8 +205,11 @@ class Execution(StoredRow):
         ]
         indexes = [models.Index(fields=["ended_at", "next_at"], name="execution_due")]
 
+    def __str__(self) -> str:
+        return f"{self.order} of {self.request_id}: {self.mark}"
 
-class DriftInterval(StoredRow):
+
+class DriftInterval(models.Model):
     """A span in which the cluster showed something else than what was approved last.
 
     `live` is empty where the limit or its object is gone. `accepted_by` took `live` for right.
@@ -229,7 +240,7 @@ class DriftInterval(StoredRow):
         return self.sentence
 
 
-class AuditCheck(StoredRow):
+class AuditCheck(models.Model):
     """What the last check of the whole audit found; one row.
 
     `number` and `digest` are the head of the last check that held (0 and empty: none did yet),

@@ -3,7 +3,6 @@
 from django.db import models
 from django.db.models import Q
 
-from apps.accounts.models import StoredRow
 from apps.clusters.models import ValidityPeriod, forward
 from apps.quotas.domain.keys import QuotaSource
 
@@ -25,6 +24,9 @@ class Entitlement(ValidityPeriod):
             models.CheckConstraint(condition=Q(gpus__gte=0), name="entitlement_not_negative"),
             forward("valid_from", "valid_to", name="entitlement_ends_after_start"),
         ]
+
+    def __str__(self) -> str:
+        return f"{self.team_id} × {self.tier_id}: {self.gpus}"
 
 
 class Budget(ValidityPeriod):
@@ -56,8 +58,11 @@ class Budget(ValidityPeriod):
             forward("valid_from", "valid_to", name="budget_ends_after_start"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.team_id} per {self.period}"
 
-class QuotaKey(StoredRow):
+
+class QuotaKey(models.Model):
     """One key of a quota, known by names: a quota made again under its name is the same one.
 
     `key` is that of a ResourceQuota's `spec.hard`, of a ClusterQueue `flavor/resource`, of a
@@ -78,8 +83,11 @@ class QuotaKey(StoredRow):
             )
         ]
 
+    def __str__(self) -> str:
+        return f"{self.key} of {self.source} {self.namespace}/{self.name}"
 
-class QuotaKeyHour(StoredRow):
+
+class QuotaKeyHour(models.Model):
     """Usage of a quota key in one hour, in quota-hours; null where that is not known.
 
     `seconds` is how long the quota was there in the hour: amounts × 3600 ÷ seconds are means of
@@ -121,8 +129,11 @@ class QuotaKeyHour(StoredRow):
         ]
         indexes = [models.Index(fields=["cluster", "hour"], name="quota_key_hour_hour")]
 
+    def __str__(self) -> str:
+        return f"{self.key_id} {self.hour}"
 
-class QuotaHour(StoredRow):
+
+class QuotaHour(models.Model):
     """That the quotas of a cluster's hour were summed, and from what.
 
     `collected_at` is that of the hour's collection, `pod_revision` the number of what was known of
@@ -141,8 +152,11 @@ class QuotaHour(StoredRow):
             models.UniqueConstraint(fields=["cluster", "hour"], name="quota_hour_once"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.hour}"
 
-class BudgetAlert(StoredRow):
+
+class BudgetAlert(models.Model):
     """A budget of which a share is used, or that will be used up too soon.
 
     Once for each team, unit and period, kind and threshold. `unit` is `gpu_hours` or a currency;
@@ -172,3 +186,6 @@ class BudgetAlert(StoredRow):
             )
         ]
         indexes = [models.Index(fields=["-at"], name="budget_alert_at")]
+
+    def __str__(self) -> str:
+        return f"{self.team_id} {self.kind} {self.threshold} of {self.period_start}"

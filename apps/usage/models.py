@@ -4,13 +4,12 @@
 database constraints: these rows are written by the ten thousand and only by `usage.services`.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
-from apps.accounts.models import StoredRow
 from apps.clusters.models import CAPACITY_TYPES, ValidityPeriod, extension_of, forward
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.serving import ServingState
@@ -21,7 +20,7 @@ HAS_FACTS = Q(
 """Which collection windows have facts: what they lack is not known, and never zero."""
 
 
-class HeldAmounts(StoredRow):
+class HeldAmounts(models.Model):
     """What was allocated, split by what became of it; `allocated` is the sum of the five.
 
     Of SM, tensor and memory copy activity: active GPU-hours, and the measured ones they are of;
@@ -54,7 +53,7 @@ class HeldAmounts(StoredRow):
         abstract = True
 
 
-class CapacityAmounts(StoredRow):
+class CapacityAmounts(models.Model):
     """What there was: `capacity` = `planned_outage` + `unhealthy` + `unallocated` + `allocated`."""
 
     capacity = models.BigIntegerField(default=0)
@@ -80,9 +79,10 @@ def dimension(to: str, *, null: bool = False, related_name: str | None = None) -
     )
 
 
-class TierDimensions(StoredRow):
-    """The dimensions that every fact has."""
+class TierDimensions(models.Model):
+    """The dimensions that every fact has; `named_by` is the one by which a row is printed."""
 
+    named_by: ClassVar[str] = "tier_id"
     cluster = dimension("clusters.Cluster")
     tier = dimension("clusters.Tier")
     gpu_model = dimension("clusters.GpuModel")
@@ -93,6 +93,7 @@ class TierDimensions(StoredRow):
 
 
 class TeamDimensions(TierDimensions):
+    named_by = "team_id"
     team = dimension("accounts.Team")
 
     class Meta:
@@ -100,6 +101,7 @@ class TeamDimensions(TierDimensions):
 
 
 class WorkloadDimensions(TeamDimensions):
+    named_by = "workload_id"
     namespace = dimension("clusters.Namespace")
     workload = dimension("clusters.Workload")
 
@@ -107,24 +109,32 @@ class WorkloadDimensions(TeamDimensions):
         abstract = True
 
 
-class Hourly(StoredRow):
+class Hourly(models.Model):
     """A row of one UTC hour."""
 
+    named_by: ClassVar[str]
     hour = models.DateTimeField()
 
     class Meta:
         abstract = True
         ordering = ["hour", "pk"]
 
+    def __str__(self) -> str:
+        return f"{getattr(self, self.named_by)} {self.hour}"
 
-class Daily(StoredRow):
+
+class Daily(models.Model):
     """A row of one local day."""
 
+    named_by: ClassVar[str]
     day = models.DateField()
 
     class Meta:
         abstract = True
         ordering = ["day", "pk"]
+
+    def __str__(self) -> str:
+        return f"{getattr(self, self.named_by)} {self.day}"
 
 
 class PodHour(Hourly, WorkloadDimensions, HeldAmounts):
@@ -133,6 +143,7 @@ class PodHour(Hourly, WorkloadDimensions, HeldAmounts):
     `activity` has a letter for each of its devices in each slot (`usage.domain.activity`).
     """
 
+    named_by = "pod_id"
     activity = models.TextField(blank=True, default="", db_default="")
     pod = dimension("clusters.Pod")
     node = dimension("clusters.Node", null=True)
@@ -155,6 +166,7 @@ class ServingHour(Hourly, WorkloadDimensions):
     `waiting` requests and `kv_cache` (0..1) are means.
     """
 
+    named_by = "pod_id"
     pod = dimension("clusters.Pod")
     model = models.CharField(max_length=200, blank=True)
     engine = models.CharField(max_length=20)
@@ -202,6 +214,9 @@ class ServingObjective(ValidityPeriod):
             forward("valid_from", "valid_to", name="serving_objective_forward"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.namespace} {self.workload} {self.model}: {self.ttft_ms} ms"
+
 
 class DeviceHealthHour(Hourly):
     """What went wrong on a GPU in one hour; kept as long as the hours of pods.
@@ -213,6 +228,7 @@ class DeviceHealthHour(Hourly):
     null.
     """
 
+    named_by = "uuid"
     cluster = dimension("clusters.Cluster")
     uuid = models.CharField(max_length=253)
     node_name = models.CharField(max_length=253, blank=True)
@@ -228,7 +244,7 @@ class DeviceHealthHour(Hourly):
         indexes = [models.Index(fields=["cluster", "hour"], name="device_health_hour")]
 
 
-class PodDevices(StoredRow):
+class PodDevices(models.Model):
     """The GPUs on which a pod was seen, of those that are not shared.
 
     A table of its own: which GPU a pod has is known by metrics alone, and pods are written by the
@@ -241,8 +257,11 @@ class PodDevices(StoredRow):
     class Meta:
         ordering = ["pod"]
 
+    def __str__(self) -> str:
+        return f"{self.pod_id}: {self.uuids}"
 
-class SavedStates(StoredRow):
+
+class SavedStates(models.Model):
     """When the work of a pod saved its state by series: the last checkpoint of each run.
 
     A table of its own for the reason that devices have one. `times` are Unix seconds, in order.
@@ -253,6 +272,9 @@ class SavedStates(StoredRow):
 
     class Meta:
         ordering = ["pod"]
+
+    def __str__(self) -> str:
+        return f"{self.pod_id}: {self.times}"
 
 
 class TeamHour(Hourly, TeamDimensions, HeldAmounts):
@@ -274,6 +296,7 @@ class TeamHour(Hourly, TeamDimensions, HeldAmounts):
 class NodeHour(Hourly, TierDimensions, HeldAmounts, CapacityAmounts):
     """The whole ledger of one node's share of a tier in one hour; hourly retention."""
 
+    named_by = "node_id"
     node = dimension("clusters.Node")
 
     class Meta(Hourly.Meta):
@@ -343,7 +366,7 @@ class TierDay(Daily, TierDimensions, HeldAmounts, CapacityAmounts):
         indexes = [models.Index(fields=["day", "cluster"], name="tier_day_day")]
 
 
-class Day(StoredRow):
+class Day(models.Model):
     """A local day of a cluster and its UTC span.
 
     `rolled`: its workload sums are up to date. `pruned`: its hourly rows by pod are gone.
@@ -366,8 +389,11 @@ class Day(StoredRow):
             models.CheckConstraint(condition=Q(end__gt=F("start")), name="day_forward"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.day}"
 
-class ExporterSetUp(StoredRow):
+
+class ExporterSetUp(models.Model):
     """How a cluster's device exporters showed themselves in some hours; `profile` as JSON."""
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -381,8 +407,11 @@ class ExporterSetUp(StoredRow):
             models.UniqueConstraint(fields=["cluster", "digest"], name="exporter_set_up_once"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.digest[:8]}"
 
-class CollectionWindow(StoredRow):
+
+class CollectionWindow(models.Model):
     """One hour of one cluster: whether its facts are there and how good they are.
 
     `lease_until` is set while somebody works on it; beat enqueues again what expired. `partials`
@@ -445,8 +474,11 @@ class CollectionWindow(StoredRow):
             ),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.hour} {self.state}"
 
-class QueueHour(StoredRow):
+
+class QueueHour(models.Model):
     """An hour in which Kueue's series show queues, of which somebody did not watch all.
 
     `due`: the pending history does not have it yet, or has something else of it since.
@@ -465,8 +497,11 @@ class QueueHour(StoredRow):
             models.Index(fields=["cluster", "hour"], condition=Q(due=True), name="queue_hour_due"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.hour}"
 
-class QueuePending(StoredRow):
+
+class QueuePending(models.Model):
     """Mean of what was pending in a queue of Kueue over one slot, as its series show it.
 
     Of a ClusterQueue `units` of a GPU resource, or its number of `workloads`, which has no
@@ -495,8 +530,11 @@ class QueuePending(StoredRow):
         ]
         indexes = [models.Index(fields=["cluster", "hour"], name="queue_pending_hour")]
 
+    def __str__(self) -> str:
+        return f"{self.queue} at {self.slot}"
 
-class PlannedOutage(StoredRow):
+
+class PlannedOutage(models.Model):
     """A node that is away by intention from `start` to `end`, as somebody announced beforehand.
 
     `purpose` says what for, `author` who announced it. One that was canceled before it began is
@@ -521,6 +559,9 @@ class PlannedOutage(StoredRow):
             )
         ]
 
+    def __str__(self) -> str:
+        return f"{self.node_name} from {self.start}"
+
 
 class OutageHour(Hourly, TierDimensions):
     """What planned outages took of one node's share of a tier in one hour; kept for good.
@@ -530,6 +571,7 @@ class OutageHour(Hourly, TierDimensions):
     two slots.
     """
 
+    named_by = "node_id"
     node = dimension("clusters.Node")
     unhealthy = models.BigIntegerField(default=0)
     unallocated = models.BigIntegerField(default=0)

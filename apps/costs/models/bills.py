@@ -6,13 +6,12 @@ Amounts are units of 1e-8 of the bill's currency, and may be negative: credits a
 from django.db import models
 from django.db.models import Q
 
-from apps.accounts.models import StoredRow
 from apps.clusters.domain.tiers import CapacityType
 from apps.clusters.models import forward
 from apps.costs.domain.bills.charges import ChargeKind
 
 
-class Bill(StoredRow):
+class Bill(models.Model):
     """A bill of a month that was imported; `ended_at` null: it is the one in force.
 
     A later import of the same month and provider ends it, as deleting does: its amounts go, this
@@ -47,8 +46,11 @@ class Bill(StoredRow):
             forward("imported_at", "ended_at", name="bill_ends_after_import", instant=True),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.month:%Y-%m} {self.provider}".strip()
 
-class BillSku(StoredRow):
+
+class BillSku(models.Model):
     """A SKU of a bill, with how the bill describes it first."""
 
     bill = models.ForeignKey("costs.Bill", on_delete=models.CASCADE)
@@ -63,7 +65,7 @@ class BillSku(StoredRow):
         return self.sku
 
 
-class BillAmount(StoredRow):
+class BillAmount(models.Model):
     """What a SKU was billed with on a local day, by kind of charge."""
 
     sku = models.ForeignKey("costs.BillSku", on_delete=models.CASCADE)
@@ -78,8 +80,11 @@ class BillAmount(StoredRow):
             models.UniqueConstraint(fields=["sku", "day", "kind"], name="bill_amount_once")
         ]
 
+    def __str__(self) -> str:
+        return f"{self.sku_id} {self.day} {self.kind}"
 
-class SkuMapping(StoredRow):
+
+class SkuMapping(models.Model):
     """What a SKU of any bill stands for; no model: it is no GPU, no capacity type: of any."""
 
     sku = models.CharField(max_length=300, unique=True)
@@ -92,3 +97,6 @@ class SkuMapping(StoredRow):
 
     class Meta:
         ordering = ["sku"]
+
+    def __str__(self) -> str:
+        return self.sku

@@ -10,7 +10,6 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
-from apps.accounts.models import StoredRow
 from apps.clusters.models import ValidityPeriod, forward
 from apps.costs.domain.costing import Basis, Cause, Policy
 from apps.costs.domain.exports import ExportState, ExportSubject, MailState
@@ -78,6 +77,9 @@ class Price(ValidityPeriod):
             forward("valid_from", "valid_to", name="price_ends_after_start"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.gpu_model} {self.per_gpu_hour} {self.currency}"
+
 
 class EnergyFactor(ValidityPeriod):
     """What a cluster's site adds to the measured energy of its GPUs, and the carbon of a kWh.
@@ -101,8 +103,11 @@ class EnergyFactor(ValidityPeriod):
             forward("valid_from", "valid_to", name="energy_factor_ends_after_start"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.carbon_g_per_kwh}"
 
-class CostAmounts(StoredRow):
+
+class CostAmounts(models.Model):
     """What was held and what it cost, by cause, at the price of its hour, which is kept.
 
     `price` and `list_price` are units of 1e-8 per GPU-hour, after and before the discount. Where
@@ -132,7 +137,7 @@ class CostAmounts(StoredRow):
         abstract = True
 
 
-class UnallocatedShares(StoredRow):
+class UnallocatedShares(models.Model):
     """A team's share of its pool's unallocated capacity by each policy that shares it.
 
     By entitlement, by what it held (use on the allocated basis), and by what it used.
@@ -149,7 +154,7 @@ class UnallocatedShares(StoredRow):
         abstract = True
 
 
-class UnallocatedAmounts(StoredRow):
+class UnallocatedAmounts(models.Model):
     """Unallocated capacity; `burst` is what shared GPUs did beyond what their tenants held.
 
     `free_energy_mwh` is the measured energy of GPUs that no pod explains.
@@ -210,7 +215,7 @@ class PoolCostDay(Daily, TierDimensions, CostAmounts, UnallocatedAmounts):
         indexes = [models.Index(fields=["day", "cluster"], name="pool_cost_day")]
 
 
-class PricedHour(StoredRow):
+class PricedHour(models.Model):
     """An hour of a cluster whose facts were priced.
 
     `facts_at` is when these were collected; `rates` a digest of the prices and entitlements that
@@ -226,8 +231,11 @@ class PricedHour(StoredRow):
         ordering = ["cluster", "hour"]
         constraints = [models.UniqueConstraint(fields=["cluster", "hour"], name="priced_hour_once")]
 
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.hour}"
 
-class ClosedPeriod(StoredRow):
+
+class ClosedPeriod(models.Model):
     """A month of the report zone that was closed; `reopened_at` null: it still is.
 
     `files` maps each format to the SHA-256 of its file; one that could not be written (a workbook
@@ -274,8 +282,11 @@ class ClosedPeriod(StoredRow):
             ),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.month:%Y-%m}"
 
-class BookedCost(StoredRow):
+
+class BookedCost(models.Model):
     """A line of a closed month. No team: the platform pays; no workload: unallocated."""
 
     day = models.DateField()
@@ -305,6 +316,9 @@ class ClosedAmount(BookedCost):
         ordering = ["period", "day", "pk"]
         indexes = [models.Index(fields=["period", "cluster", "day"], name="closed_amount_day")]
 
+    def __str__(self) -> str:
+        return f"{self.period_id} {self.day} {self.cause}"
+
 
 class Adjustment(BookedCost):
     """A difference to a closed month, booked on a day of the month that was open then."""
@@ -320,8 +334,11 @@ class Adjustment(BookedCost):
             models.Index(fields=["period", "cluster", "day"], name="adjustment_day"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.period_id} {self.day} booked {self.booked_on}"
 
-class Export(StoredRow):
+
+class Export(models.Model):
     """A cost file that somebody asked for, how far it is, and where it lies.
 
     `question` is the query (`domain.exports` as JSON); `everything` and `team_ids` are what the
@@ -374,8 +391,11 @@ class Export(StoredRow):
             ),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.subject} as {self.format} for {self.asked_by_id}"
 
-class ClosedFile(StoredRow):
+
+class ClosedFile(models.Model):
     """A file of a closed month, kept as it was when the month was closed.
 
     `sha256` is that of the closing; the bytes lie under it in the folder of exports. Where they
@@ -397,8 +417,11 @@ class ClosedFile(StoredRow):
             models.UniqueConstraint(fields=["period", "format"], name="closed_file_once"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.period_id} as {self.format}"
 
-class MonthlyMail(StoredRow):
+
+class MonthlyMail(models.Model):
     """A month's report to one address: sent once, tried again until it is.
 
     It is pending from its due day until its month is complete. The holder of `lease_until` is
@@ -424,8 +447,11 @@ class MonthlyMail(StoredRow):
             models.UniqueConstraint(fields=["month", "recipient"], name="monthly_mail_once"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.month:%Y-%m} to {self.recipient}"
 
-class Recommendation(StoredRow):
+
+class Recommendation(models.Model):
     """One change of one subject over time: its figures move, the row stays.
 
     Its subject: a workload (`Kind/name`), a quota (`source/name`), a node or, with none of these, a
@@ -512,8 +538,11 @@ class Recommendation(StoredRow):
             models.Index(fields=["team", "state"], name="recommendation_team"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.workload or self.node}"
 
-class WasteSum(StoredRow):
+
+class WasteSum(models.Model):
     """Waste of a tier over the days of a run, in units of 1e-8, by cause and by what covers it.
 
     `reason` is COVERED for what recommendations found would avoid, else why none would
@@ -536,8 +565,11 @@ class WasteSum(StoredRow):
             models.CheckConstraint(condition=Q(cost__gte=0), name="waste_sum_not_negative")
         ]
 
+    def __str__(self) -> str:
+        return f"{self.tier_id} {self.cause} {self.reason}"
 
-class RecommendationRun(StoredRow):
+
+class RecommendationRun(models.Model):
     """That a cluster's evidence from `first` to `day` was looked at; `found` recommendations.
 
     `collected_at` is when the newest of its hours was collected: what is collected later is due.
@@ -552,3 +584,6 @@ class RecommendationRun(StoredRow):
 
     class Meta:
         ordering = ["cluster"]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.day}"

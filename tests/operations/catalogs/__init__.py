@@ -65,7 +65,7 @@ def small(**changed: Any) -> dict[str, Any]:
 
 def all_rows() -> Rows:
     """Return every row of the tables that a catalog writes."""
-    models: list[Any] = [
+    models = [
         *(Team, Membership, Cluster, Tier, TierRule, NamespaceTeam, ReportSettings),
         *(Entitlement, Budget, Price, EnergyFactor, QueueTimeObjective, ServingObjective),
     ]
