@@ -214,6 +214,8 @@ class SmallSum(_AsGiven, Sum):
 
 _VALUES_TOGETHER = 500
 """Values of a statement that inserts several rows into SQLite."""
+_MANY = 1_000
+"""Rows from which on it is worth a second statement for what is left over."""
 
 
 def insert_many(
@@ -227,7 +229,7 @@ def insert_many(
         return
     row = f"({', '.join(['%s'] * len(rows[0]))})"
     together = max(1, _VALUES_TOGETHER // len(rows[0]))
-    whole = len(rows) - len(rows) % together
+    whole = len(rows) - len(rows) % together if len(rows) >= _MANY else 0
     if whole:
         values = [
             list(chain.from_iterable(rows[start : start + together]))

@@ -4,10 +4,17 @@ from datetime import UTC, datetime, timedelta
 from math import floor
 
 import pytest
+from django.db import connection
 
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.usage.models import TierHour
-from gpuportal.database_functions import OneOfTimes, SmallSum, UnixSeconds, WholeSeconds
+from gpuportal.database_functions import (
+    OneOfTimes,
+    SmallSum,
+    UnixSeconds,
+    WholeSeconds,
+    insert_many,
+)
 from tests.factories import make_cluster, make_model, make_tier
 
 pytestmark = pytest.mark.django_db
@@ -60,3 +67,17 @@ def test_a_small_sum_is_exact_up_to_nine_million_gpu_hours() -> None:
     found = TierHour.objects.aggregate(sum=SmallSum("allocated"))["sum"]
     assert found == sum(parts)
     assert type(found) is int
+
+
+@pytest.mark.parametrize("count", [0, 1, 999, 1_000, 1_003])
+def test_each_row_of_many_is_inserted_once(count: int) -> None:
+    rows = [(number, f"row {number}") for number in range(count)]
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE numbers (number integer PRIMARY KEY, name text)")
+        insert_many(cursor, "INSERT INTO numbers (number, name)", rows)
+        known = [(number, "another") for number, _ in [*rows, (count, "")]]
+        keep = "ON CONFLICT (number) DO NOTHING"
+        insert_many(cursor, "INSERT INTO numbers (number, name)", known, keep)
+        cursor.execute("SELECT number, name FROM numbers ORDER BY number")
+        assert cursor.fetchall() == [*rows, (count, "another")]
+        cursor.execute("DROP TABLE numbers")
