@@ -1,13 +1,12 @@
 """What a replay does not try again would have failed: trying all of it gives the same answer."""
 # ruff: noqa: S311 - made-up worlds
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from math import inf
 from random import Random
 
 import pytest
 
-from apps.planning.domain.cluster_replay import engine
 from apps.planning.domain.cluster_replay.admission import QueueAdmission
 from apps.planning.domain.cluster_replay.engine import replay_cluster
 from apps.planning.domain.cluster_replay.full_queues import FullQueues
@@ -27,7 +26,7 @@ from apps.planning.domain.cluster_replay.inputs import (
     ReplayQueue,
 )
 from apps.planning.domain.cluster_replay.node_space import TierSpace
-from apps.planning.domain.cluster_replay.pending_line import PendingLine
+from apps.planning.domain.cluster_replay.pending_line import PendingLine, RoomNeeds
 from apps.planning.domain.cluster_replay.queue_state import QueueState
 from apps.planning.domain.cluster_replay.quota_line import QuotaNeeds, ScopeRoom
 
@@ -124,8 +123,12 @@ def test_what_is_not_tried_again_would_have_failed(monkeypatch: pytest.MonkeyPat
     tried: list[bool] = []
     unblock = PendingLine.unblock
 
-    def unblock_all(line: PendingLine, room: Callable[[Hashable], float] | None = None) -> bool:
-        tried.append(room is not None)
+    def unblock_all(
+        line: PendingLine,
+        most: Callable[[int], float] | None = None,
+        fits: Callable[[RoomNeeds], bool] | None = None,
+    ) -> bool:
+        tried.append(most is not None)
         return unblock(line)
 
     def no_limit(*_: object) -> ScopeRoom:
@@ -145,8 +148,8 @@ def test_what_is_not_tried_again_would_have_failed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(FullQueues, "is_full", lambda *_: False)
     monkeypatch.setattr(FullQueues, "woken", wake_all)
     monkeypatch.setattr(QueueState, "has_unused", lambda _: True)
-    monkeypatch.setattr(TierSpace, "_has_room", lambda *_: True)
-    for needs in (engine._RoomNeeds, QuotaNeeds):
+    monkeypatch.setattr(TierSpace, "has_room", lambda *_: True)
+    for needs in (RoomNeeds, QuotaNeeds):
         monkeypatch.setattr(needs, "includes", lambda *_: False)
     for seed, shortened in zip(seeds, found, strict=True):
         assert answer(seed) == shortened, seed

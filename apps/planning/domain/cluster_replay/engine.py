@@ -1,12 +1,11 @@
 """Replay recorded work on the nodes and queues of a cluster, event by event."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from heapq import heappop, heappush
-from typing import NamedTuple, cast
 
 from apps.planning.domain.cluster_replay.admission import QueueAdmission, namespace_admission
 from apps.planning.domain.cluster_replay.inputs import (
@@ -24,7 +23,7 @@ from apps.planning.domain.cluster_replay.inputs import (
     ReplayPolicy,
 )
 from apps.planning.domain.cluster_replay.node_space import TierSpace, tier_spaces
-from apps.planning.domain.cluster_replay.pending_line import LineKey, PendingGroup, PendingLine
+from apps.planning.domain.cluster_replay.pending_line import LineKey, PendingLine, RoomNeeds
 from apps.planning.domain.cluster_replay.preemption import NodeHolder, node_victims
 from apps.planning.domain.cluster_replay.team_turns import TeamTurns
 
@@ -43,24 +42,6 @@ class _EventKind(IntEnum):
     UNITS_COME = 5
     CHECKED = 6
     ARRIVE = 7
-
-
-class _RoomNeeds(NamedTuple):
-    """What pending work of a tier needs, and its `level` where priority lets it preempt."""
-
-    units: float
-    pods: int
-    requires: Labels
-    level: int
-
-    @property
-    def scope(self) -> int:
-        return self.level
-
-    def includes(self, other: "_RoomNeeds") -> bool:
-        """Say whether room for this would be room for the other, too."""
-        more = self.units >= other.units and self.pods >= other.pods and self.level <= other.level
-        return more and (not other.requires or self.requires == other.requires)
 
 
 class _Phase(IntEnum):
@@ -199,6 +180,7 @@ class _ClusterRun:
         ]
         self._spaces = tier_spaces(cluster.nodes, policy.packing)
         self._places = {node.name: place for place, node in enumerate(cluster.nodes)}
+        self._weights = [[device.weight for device in node.devices] for node in cluster.nodes]
         self._admission = QueueAdmission(cluster, policy)
         self._creation = namespace_admission(cluster, policy)
         self._missing = [
@@ -231,7 +213,7 @@ class _ClusterRun:
             # All of one moment first: what ends then has made room before anybody is placed.
             while self._events and self._events[0][0] == at:
                 _, kind, number, attempt = heappop(self._events)
-                self._happen(at, _EventKind(kind), number, attempt)
+                self._happen(at, kind, number, attempt)
             self._settle(at)
             self._let_return()
         # At the end itself work still ends and leaves, but none starts.
@@ -239,7 +221,7 @@ class _ClusterRun:
             _, kind, number, attempt = heappop(self._events)
             # Ends and cancellations alone, which come first in `_EventKind`.
             if kind <= _EventKind.CANCEL:
-                self._happen(end, _EventKind(kind), number, attempt)
+                self._happen(end, kind, number, attempt)
 
     def played(self) -> tuple[PlayedWork, ...]:
         return tuple(state.played for state in self._states)
@@ -303,14 +285,14 @@ class _ClusterRun:
         self._start_work(number, start, parts)
         return True
 
-    def _happen(self, at: float, kind: _EventKind, number: int, attempt: int) -> None:
+    def _happen(self, at: float, kind: int, number: int, attempt: int) -> None:
         match kind:
             case _EventKind.END:
                 self._end(number, at, attempt)
-            case _EventKind.CANCEL:
-                self._cancel(number, at)
             case _EventKind.ARRIVE:
                 self._arrive(number)
+            case _EventKind.CANCEL:
+                self._cancel(number, at)
             case _EventKind.CHECKED:
                 self._end_checks(number, attempt)
             case _EventKind.NODE_CLOSES | _EventKind.NODE_OPENS:
@@ -327,7 +309,7 @@ class _ClusterRun:
             self._stop_work(number, at)
             state.phase, state.played.ended_at = _Phase.OVER, at
 
-    def _turn_units(self, kind: _EventKind, node: int, missing: MissingUnits) -> None:
+    def _turn_units(self, kind: int, node: int, missing: MissingUnits) -> None:
         space = self._spaces[missing.tier]
         if kind == _EventKind.UNITS_GO:
             space.lose(node, missing.units)
@@ -335,7 +317,7 @@ class _ClusterRun:
             space.regain(node, missing.units)
             self._unblock(missing.tier, [node])
 
-    def _turn_node(self, kind: _EventKind, tier: str, node: int) -> None:
+    def _turn_node(self, kind: int, tier: str, node: int) -> None:
         if kind == _EventKind.NODE_CLOSES:
             self._spaces[tier].close(node)
         else:
@@ -405,21 +387,35 @@ class _ClusterRun:
         team = work.team if self._policy.order == PendingOrder.FAIR else ""
         # Who may preempt is not held up by who may not.
         level = work.priority if self._policy.preemption else 0
-        needs = _RoomNeeds(work.units, work.pods, state.requires, level)
-        self._lines[work.tier].add(PendingGroup(team, needs), self._line_key(number))
+        needs = RoomNeeds(work.units, work.pods, state.requires, level)
+        self._lines[work.tier].add(team, needs, self._line_key(number))
         self._dirty.add(work.tier)
 
-    def _unblock(self, tier: str, nodes: Iterable[int]) -> None:
+    def _unblock(self, tier: str, nodes: Sequence[int]) -> None:
         """Let work be tried again that may have room now: more than before is on `nodes` alone."""
-        places = list(nodes)
+        line, space = self._lines[tier], self._spaces.get(tier)
+        if space is None or not line.is_held_up:
+            return
 
-        def room(level: Hashable) -> float:
+        def most(level: int) -> float:
             """Return the most that a node has for a pod that may preempt all below its level."""
-            own = cast("int", level)
             # A pod would have to be on one of these nodes: nothing else has changed.
-            return max((self._room_by_force(tier, node, own) for node in places), default=0.0)
+            return max([self._room_by_force(tier, node, level) for node in nodes], default=0.0)
 
-        if self._lines[tier].unblock(room if self._is_by_needs else None):
+        def fits(needs: RoomNeeds) -> bool:
+            """Say whether work may have room, of those that need at most as much for a pod."""
+            units, pods, requires, level = needs
+            if pods > 1:
+                return space.has_room(units, pods, requires)
+            return not requires or any(
+                space.allows(node, requires)
+                and self._room_by_force(tier, node, level) >= units - SLACK
+                for node in nodes
+            )
+
+        # Trying nodes that work ran on changes the last digits of what is free: it stays as it is.
+        alone = None if self._policy.recorded_nodes else fits
+        if line.unblock(most if self._is_by_needs else None, alone):
             self._dirty.add(tier)
 
     def _room_by_force(self, tier: str, node: int, level: int) -> float:
@@ -456,17 +452,13 @@ class _ClusterRun:
         space, line = self._spaces.get(tier), self._lines[tier]
         if space is None:
             return
-        turn: Callable[[str], tuple[float, ...]] | None = None
-        if self._policy.order == PendingOrder.FAIR:
-            turns = self._turns[tier]
-            turn = lambda team: turns.turn(team, at)  # noqa: E731 - of this instant
-        failed: list[_RoomNeeds] = []
-        while (first := line.first(turn)) is not None:
-            number, group = first
-            state = self._states[number]
-            needs = cast("_RoomNeeds", group.needs)
-            if any(needs.includes(one) for one in failed):
-                line.block(group)
+        is_fair = self._policy.order == PendingOrder.FAIR
+        line.order(partial(self._turns[tier].turn, at=at) if is_fair else None)
+        failed: list[RoomNeeds] = []
+        while (first := line.first()) is not None:
+            number, needs = first
+            if failed and any(map(needs.includes, failed)):
+                line.block(needs)
                 continue
             parts = self._find_room(number, space, at)
             if parts is not None:
@@ -474,12 +466,10 @@ class _ClusterRun:
                 self._start_work(number, at, parts)
                 # Who was preempted for it may have given back more than it took.
                 failed = [] if self._policy.preemption else failed
-            elif self._policy.strict and space.fits_empty(
-                state.played.work.units, state.played.work.pods, state.requires
-            ):  # fmt: skip
-                line.close()
+            elif self._policy.strict and space.fits_empty(needs.units, needs.pods, needs.requires):
+                line.close(number, needs)
             else:
-                line.block(group)
+                line.block(needs)
                 if self._is_by_needs:
                     failed.append(needs)
 
@@ -528,8 +518,7 @@ class _ClusterRun:
         state.phase, state.parts = _Phase.RUNNING, tuple(parts)
         # The end of an earlier run is still among the events.
         state.attempt += 1
-        nodes = self._cluster.nodes
-        state.gpus = sum(nodes[p.node].devices[p.device].weight * p.units for p in parts)
+        state.gpus = sum([self._weights[node][device] * units for node, device, units in parts])
         state.played.runs.append(HeldSpan(at, None, state.parts))
         self._turns[work.tier].hold(work.team, state.gpus, at)
         if self._policy.preemption:
@@ -546,17 +535,17 @@ class _ClusterRun:
     def _stop_work(self, number: int, at: float) -> None:
         state = self._states[number]
         work = state.played.work
-        state.played.runs[-1] = state.played.runs[-1]._replace(end=at)
-        freed = state.parts
-        self._spaces[work.tier].release(freed)
+        runs = state.played.runs
+        runs[-1] = HeldSpan(runs[-1].start, at, state.parts)
+        nodes = self._spaces[work.tier].release(state.parts)
         self._turns[work.tier].hold(work.team, -state.gpus, at)
-        for node in {part.node for part in freed} if self._policy.preemption else ():
+        for node in set(nodes) if self._policy.preemption else ():
             units = self._held_on[work.tier, node].pop(number)
             self._held_by[work.tier, node][work.priority] -= units
         self._admission.release(number)
         self._creation.release(number)
         state.parts = ()
-        self._unblock(work.tier, {part.node for part in freed})
+        self._unblock(work.tier, nodes)
 
     def _preempt(self, number: int, at: float) -> None:
         """Take a work's quota and GPUs; it is pending again at once."""

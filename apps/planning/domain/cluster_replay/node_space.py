@@ -2,10 +2,8 @@
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import attrgetter
 
 from apps.planning.domain.cluster_replay.inputs import (
     SLACK,
@@ -15,18 +13,19 @@ from apps.planning.domain.cluster_replay.inputs import (
     ReplayNode,
 )
 
-_NODE = attrgetter("node")
-
 
 @dataclass(slots=True)
 class _TierNode:
     """What a node offers of a tier, and what is free of it on each of its devices.
 
-    `missing_on` is what its devices lack now, `owed` what they will lack as soon as it is free.
+    `line` has the open nodes of its size, `largest` is the size of a device. `missing_on` is what
+    its devices lack now, `owed` what they will lack as soon as it is free.
     """
 
     capacity: float
     devices: list[int]
+    line: list[tuple[float, int]]
+    largest: float
     free: float = 0.0
     free_on: dict[int, float] = field(default_factory=dict)
     missing_on: dict[int, float] = field(default_factory=dict)
@@ -51,8 +50,9 @@ class TierSpace:
             if own:
                 units = {number: node.devices[number].units for number in own}
                 size = sum(units.values())
-                self._nodes[place] = _TierNode(size, own, size, units)
-                self._open[size].append((size, place))
+                line, largest = self._open[size], max(units.values())
+                line.append((size, place))
+                self._nodes[place] = _TierNode(size, own, line, largest, size, units)
 
     def fits_empty(self, units: float, pods: int, requires: Labels) -> bool:
         """Say whether the work would fit if nothing ran."""
@@ -68,7 +68,7 @@ class TierSpace:
         """
         taken: list[DevicePart] = []
         # Most gangs that are pending do not fit: nothing is taken to find that out.
-        if pods > 1 and not self._has_room(units, pods, requires):
+        if pods > 1 and not self.has_room(units, pods, requires):
             return None
         for _ in range(pods):
             node = self.best(units, requires)
@@ -89,12 +89,15 @@ class TierSpace:
             taken += self._take(node, units)
         return taken
 
-    def _has_room(self, units: float, pods: int, requires: Labels) -> bool:
+    def has_room(self, units: float, pods: int, requires: Labels) -> bool:
         """Say whether so many pods fit on open nodes."""
         allowed = self._allowed_places(requires) if requires else None
         left = pods
         for line in self._open.values():
-            for free, node in line[bisect_left(line, (units - SLACK, -1)) :]:
+            start = bisect_left(line, (units - SLACK, -1))
+            if allowed is None and len(line) - start >= left:
+                return True
+            for free, node in line[start:]:
                 if allowed is None or node in allowed:
                     # At least one: a quotient just below 1 is rounded down.
                     left -= max(1, int((free + SLACK) / units))
@@ -113,31 +116,40 @@ class TierSpace:
             return self._first(units, allowed)
         found, spreads = None, self._packing == Packing.SPREAD
         for size, line in self._open.items():
-            place = bisect_left(line, (units - SLACK, -1))
-            for free, node in self._by_score(line, place):
-                if allowed is None or node in allowed:
-                    part = (free - units) / size
-                    # Rounded, so that equal parts are equal and the first node wins.
-                    score = (round(-part if spreads else part, 9), node)
-                    found = score if found is None else min(found, score)
-                    break
+            start = bisect_left(line, (units - SLACK, -1))
+            if start == len(line):
+                continue
+            best = self._best_of(line, start, allowed)
+            if best is not None:
+                part = (best[0] - units) / size
+                # Rounded, so that equal parts are equal and the first node wins.
+                score = (round(-part if spreads else part, 9), best[1])
+                found = score if found is None else min(found, score)
         return None if found is None else found[1]
 
-    def release(self, parts: Iterable[DevicePart]) -> None:
-        """Give back what was taken."""
-        # A pod has several devices of one node, which moves once in its line.
-        for node, of_node in groupby(parts, key=_NODE):
-            own = self._nodes[node]
-            free = own.free
-            for _, device, units in of_node:
+    def release(self, parts: Iterable[DevicePart]) -> list[int]:
+        """Give back what was taken; return its nodes."""
+        nodes: list[int] = []
+        own, free = None, 0.0
+        for node, device, units in parts:
+            # A pod has several devices of one node, which moves once in its line.
+            if own is None or node != nodes[-1]:
+                if own is not None:
+                    self._move(nodes[-1], own, free)
+                nodes.append(node)
+                own = self._nodes[node]
+                free = own.free
+            missing = 0.0
+            if own.owed:
                 # What failed under a running pod goes as soon as the pod gives it back.
-                missing = min(own.owed, units) if own.owed else 0.0
-                if missing:
-                    own.owed -= missing
-                    self._set_aside(own, device, missing)
-                own.free_on[device] += units - missing
-                free = free + units - missing
-            self._move(node, free)
+                missing = min(own.owed, units)
+                own.owed -= missing
+                self._set_aside(own, device, missing)
+            own.free_on[device] += units - missing
+            free = free + units - missing
+        if own is not None:
+            self._move(nodes[-1], own, free)
+        return nodes
 
     def lose(self, node: int, units: float) -> None:
         """Take units off a node: free ones at once, held ones as soon as they are released."""
@@ -149,7 +161,7 @@ class TierSpace:
             self._set_aside(own, device, part)
             left -= part
         own.owed += left
-        self._move(node, own.free - (units - left))
+        self._move(node, own, own.free - (units - left))
 
     def regain(self, node: int, units: float) -> None:
         """Give a node back what it lost."""
@@ -162,7 +174,7 @@ class TierSpace:
             own.missing_on[device] = missing - part
             own.free_on[device] += part
             back, left = back + part, left - part
-        self._move(node, own.free + back)
+        self._move(node, own, own.free + back)
 
     @staticmethod
     def _set_aside(own: _TierNode, device: int, units: float) -> None:
@@ -171,16 +183,21 @@ class TierSpace:
 
     def close(self, node: int) -> None:
         """Let no further pod come to a node."""
-        self._leave_line(node)
+        own = self._nodes[node]
+        if self.is_open(node):
+            own.line.remove((own.free, node))
 
     def reopen(self, node: int) -> None:
         own = self._nodes[node]
-        insort(self._open[own.capacity], (own.free, node))
+        insort(own.line, (own.free, node))
 
     def is_open(self, node: int) -> bool:
         """Say whether pods of the tier may come to a node."""
         own = self._nodes.get(node)
-        return own is not None and self._place_in_line(node, own) is not None
+        if own is None:
+            return False
+        place = bisect_left(own.line, (own.free, node))
+        return own.line[place : place + 1] == [(own.free, node)]
 
     def has(self, node: int) -> bool:
         return node in self._nodes
@@ -193,6 +210,10 @@ class TierSpace:
         own = self._nodes[node]
         return own.free - own.owed
 
+    def allows(self, node: int, requires: Labels) -> bool:
+        """Say whether a node has the labels that work requires."""
+        return node in self._allowed_places(requires)
+
     def open_nodes(self, requires: Labels) -> list[int]:
         """Return the places of nodes that take pods with such labels, in order."""
         allowed = self._allowed_places(requires)
@@ -204,19 +225,20 @@ class TierSpace:
         places = (node for room in rooms for _, node in room)
         return min((one for one in places if allowed is None or one in allowed), default=None)
 
-    def _by_score(
-        self, line: Sequence[tuple[float, int]], start: int
-    ) -> Iterator[tuple[float, int]]:
-        """Yield nodes with room, best first: of those with the same room, the first comes first."""
-        if self._packing != Packing.SPREAD:
-            # No slices: most lines are long, and the first node is taken.
-            yield from (line[place] for place in range(start, len(line)))
-            return
+    def _best_of(
+        self, line: Sequence[tuple[float, int]], start: int, allowed: frozenset[int] | None
+    ) -> tuple[float, int] | None:
+        """Return the best node of one size with room; of those with the same room, the first."""
         end = len(line)
+        spreads = self._packing == Packing.SPREAD
         while end > start:
-            first = max(start, bisect_left(line, (line[end - 1][0], -1)))
-            yield from (line[place] for place in range(first, end))
+            first = max(start, bisect_left(line, (line[end - 1][0], -1))) if spreads else start
+            # No slices: most lines are long, and the first node is taken.
+            for place in range(first, end):
+                if allowed is None or line[place][1] in allowed:
+                    return line[place]
             end = first
+        return None
 
     def _allowed_places(self, requires: Labels) -> frozenset[int]:
         if requires not in self._allowed:
@@ -229,38 +251,31 @@ class TierSpace:
 
     def _take(self, node: int, units: float) -> list[DevicePart]:
         own = self._nodes[node]
-        left, taken = units, []
+        free_on, enough, left, taken = own.free_on, units - SLACK, units, []
+        devices = own.devices
         # On one device if it can be: the fullest with room. Else over several, in their order.
-        single = [(free, device) for device, free in own.free_on.items() if free >= units - SLACK]
-        devices = [min(single)[1]] if single else own.devices
+        if own.largest >= enough:
+            single = [(free, device) for device, free in free_on.items() if free >= enough]
+            devices = [min(single)[1]] if single else devices
         for device in devices:
-            part = min(left, own.free_on[device])
+            free = free_on[device]
+            part = free if free < left else left
             if part > SLACK:
-                own.free_on[device] -= part
+                free_on[device] = free - part
                 left -= part
                 taken.append(DevicePart(node, device, part))
-        self._move(node, own.free - units)
+        self._move(node, own, own.free - units)
         return taken
 
-    def _move(self, node: int, free: float) -> None:
-        own = self._nodes[node]
-        # A closed node is in no line, and what ends there does not bring it back.
-        is_open = self._leave_line(node)
+    @staticmethod
+    def _move(node: int, own: _TierNode, free: float) -> None:
+        line, before = own.line, (own.free, node)
+        place = bisect_left(line, before)
         own.free = free
-        if is_open:
-            insort(self._open[own.capacity], (free, node))
-
-    def _leave_line(self, node: int) -> bool:
-        own = self._nodes[node]
-        place = self._place_in_line(node, own)
-        if place is not None:
-            del self._open[own.capacity][place]
-        return place is not None
-
-    def _place_in_line(self, node: int, own: _TierNode) -> int | None:
-        line = self._open[own.capacity]
-        place = bisect_left(line, (own.free, node))
-        return place if place < len(line) and line[place] == (own.free, node) else None
+        # A closed node is in no line, and what ends there does not bring it back.
+        if place < len(line) and line[place] == before:
+            del line[place]
+            insort(line, (free, node))
 
 
 def tier_spaces(nodes: Sequence[ReplayNode], packing: Packing) -> Mapping[str, TierSpace]:
