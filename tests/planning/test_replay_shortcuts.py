@@ -140,6 +140,9 @@ def test_what_is_not_tried_again_would_have_failed(monkeypatch: pytest.MonkeyPat
             full.forget(name)
         return names
 
+    def expect_unused(own: QueueState) -> None:
+        own.unused, own.later = True, None
+
     monkeypatch.setattr(PendingLine, "unblock", unblock_all)
     monkeypatch.setattr(QueueState, "scope_room", no_limit)
     monkeypatch.setattr(QueueAdmission, "_is_later", lambda *_: False)
@@ -147,7 +150,7 @@ def test_what_is_not_tried_again_would_have_failed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(QueueAdmission, "_is_enough", lambda *_: True)
     monkeypatch.setattr(FullQueues, "is_full", lambda *_: False)
     monkeypatch.setattr(FullQueues, "woken", wake_all)
-    monkeypatch.setattr(QueueState, "has_unused", lambda _: True)
+    monkeypatch.setattr(QueueState, "note_use", expect_unused)
     monkeypatch.setattr(TierSpace, "has_room", lambda *_: True)
     for needs in (RoomNeeds, QuotaNeeds):
         monkeypatch.setattr(needs, "includes", lambda *_: False)

@@ -96,7 +96,7 @@ class QueueAdmission:
 
     def add(self, number: int, work: RecordedWork, key: LineKey) -> bool:
         """Put a work into its queue; False where it has none, and needs no quota."""
-        own = self._queues.get(self._queue_of(work))
+        own = self._queues.get(self._queue_of(work)) if self._queues else None
         if own is None:
             return False
         self._works[number] = (work, key)
@@ -110,6 +110,7 @@ class QueueAdmission:
         if (
             lacks <= 0
             or lacks <= room.unused - room.free
+            or own.queue.name in self._live
             or not self._full.stays_full(own.queue.name, lacks)
         ):
             self._check_again(own)
@@ -147,7 +148,8 @@ class QueueAdmission:
         del flavor.ranked[bisect_left(flavor.ranked, rank(holder), key=rank)]
         self._use(own, flavor, holder, -1)
         self._freed[own.tree.root] = own.tree
-        self._live.add(holder.queue)
+        if own.line:
+            self._live.add(holder.queue)
 
     def admit(self, at: float) -> Iterator[AdmittedWork]:
         """Yield what is admitted at `at`, one by one; the caller preempts the victims."""
@@ -165,24 +167,22 @@ class QueueAdmission:
             for victim in chosen.victims:
                 self.release(victim)
             self._hold(number, work, own, own.flavors[chosen.flavor], at)
+            if not own.line:
+                self._live.discard(chosen.queue)
             requires = self._requires(work, chosen.flavor)
             yield AdmittedWork(number, chosen.flavor[0], requires, chosen.victims)
 
     def _choose(self) -> NextWork | None:
         """Return whom to admit next: work that borrows only where no other can be admitted."""
-        with_quota: list[QueueState] = []
-        borrowing: list[QueueState] = []
-        for name in sorted(self._live):
-            own = self._queues[name]
-            if self._full.is_full(name):
-                self._live.discard(name)
-                own.next = None
-            else:
-                (with_quota if own.has_unused() else borrowing).append(own)
+        live = [self._queues[name] for name in sorted(self._live)]
         best: NextWork | None = None
-        for queues in (with_quota, borrowing):
-            for own in queues:
-                if best is not None and own.later and self._stays_later(own, best):
+        for unused in (True, False):
+            for own in live:
+                if own.unused != unused or (best is not None and self._stays_later(own, best)):
+                    continue
+                if self._full.is_full(own.queue.name):
+                    self._live.discard(own.queue.name)
+                    own.next = None
                     continue
                 found = self._still_next(own) or self._head(own, best)
                 if found is not None and (best is None or found < best):
@@ -203,7 +203,7 @@ class QueueAdmission:
     def _use(self, own: QueueState, flavor: FlavorState, holder: QuotaHolder, sign: int) -> None:
         flavor.use(own.queue.name, holder.priority, sign * holder.units)
         own.tree.changes += 1
-        own.later = None
+        own.note_use()
         self._full.forget(own.queue.name)
 
     def _try_again(self) -> None:
@@ -232,7 +232,9 @@ class QueueAdmission:
         """
         line, queue = own.line, own.queue
         own.next = own.later = None
-        line.enter_round(own.tree.round)
+        if line.entered != own.tree.round:
+            line.entered = own.tree.round
+            line.begin_round()
         # In strict order what is too large is tried as well: it lets no other pass.
         room = _no_limit if queue.strict else own.scope_room
         while (first := line.first(room)) is not None:
@@ -244,8 +246,10 @@ class QueueAdmission:
             ):
                 own.later = LaterWork(key, spare, own.available(), own.tree.round)
                 return None
-            failed = own.failed_since()
-            if not queue.strict and any(map(needs.includes, failed)):
+            if own.failed_at != own.tree.changes:
+                own.failed_at, own.failed = own.tree.changes, []
+            failed = own.failed
+            if failed and not queue.strict and any(map(needs.includes, failed)):
                 line.fail(needs)
                 continue
             work, _ = self._works[key[-1]]
@@ -271,7 +275,7 @@ class QueueAdmission:
     @staticmethod
     def _is_later(own: QueueState, key: LineKey, best: NextWork) -> bool:
         """Say whether a work comes after `best` in any case, and need not be tried for now."""
-        return (best.borrows, best.share, best.key) < (not own.has_unused(), 0.0, key)
+        return best[:3] < (not own.unused, 0.0, key)
 
     @staticmethod
     def _may_come_later(own: QueueState, spare: float) -> bool:

@@ -436,9 +436,9 @@ class _ClusterRun:
         """Admit and place until nothing more can start."""
         while self._dirty or self._admission.is_dirty or self._creation.is_dirty:
             # A quota lets in what fits, as the API server does: it knows no order but tries.
-            for created in self._creation.admit(at):
+            for created in self._creation.admit(at) if self._creation.is_dirty else ():
                 self._join_queue(created.number)
-            for admitted in self._admission.admit(at):
+            for admitted in self._admission.admit(at) if self._admission.is_dirty else ():
                 for victim in admitted.victims:
                     self._preempt(victim, at)
                 state = self._states[admitted.number]

@@ -25,8 +25,8 @@ class FullQueues:
             )
             for queue in queues
         }
-        # What the cohort must have of each flavor. It is kept when a queue is woken: most often
-        # another one of the cohort takes what was given back.
+        # What the cohort must have of each flavor. A woken queue is full again as soon as another
+        # one of the cohort takes what was given back, so it is forgotten only when it changes.
         self._needed: dict[str, tuple[float, ...]] = {}
         # By tree, and there by cohort and flavor: what each queue that is full needs.
         self._asleep: dict[int, dict[QuotaCell, dict[str, float]]] = defaultdict(
@@ -46,12 +46,14 @@ class FullQueues:
 
     def stays_full(self, name: str, lacks: float) -> bool:
         """Let a queue be that got a work which lacks so many units; False where it is looked at."""
-        places = self._places[name]
-        if lacks <= 0 or not places or name not in places[0] or -inf in self._needed[name]:
+        needed = self._needed.get(name)
+        if lacks <= 0 or not needed or -inf in needed:
             return False
         self._needed[name] = tuple(
-            min(units, cell.passed_on() + lacks)
-            for cell, units in zip(self._cohorts[name], self._needed[name], strict=True)
+            [
+                min(units, cell.passed_on() + lacks)
+                for cell, units in zip(self._cohorts[name], needed, strict=True)
+            ]
         )
         self._put_to_sleep(name)
         return True
@@ -59,10 +61,11 @@ class FullQueues:
     def forget(self, name: str) -> None:
         """Look at a queue again."""
         if self._needed.pop(name, None) is not None:
-            self._wake(name)
+            for asleep in self._places[name]:
+                asleep.pop(name, None)
 
     def is_full(self, name: str) -> bool:
-        """Say whether a queue that was woken has no more room than before; it is let be again."""
+        """Say whether a queue, woken or not, has no more room than before."""
         needed = self._needed.get(name)
         if needed is None:
             return False
@@ -70,7 +73,6 @@ class FullQueues:
             # Most often it lacks nothing that could be told.
             if units == -inf or cell.passed_on() >= units - SLACK:
                 return False
-        self._put_to_sleep(name)
         return True
 
     def woken(self, root: int) -> list[str]:
@@ -81,14 +83,8 @@ class FullQueues:
                 # All of a cohort have the same.
                 lent = cell.passed_on() + SLACK
                 found += [name for name, units in asleep.items() if units <= lent]
-        for name in found:
-            self._wake(name)
         return found
 
     def _put_to_sleep(self, name: str) -> None:
         for asleep, units in zip(self._places[name], self._needed[name], strict=True):
             asleep[name] = units
-
-    def _wake(self, name: str) -> None:
-        for asleep in self._places[name]:
-            asleep.pop(name, None)

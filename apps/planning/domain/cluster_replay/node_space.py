@@ -183,9 +183,8 @@ class TierSpace:
 
     def close(self, node: int) -> None:
         """Let no further pod come to a node."""
-        own = self._nodes[node]
-        if self.is_open(node):
-            own.line.remove((own.free, node))
+        line = self._nodes[node].line
+        line[:] = [one for one in line if one[1] != node]
 
     def reopen(self, node: int) -> None:
         own = self._nodes[node]

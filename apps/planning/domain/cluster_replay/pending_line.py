@@ -105,9 +105,8 @@ class PendingLine:
     def block(self, needs: RoomNeeds) -> None:
         """Let pass what needs the same, until it is unblocked."""
         state = self._states[needs]
-        if not state.is_blocked:
-            state.is_blocked = True
-            insort(self._blocked[needs.level], (needs.units, state.place, state))
+        state.is_blocked = True
+        insort(self._blocked[needs.level], (needs.units, state.place, state))
 
     def close(self, number: int, needs: RoomNeeds) -> None:
         """Let no later work pass a work that has no room, until `unblock`."""

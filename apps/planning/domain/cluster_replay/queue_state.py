@@ -95,8 +95,10 @@ class NextWork(NamedTuple):
 class QueueState:
     """A queue with its pending work and its flavors, by what is counted of them as well.
 
-    `next` is whom it would admit, and `later` who comes first where it was not tried further, as it
-    had to wait for others; each until something comes, goes or gives quota back (`next_round`).
+    `preempts`: its pending work may preempt other work, its own or that of queues that borrow.
+    `unused`: something is left of its own quota. `next` is whom it would admit, and `later` who
+    comes first where it was not tried further, as it had to wait for others; each until something
+    comes, goes or gives quota back (`next_round`).
     `failed` are needs that failed since the use of the tree has changed last (`failed_at`).
     """
 
@@ -104,7 +106,9 @@ class QueueState:
     tree: TreeState
     flavors: dict[FlavorTier, FlavorState]
     counted: dict[str, list[FlavorState]]
+    preempts: bool
     line: QuotaLine = field(default_factory=QuotaLine)
+    unused: bool = True
     next: NextWork | None = None
     next_round: int = 0
     next_units: float = 0.0
@@ -112,25 +116,19 @@ class QueueState:
     failed: list[QuotaNeeds] = field(default_factory=list)
     failed_at: int = -1
 
-    def has_unused(self) -> bool:
-        """Say whether anything is left of the queue's own quota."""
+    def note_use(self) -> None:
+        """Note that the queue has other quota in use than before."""
+        self.unused, self.later = False, None
         for flavor in self.flavors.values():
-            cell = flavor.cell
-            if cell.used < cell.total:
-                return True
-        return False
+            if flavor.cell.used < flavor.cell.total:
+                self.unused = True
+                break
 
     def available(self) -> float:
         """Return what the queue may take of its first flavor, where it has one."""
         for flavor in self.flavors.values():
             return flavor.cell.available()
         return 0.0
-
-    def failed_since(self) -> list[QuotaNeeds]:
-        """Return the needs that failed in the queue since the use of its tree has changed last."""
-        if self.failed_at != self.tree.changes:
-            self.failed_at, self.failed = self.tree.changes, []
-        return self.failed
 
     def scope_room(self, scope: QuotaScope) -> ScopeRoom:
         """Return the most that one flavor has for a scope of the queue, by preemption too.
@@ -139,9 +137,9 @@ class QueueState:
         too little need not ask again before a release.
         """
         queue, flavors = self.queue, self.counted.get(scope.counted, ())
-        if len(flavors) == 1 and not queue.preempts_own and queue.reclaim == Reclaim.NEVER:
+        if len(flavors) == 1 and not self.preempts:
             room = flavors[0].cell.available()
-            return ScopeRoom(room, sure=room)
+            return ScopeRoom(room, -inf, -inf, room)
         free, unused, reclaimed, sure = 0.0, -inf, -inf, -inf
         for flavor in flavors:
             sure = room = flavor.cell.available()
@@ -171,6 +169,7 @@ def queue_states(tree: QuotaTree, queues: Sequence[ReplayQueue]) -> dict[str, Qu
         root = tree.root(queue.name)
         own = trees.setdefault(root, TreeState(root))
         own.reclaims = own.reclaims or queue.reclaim != Reclaim.NEVER
+        preempts = queue.preempts_own or queue.reclaim != Reclaim.NEVER
         flavors = {
             key: FlavorState(key, tree.cell(queue.name, key), borrowed[root, key])
             for key in queue.quotas
@@ -178,7 +177,8 @@ def queue_states(tree: QuotaTree, queues: Sequence[ReplayQueue]) -> dict[str, Qu
         counted: dict[str, list[FlavorState]] = defaultdict(list)
         for key, flavor in flavors.items():
             counted[key[1]].append(flavor)
-        found[queue.name] = QueueState(queue, own, flavors, dict(counted))
+        found[queue.name] = QueueState(queue, own, flavors, dict(counted), preempts)
+        found[queue.name].note_use()
     return found
 
 

@@ -71,7 +71,8 @@ class QuotaLine:
     """Pending work of one queue. What failed is not tried again until the next round.
 
     Groups are sorted by units; those that request more than the room are skipped. `lacks` is how
-    much what is free must grow before another group can come first.
+    much what is free must grow before another group can come first. `entered` is the round of the
+    tree that it was told of.
     """
 
     def __init__(self) -> None:
@@ -79,7 +80,7 @@ class QuotaLine:
         self._by_scope: dict[QuotaScope, list[_NeedsGroup]] = {}
         self._there: dict[int, _NeedsGroup] = {}
         self._round = 0
-        self._entered = 0
+        self.entered = 0
         self._closed = False
         self.lacks = 0.0
 
@@ -115,12 +116,6 @@ class QuotaLine:
     def close(self) -> None:
         """Let no later work pass, until the next round."""
         self._closed = True
-
-    def enter_round(self, number: int) -> None:
-        """Let all be tried again where this is another round than before."""
-        if number != self._entered:
-            self._entered = number
-            self.begin_round()
 
     def begin_round(self) -> None:
         """Let all be tried again."""

@@ -61,7 +61,8 @@ class QuotaCell:
         return left if left > 0.0 else 0.0
 
     def fits(self, units: float) -> bool:
-        return units <= self.available() + SLACK
+        left = self.left()
+        return units <= (left if left > 0.0 else 0.0) + SLACK
 
     def borrows(self, units: float = 0.0) -> bool:
         """Say whether it uses more than its own quota, with `units` more."""
