@@ -17,7 +17,6 @@ import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import wraps
@@ -73,30 +72,36 @@ Rows = QuerySet[Any, Any]
 
 
 class Compiled(NamedTuple):
-    """A query's SQL and values, and what makes rows of Python's types of the driver's."""
+    """A query's SQL and values, and by column what makes Python's types of the driver's."""
 
     sql: str
     values: tuple[Any, ...]
-    compiler: Any
+    converters: Mapping[int, tuple[Sequence[Callable[..., Any]], Any]]
 
     @classmethod
     def of(cls, rows: Rows, alias: str) -> "Compiled":
         compiler: Any = rows.query.get_compiler(alias)
         sql, values = compiler.as_sql()
-        return cls(sql, values, compiler)
+        columns = [expression for expression, _, _ in compiler.select]
+        return cls(sql, values, compiler.get_converters(columns))
 
     def rows(self, alias: str, sql: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
         """Return the rows of `sql`, which has the columns of this query.
 
         One query; none where the page has asked the same before.
         """
-        connection = connections[alias]
         found = _fetched(alias, sql, tuple(values))
+        if not self.converters or not found:
+            return iter(found)
         # The connection of the thread that compiled it is not ours.
-        compiler = copy(self.compiler)
-        compiler.connection = connection
-        rows: Iterator[tuple[Any, ...]] = compiler.results_iter([found], tuple_expected=True)
-        return rows
+        connection = connections[alias]
+        # By column: few are converted, and the lists that Django makes of rows are two for each.
+        columns: list[Sequence[Any]] = [*zip(*found, strict=True)]
+        for place, (converters, expression) in self.converters.items():
+            for convert in converters:
+                values = columns[place]
+                columns[place] = [convert(value, expression, connection) for value in values]
+        return zip(*columns, strict=True)
 
 
 @read_once

@@ -41,6 +41,7 @@ from apps.clusters.selectors import report
 from apps.usage.domain.columns import csv_line, flat
 from apps.usage.domain.usage_query import Filters, RowPage, decode_cursor, encode_cursor, every_page
 from apps.usage.selectors import CursorRefused, check_names
+from gpuportal.garbage import gc_paused
 
 if TYPE_CHECKING:
     from apps.accounts.models import User
@@ -318,8 +319,9 @@ class ListRequest:
         if self.query.get("format") == "csv":
             pages = walk(lambda at: page_at(cursor=at, page_size=ROWS_AT_A_TIME))
             return self.csv(name, columns, map(as_cells, pages))
-        page = page_at(**paging(self.query))
-        shown = as_records(page.rows)
+        with gc_paused():
+            page = page_at(**paging(self.query))
+            shown = as_records(page.rows)
         return page_response(self.request, shown, page.next_cursor, window=self.pinned)
 
     def csv(

@@ -78,7 +78,7 @@ def usage_records(
     `carbon` their grams and kWh without a factor, in the same order.
     """
     return [
-        record(row, groups=groups) | ledger_record(row.amounts, ratio, known, grams)
+        ledger_record(row.amounts, ratio, known, grams, record(row, groups=groups))
         for row, ratio, known, grams in zip(rows, effective, hours_known, carbon, strict=True)
     ]
 

@@ -1,9 +1,10 @@
 """Freshness of pending work by cluster: until when it is known, and from where."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from django.db.models import F, Max, Min, OuterRef, Q, QuerySet, Subquery
@@ -13,7 +14,7 @@ from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.clusters.selectors import active_clusters
 from apps.pending.selectors.rows import RefreshRow
 from apps.usage.models import HAS_FACTS, CollectionWindow, QueueHour, TierDay
-from gpuportal.queries import BatchQuery, read_once
+from gpuportal.queries import BatchQuery, QueryOfTimes, read_once
 
 _HOUR = timedelta(hours=1)
 _RECENT = timedelta(days=7)
@@ -221,7 +222,8 @@ def without_history() -> dict[int, datetime]:
     series. Clusters of which it has all are left out. Two queries.
     """
     clusters = _known_clusters()
-    pods = _pods_without_history(clusters).order_by().values_list("cluster_id")
+    known = ((one.pk, one.pods_to) for one in clusters)
+    pods = _pods_without_history(known).order_by().values_list("cluster_id")
     found: dict[int, datetime] = dict(pods.annotate(Min("created_at")))
     due = {one.pk: one.due for one in clusters if one.due is not None}
     return found | {pk: min(hour, found.get(pk, hour)) for pk, hour in due.items()}
@@ -237,15 +239,26 @@ def has_history_until(at: datetime) -> bool:
     # Hours of Kueue's series that are due come into the history later.
     if any(one.due is not None and one.due < at for one in clusters):
         return False
-    return not _pods_without_history(clusters).filter(created_at__lt=at).exists()
+    if not clusters:
+        return True
+    known = tuple((one.pk, one.pods_to) for one in clusters)
+    return next(_first_without_history(known).rows(at), None) is None
 
 
-def _pods_without_history(clusters: Sequence[_KnownCluster]) -> QuerySet[Pod]:
+@lru_cache(maxsize=16)
+def _first_without_history(known: tuple[tuple[int, int | None], ...]) -> QueryOfTimes:
+    """Return the query of one pod from before a time; kept, as long as no later pod is known."""
+    pods = _pods_without_history(known).order_by().values_list("pk")
+    return QueryOfTimes(Pod, lambda at: pods.filter(created_at__lt=at)[:1], 1)
+
+
+def _pods_without_history(known: Iterable[tuple[int, int | None]]) -> QuerySet[Pod]:
+    """Return the pods after the last one that the history has, by cluster; None: it has none."""
     later = Q(pk__in=())
-    for one in clusters:
+    for cluster, pods_to in known:
         # Each part is a range of the primary key, or of an index that begins with the cluster.
-        own = Q(cluster=one.pk)
-        later |= own if one.pods_to is None else own & Q(pk__gt=one.pods_to)
+        own = Q(cluster=cluster)
+        later |= own if pods_to is None else own & Q(pk__gt=pods_to)
     return Pod.objects.filter(later)
 
 

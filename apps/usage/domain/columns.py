@@ -5,7 +5,8 @@ import io
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, Any
 
 from apps.clusters.domain.columns import Column, columns_of
 from apps.clusters.domain.window import Window
@@ -20,6 +21,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 Value = str | int | float | bool | None
 Record = dict[str, Value | dict[str, float]]
 """A row as it is shown; `grades` alone is a mapping."""
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _HOURS = "GPU-equivalents × hours."
 _NO_CAPACITY = (
     "Null where team, namespace or workload is grouped or filtered by, and by node for who sees "
@@ -226,10 +228,11 @@ def ledger_record(
     effective_ratio: float | None = None,
     hours_known: int | None = None,
     carbon: tuple[float | None, float | None] = (None, None),
+    after: Mapping[str, Any] = _NOTHING,
 ) -> Record:
     """Return the ledger of a row, as LedgerFigures declares it; None where there is none.
 
-    `carbon` are its grams, and the kWh without a factor.
+    `carbon` are its grams, and the kWh without a factor. It comes `after` other columns of the row.
     """
     # One literal: a page has hundreds of rows, and to merge parts takes twice as long. Nor is a
     # function called for what is divided alone.
@@ -241,6 +244,7 @@ def ledger_record(
     measured = ran - unmeasured
     apportioned, inferred = amounts.grade_apportioned, amounts.grade_inferred
     return {
+        **after,
         "capacity_gpu_hours": None if capacity is None else capacity / NANO,
         "unhealthy_gpu_hours": None if unhealthy is None else unhealthy / NANO,
         "unallocated_gpu_hours": None if unallocated is None else unallocated / NANO,

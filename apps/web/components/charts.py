@@ -373,7 +373,7 @@ def _rounded(amounts: Sequence[int | None]) -> list[float | None]:
 def shortened(values: Sequence[float | None], *, digits: int = _DIGITS) -> list[float | None]:
     """Return values with as many digits as a chart of so many bars can show, `digits` at most."""
     if len(values) > _LONG:
-        most = max((abs(value) for value in values if value), default=1.0)
+        most = max(map(abs, filter(None, values)), default=1.0)
         # By the highest bar, so that all bars of a chart are rounded alike.
         digits = max(0, min(2, _FIGURES - 1 - floor(log10(most))))
     if digits == 0:

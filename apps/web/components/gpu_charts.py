@@ -13,10 +13,11 @@ the capacity. A period without facts is a gap. The file has average GPUs and GPU
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from itertools import dropwhile, pairwise
 from operator import attrgetter
+from typing import NamedTuple
 
 from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.usage_query import UsageRow
@@ -50,8 +51,7 @@ _ASIDE = "aside"
 """The group of what is no part of the sum in the box that a chart shows under the pointer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Period:
+class _Period(NamedTuple):
     """A period: its start, its hours with facts, and its sums; None without facts."""
 
     start: datetime
@@ -95,10 +95,16 @@ def average_gpus(
 
 
 def _figure(periods: Sequence[_Period], axis: Axis, classes: Sequence[LedgerClass]) -> Figure:
-    bars = [_bars(cls.label, cls.token, _averages(periods, cls.key)) for cls in classes]
-    for bar, cls in zip(bars, classes, strict=True):
+    bars = []
+    for cls in classes:
+        values = _averages(periods, cls.key)
+        # Most tiers lack some of the states: there is nothing to be rounded then.
+        if not any(values):
+            continue
+        bar = _bars(cls.label, cls.token, values)
         if cls.pattern:
             bar["marker"] = _pattern(cls.pattern)
+        bars.append(bar)
     demand = _bars(
         _DEMAND.label, _DEMAND.token, [p.pending if p.amounts else None for p in periods]
     )
