@@ -1,13 +1,12 @@
 """Whether the portal keeps who is behind a pod, as the environment says: off by default."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from apps.clusters.domain.pods.people import PersonSource, PersonSourceRefused, person_sources
 from gpuportal import env
 
 
-@dataclass(frozen=True, slots=True)
-class People:
+class People(Struct, frozen=True):
     """Where persons are read from, for how long they are kept, and how many GPUs one may hold.
 
     `days` count from the end of the pod. `cap_gpus` None: there is no cap.

@@ -17,7 +17,6 @@ import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import wraps
 from itertools import repeat
@@ -26,6 +25,8 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 from django.core.exceptions import EmptyResultSet
 from django.db import connections, models
 from django.db.models import Model, Q, QuerySet
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 _Parts = ParamSpec("_Parts")
 _Value = TypeVar("_Value")
@@ -278,12 +279,11 @@ def _marked(argument: Any, times: list[datetime], shift: timedelta) -> Any:
     if isinstance(argument, datetime):
         times.append(argument)
         return _FIRST_MARK + (len(times) - 1) * _MARKS_APART + shift
-    if is_dataclass(argument) and not isinstance(argument, type):
-        own = {one.name: getattr(argument, one.name) for one in fields(argument)}
+    if isinstance(argument, Struct):
         # A window: its start gets the earlier mark, so that it is one still.
         marked = {
             name: _marked(value, times, shift)
-            for name, value in own.items()
+            for name, value in asdict(argument).items()
             if isinstance(value, datetime)
         }
         return replace(argument, **marked) if marked else argument

@@ -4,16 +4,16 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from simulator.fleet import DAY, FOREVER, Claim, Controller, Node, Pod
 
 
-@dataclass(frozen=True, slots=True)
-class ActivitySteps:
+class ActivitySteps(Struct, frozen=True):
     """A whole number that changes at `times`; 0 before the first."""
 
     times: Sequence[int]

@@ -7,9 +7,12 @@ from its times. Nothing here reads a clock.
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 
 NODE_POOL_LABEL = "karpenter.sh/nodepool"
 GPU = "nvidia.com/gpu"
@@ -76,8 +79,7 @@ HEALTH_METRICS = (
 """What an exporter shows beside them where its operator adds ECC and throttling."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exporter:
+class Exporter(Struct, frozen=True):
     """How a dcgm-exporter is set up and scraped; `version` is the exporter's, not DCGM's.
 
     `kubernetes` is the mapping of devices to pods, which looks at `nvidia.com/gpu`, MIG resources
@@ -103,8 +105,7 @@ class Exporter:
         return self.virtual_gpus and self.version >= (4, 8, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSpec:
+class GpuSpec(Struct, frozen=True):
     """A model of GPU; `product` is as GPU Feature Discovery labels it.
 
     `profiling` says whether it has profiling counters (Volta and newer), `hbm` whether it tells
@@ -126,8 +127,7 @@ class GpuSpec:
     resource: str = GPU
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(Struct, frozen=True):
     """A GPU instance of a GPU in MIG mode; `number` is its id on the GPU."""
 
     number: int
@@ -136,8 +136,7 @@ class Instance:
     visible_mib: int
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """One GPU. `index` counts from 0 on its node.
 
     A `stuck` one has profiling counters that stay 0. `xids` are (time, code) of its errors, of
@@ -157,8 +156,7 @@ class Device:
     hot: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NodeState:
+class NodeState(Struct, frozen=True):
     """What a node is like from `since` on; `unhealthy` are indexes of devices, `labels` extra."""
 
     since: int
@@ -168,8 +166,7 @@ class NodeState:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A machine and the exporter that runs on it; `scrape_phase_ms` is when that is scraped.
 
     `replicas` are those of each GPU of a shared node; `renamed` says that they are offered as
@@ -242,8 +239,7 @@ class Node:
         return {**self.labels, **extra} if extra else self.labels
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """A ResourceClaim for `count` devices of a class; `template` is empty where none made it.
 
     It is given its devices at `allocated` and loses them at `released`. `node`, `devices` and
@@ -266,8 +262,7 @@ class Claim:
     admin: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(Struct, frozen=True):
     """How a pod is let to the scheduler: it has the scheduling gate `gate` until `at`.
 
     By a queue of Kueue: its `workload` (a uid) is considered from `evaluated_at` on, quota is
@@ -285,8 +280,7 @@ class Admission:
     adds: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Pods that a controller wants and a quota refuses, of `units` each; `message` says so."""
 
     wanted: int
@@ -296,8 +290,7 @@ class Refusal:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Suspension:
+class Suspension(Struct, frozen=True):
     """A Job that is pending in a queue of Kueue, suspended, as long as it is there: without pods.
 
     It wants `parallelism` pods of `units` each. `queue` is the ClusterQueue, `local` the
@@ -318,8 +311,7 @@ class Suspension:
         return self.parallelism * self.units
 
 
-@dataclass(frozen=True, slots=True)
-class Controller:
+class Controller(Struct, frozen=True):
     """A Deployment, ReplicaSet, StatefulSet, Job, CronJob or a kind of gangs; `parent` controls it.
 
     One with a `refusal` or a `suspension` has none of the pods that it wants.
@@ -336,8 +328,7 @@ class Controller:
     suspension: Suspension | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(Struct, frozen=True):
     """What a pod does on each of its devices from `since` on."""
 
     since: int
@@ -359,8 +350,7 @@ class Crash(NamedTuple):
         return self.at + self.back_off
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(Struct, frozen=True):
     """One pod. A time that has not come, or never comes, is FOREVER.
 
     A pod that ended is Succeeded from `finished` until `deleted`; one that was canceled before its

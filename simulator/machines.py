@@ -1,8 +1,8 @@
 """Builds GPU nodes, labelled as GPU Feature Discovery labels them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.mig import geometry
 from simulator import identity
 from simulator.fleet import (

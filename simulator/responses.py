@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 Parameters = Mapping[str, Sequence[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct, frozen=True):
     """A whole body; `content_type` as the API it stands for sends it."""
 
     status: int
@@ -16,8 +16,7 @@ class Response:
     content_type: str = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Struct, frozen=True):
     """Lines that come as they happen, each with its newline."""
 
     chunks: Iterator[bytes]

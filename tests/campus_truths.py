@@ -10,9 +10,10 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
+
+from msgspec import Struct, field
 
 from apps.usage.domain.usage_query import UsageQuery
 from tests.truths import begin
@@ -24,8 +25,7 @@ _DAYS = 30
 _MOST_ROUNDS = 1000
 
 
-@dataclass(slots=True)
-class CampusSummary:
+class CampusSummary(Struct):
     """The API's summary, the open rows, and what is wrong with them, in sentences."""
 
     summary: dict[str, Any]

@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.utils import timezone
+from msgspec import Struct, field
 
 from apps.accounts.domain.identity import Role, TokenScope
 from apps.accounts.models import ApiToken, Membership, Team, User
@@ -125,8 +125,7 @@ def make_model(name: str = A100) -> GpuModel:
 # ---------------------------------------------------------------- nodes, workloads, pods
 
 
-@dataclass(frozen=True)
-class NodeGpus:
+class NodeGpus(Struct, frozen=True):
     """The GPUs of one kind on one node."""
 
     node: Node
@@ -206,8 +205,7 @@ def held(
     )
 
 
-@dataclass(frozen=True)
-class PodFact:
+class PodFact(Struct, frozen=True):
     """What a pod held of a node's GPUs in an hour; the facts carry the team of their hour."""
 
     pod: Pod
@@ -281,8 +279,7 @@ def hours_of(window: Window) -> list[datetime]:
     return [hour.start for hour in window.hours()]
 
 
-@dataclass
-class _HourRows:
+class _HourRows(Struct):
     """Rows of hours, written together: a query for each hour would be most of a test's time."""
 
     pods: list[PodHour] = field(default_factory=list)
@@ -324,8 +321,7 @@ class _HourRows:
         )
 
 
-@dataclass
-class _DaySums:
+class _DaySums(Struct):
     """Sums of local days, by day and the ids of what a row is about."""
 
     by_team: _Sums = field(default_factory=lambda: defaultdict(Amounts))
@@ -403,8 +399,7 @@ def _all(amounts: Amounts) -> dict[str, Any]:
 # ---------------------------------------------------------------- a small portal
 
 
-@dataclass(frozen=True)
-class Portal:
+class Portal(Struct, frozen=True):
     """Two clusters, two tiers and three teams; see `make_portal`."""
 
     zone: ZoneInfo

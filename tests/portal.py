@@ -13,13 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import psycopg
 from django.db import connections
+from msgspec import Struct, field
 
 from tests.servers import ROOT, TEMPLATE, migrated_file
 
@@ -27,8 +27,7 @@ DEADLINE_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 
 
-@dataclass
-class Portal:
+class Portal(Struct):
     """Commands run with `environment`; `processes` are stopped, by pid, when it closes."""
 
     folder: Path

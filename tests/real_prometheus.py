@@ -7,13 +7,13 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import yaml
+from msgspec import Struct
 
 from tests.programs import find
 
@@ -26,8 +26,7 @@ class PrometheusNotStarted(RuntimeError):
     """The server ended, or said nothing for too long, before it was ready."""
 
 
-@dataclass(frozen=True, slots=True)
-class RealPrometheus:
+class RealPrometheus(Struct, frozen=True):
     """A server that is running; `url` is where."""
 
     url: str

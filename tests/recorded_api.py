@@ -3,12 +3,12 @@
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
+from msgspec import Struct, field
 
 RECORDED = Path(__file__).parent / "recordings"
 RECORDINGS = RECORDED / "kube-1.36.2"
@@ -91,8 +91,7 @@ def _forbidden(path: str) -> bytes:
     return recorded("errors/403-sa-nodes.json").replace(b"nodes", plural.encode())
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What the server sends. `cut` ends the body in the middle, as a broken connection does.
 
     `held` keeps a streamed answer open until that event is set.
@@ -106,8 +105,7 @@ class Answer:
     held: threading.Event | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What was asked."""
 
     path: str
@@ -116,8 +114,7 @@ class Request:
     body: bytes = b""
 
 
-@dataclass(slots=True)
-class RecordedApi:
+class RecordedApi(Struct):
     """The server's address and what it was asked so far."""
 
     url: str

@@ -1,18 +1,17 @@
 """All rows of the database as they are, kept to be put back: a world is computed once."""
 
 import sqlite3
-from dataclasses import dataclass
 from datetime import time
 from typing import Any
 
 from django.db import connection
+from msgspec import Struct
 
 # Rows are read as Django's connection converts them; Python's module writes all but times of day.
 sqlite3.register_adapter(time, str)
 
 
-@dataclass(frozen=True)
-class SavedRows:
+class SavedRows(Struct, frozen=True):
     """Table that has rows → these as the database gives them: bytes of COPY, or tuples."""
 
     tables: dict[str, Any]

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,6 +15,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
+from msgspec import Struct, field
 
 CLIENT_ID, CLIENT_SECRET = "gpuportal", "a secret of both"
 Claims = dict[str, Any]
@@ -39,8 +39,7 @@ def as_it_is(claims: Claims) -> Claims:
     return claims
 
 
-@dataclass
-class Provider:
+class Provider(Struct):
     """What it says of whoever signs in, and where it goes wrong.
 
     `claims` are of the person; `twist` changes the claims of the ID token before it is signed,

@@ -8,12 +8,12 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
+from msgspec import Struct, field
 
 LIST = Path(__file__).with_suffix(".txt")
 LEAST_SECONDS = 0.1
@@ -33,8 +33,7 @@ _SHAPES = (
 )
 
 
-@dataclass
-class Recorded:
+class Recorded(Struct):
     """What a test function made of the database, with all its variants."""
 
     statements: set[str] = field(default_factory=set)

@@ -92,8 +92,7 @@ def portal_figures(start: datetime, end: datetime) -> Figures:
 
 def trace_fairness(first_minute: int, minutes: int) -> dict[str, float]:
     """Return the fairness of a part of the trace, minute by minute."""
-    from dataclasses import replace
-
+    from apps.accounts.domain.structs import replace
     from apps.fairness.domain.measures import integrate, measure
     from tests.fairness.tiers import helios
 

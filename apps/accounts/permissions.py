@@ -1,11 +1,11 @@
 """Who may see and do what: each rule once. `check_x` raises with the reason."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
+from msgspec import Struct
 
 from apps.accounts.domain.identity import Role
 from apps.accounts.models import Membership, User
@@ -16,8 +16,7 @@ class NotAllowed(PermissionDenied):
     """Somebody asked for what their role does not allow; the text says who may, for the person."""
 
 
-@dataclass(frozen=True, slots=True)
-class Visibility:
+class Visibility(Struct, frozen=True):
     """What a reader may see in detail; an argument of each selector that reads facts.
 
     Of teams that are not in `team_ids` only team-level GPU sums may be shown, never their

@@ -3,7 +3,6 @@
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,6 +10,7 @@ from allauth.socialaccount.models import SocialAccount
 from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
+from msgspec import Struct
 
 from apps.accounts.domain.identity import Role, TokenScope, is_reserved, unpacked_scopes
 from apps.accounts.domain.rows import row_from
@@ -35,8 +35,7 @@ _BEARER = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Bearer:
+class Bearer(Struct, frozen=True):
     """Who sends an API token, and what the token may be used for.
 
     `refused` is `revoked`, `expired`, `unobserved` or `reserved` for a token that is not good, else
@@ -131,8 +130,7 @@ def _confirmed_since(now: datetime) -> tuple[str, datetime]:
     return known.issuer, now - timedelta(days=known.token_days)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRow:
+class TokenRow(Struct, frozen=True):
     """A token as its person sees it; `state` is `live`, `expired` or `revoked`."""
 
     pk: int
@@ -165,8 +163,7 @@ def _state(token: ApiToken, now: datetime) -> str:
     return "live" if token.expires_at > now else "expired"
 
 
-@dataclass(frozen=True, slots=True)
-class MembershipRow:
+class MembershipRow(Struct, frozen=True):
     """A place on a team and who gave it: `catalog`, `groups`, or `portal` for an administrator."""
 
     team: str
@@ -179,8 +176,7 @@ class MembershipRow:
         return self.source == "portal" or (self.source == "catalog" and not self.lead)
 
 
-@dataclass(frozen=True, slots=True)
-class PersonRow:
+class PersonRow(Struct, frozen=True):
     """An account as administrators see it.
 
     `role_from` is `groups` of the sign-in provider, `createsuperuser`, or `administrator`.
@@ -221,8 +217,7 @@ def person(pk: int, *, now: datetime) -> PersonRow | None:
     return _person_row(user, places.get(user.username, ()))
 
 
-@dataclass(frozen=True, slots=True)
-class OwnTeams:
+class OwnTeams(Struct, frozen=True):
     """The active teams that a person is on, by name; `leads`: they lead at least one."""
 
     names: tuple[str, ...]
@@ -278,8 +273,7 @@ def _person_row(user: Any, places: tuple[MembershipRow, ...]) -> PersonRow:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SavedViewRow:
+class SavedViewRow(Struct, frozen=True):
     """A view that a person saved; `address` is a path of this portal with its query."""
 
     pk: int

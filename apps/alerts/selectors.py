@@ -1,11 +1,11 @@
 """Reads of alerts: what was said, where it goes, what became of it."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 
 from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.models import Team, User
@@ -32,8 +32,7 @@ from apps.alerts.permissions import naming, seen_alerts, seen_channels
 from gpuportal.queries import BatchQuery
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerRow:
+class AnswerRow(Struct, frozen=True):
     """What was answered to an idle alert last; `until` None: it can go, or `silences`.
 
     `person` is empty where it is not for the reader, see `naming`. `last_moment` is the last moment
@@ -48,8 +47,7 @@ class AnswerRow:
     silences: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AlertRow:
+class AlertRow(Struct, frozen=True):
     """One thing said; `team` None: about the platform. `answer` is of idle alerts alone."""
 
     id: int
@@ -65,8 +63,7 @@ class AlertRow:
     answer: AnswerRow | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelRow:
+class ChannelRow(Struct, frozen=True):
     """Where alerts go; `address` is what of it may be read.
 
     `team` and `owner` None: of the platform. `last_error` is why something did not arrive, empty
@@ -90,8 +87,7 @@ class ChannelRow:
     last_error: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryRow:
+class DeliveryRow(Struct, frozen=True):
     """One alert on one channel; `due_at` is when it goes out, or would have."""
 
     id: int
@@ -107,8 +103,7 @@ class DeliveryRow:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class MuteRow:
+class MuteRow(Struct, frozen=True):
     """A silence of a channel; `kind` and `subject` empty: any."""
 
     id: int
@@ -127,8 +122,7 @@ MOST_UNREAD = 99
 """More unread subjects than this are not counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlertGroup:
+class AlertGroup(Struct, frozen=True):
     """What was said of one subject in one kind: its latest alert, and how often in all."""
 
     row: AlertRow
@@ -173,8 +167,7 @@ def _is_news() -> Q:
     return Q(urgent=True) | ~Q(kind__in=standing) | Q(pk__gt=history)
 
 
-@dataclass(frozen=True, slots=True)
-class AlertFilters:
+class AlertFilters(Struct, frozen=True):
     """Narrow alerts to kinds, a team's name or one subject; empty means all."""
 
     kinds: Collection[AlertKind] = ()
@@ -275,8 +268,7 @@ def _last_answers(subjects: Collection[str]) -> Iterable[IdleAnswer]:
     return {row.subject: row for row in rows}.values()
 
 
-@dataclass(frozen=True, slots=True)
-class IdleFinding:
+class IdleFinding(Struct, frozen=True):
     """A workload that is idle, or was answered for, with its last alert; `answer` holds now.
 
     `workload` reads `Kind/name`.

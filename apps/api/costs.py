@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import date
 from functools import partial
 from typing import Any, BinaryIO
@@ -16,6 +15,7 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from apps.accounts.domain.structs import replace
 from apps.api import parameters
 from apps.api.endpoints import (
     ListRequest,

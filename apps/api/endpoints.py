@@ -1,7 +1,6 @@
 """What all endpoints share: the view, its OpenAPI description, pages of rows, and CSV files."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, wraps
 from inspect import cleandoc
@@ -17,6 +16,7 @@ from django.utils.cache import patch_cache_control, patch_vary_headers
 from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema, inline_serializer
+from msgspec import Struct
 from rest_framework import serializers
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
@@ -212,8 +212,7 @@ def page_response(
     return Response({"results": results, "next": link})
 
 
-@dataclass(frozen=True, slots=True)
-class ShortList(Generic[Row]):
+class ShortList(Struct, Generic[Row], frozen=True):
     """A list that is read whole: `name_of` is unique in it, `written` are the records of rows."""
 
     kind: str
@@ -247,8 +246,7 @@ def walk(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[tuple[Row, .
 ROWS_AT_A_TIME = 5000
 
 
-@dataclass(frozen=True)
-class ListRequest:
+class ListRequest(Struct, frozen=True, dict=True):
     """A request for a list, whose parameters were read into `query`."""
 
     request: Request

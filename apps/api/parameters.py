@@ -5,7 +5,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from datetime import UTC, date, datetime
 from functools import cache
 from typing import Any, ClassVar, NoReturn, cast
@@ -365,4 +364,4 @@ class CollectionsParams(ClusterParams):
 
 def filters_of(query: dict[str, Any]) -> Filters:
     """Return the filters among validated parameters."""
-    return Filters(**{f.name: tuple(query.get(f.name, ())) for f in fields(Filters)})
+    return Filters(**{name: tuple(query.get(name, ())) for name in Filters.__struct_fields__})

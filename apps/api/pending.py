@@ -1,7 +1,6 @@
 """Pending work: parameters, rows and endpoints."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -332,9 +331,9 @@ def _group_name(groups: Sequence[str], record: Mapping[str, Any]) -> str:
 
 def _filters(query: dict[str, Any]) -> PendingFilters:
     names: dict[str, Any] = {
-        f.name: tuple(query.get(f.name, ()))
-        for f in fields(PendingFilters)
+        name: tuple(query.get(name, ()))
+        for name in PendingFilters.__struct_fields__
         # No parameters of the API: a text is of pages, and ids are of no reader.
-        if f.name not in ("text", "workload_ids")
+        if name not in ("text", "workload_ids")
     }
     return PendingFilters(**names)

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from math import ceil
 from typing import Any
@@ -18,6 +17,7 @@ from django.core.exceptions import (
 from django.db import Error, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views import defaults
+from msgspec import Struct
 from rest_framework import exceptions
 from rest_framework.renderers import BaseRenderer
 from rest_framework.response import Response
@@ -84,8 +84,7 @@ _DETAILS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """What a problem document says; `errors` maps a parameter to what is wrong with it."""
 
     status: HTTPStatus

@@ -1,7 +1,6 @@
 """Quotas as they are, and how budgets burn: parameters, rows and endpoints."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from functools import partial
 from typing import Any, cast
 
@@ -104,6 +103,6 @@ def budgets(of: ListRequest) -> list[BurnRow]:
 def _filters(query: dict[str, Any]) -> QuotaFilters:
     # These are no lists of names; the last two are of pages alone.
     alone = {"effective", "text", "key"}
-    names = [f.name for f in fields(QuotaFilters) if f.name not in alone]
+    names = [name for name in QuotaFilters.__struct_fields__ if name not in alone]
     lists: dict[str, Any] = {name: tuple(query.get(name, ())) for name in names}
     return QuotaFilters(**lists, effective=query.get("effective"))

@@ -1,7 +1,6 @@
 """Rows of a list as the API shows them: what their declaration says, as JSON and as cells."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cache
@@ -10,6 +9,7 @@ from typing import Any
 from rest_framework import serializers
 from rest_framework.utils.serializer_helpers import BindingDict
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.columns import Column, Counts, Names, Numbers, columns_of
 from apps.usage.domain.columns import utc_text
 

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from msgspec import Struct
 
 from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
@@ -125,8 +125,7 @@ def log_columns(about: str) -> Sequence[ShownColumn]:
     return COLUMNS_BEHIND.get(about, ())
 
 
-@dataclass(frozen=True, slots=True)
-class KnownBy:
+class KnownBy(Struct, frozen=True):
     """By what clusters are known, by their names.
 
     `matchers` are those that choose a cluster's series on its server, `job_logs` the files of
@@ -151,8 +150,7 @@ def known_by() -> KnownBy:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterClients:
+class ClusterClients(Struct, frozen=True):
     """How sources are chosen; services take one as argument, tests pass their own."""
 
     metrics: Callable[[Cluster], MetricsSource] = metrics_source

@@ -476,7 +476,7 @@ class Device(models.Model):
 class ObservedObject(models.Model):
     """An object as it was last seen; of kinds with history one row for each setting of it.
 
-    `body` has the fields of the kind's dataclass. `first_at` is when it was first seen so (of
+    `body` has the fields of the kind's struct. `first_at` is when it was first seen so (of
     kinds without history: at all), `changed_at` when it last changed, `gone_at` when it went or
     was set anew.
     """

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.devices.errors import HealthAnswer
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
@@ -147,8 +148,7 @@ class ShownColumn(NamedTuple):
     meaning: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceAnswer:
+class DeviceAnswer(Struct, frozen=True):
     """The device rows of a window, with what the source said about its answer.
 
     `activity_metric` names the metric used. `intervals` gives the seconds between samples of a
@@ -179,8 +179,7 @@ class DeviceAnswer:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerAnswer:
+class LedgerAnswer(Struct, frozen=True):
     """Pods and node intervals read from kube-state-metrics series, graded `inferred`.
 
     `covered` says for each slot whether kube-state-metrics was there throughout, without a hole
@@ -195,8 +194,7 @@ class LedgerAnswer:
     incomplete: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SourceHealth:
+class SourceHealth(Struct, frozen=True):
     """What a source says of itself."""
 
     version: str
@@ -301,16 +299,14 @@ class MetricsSource(Protocol):
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """A whole list of one kind, as decoded JSON objects, and the version to watch from."""
 
     items: Sequence[Mapping[str, Any]]
     resource_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectChange:
+class ObjectChange(Struct, frozen=True):
     """One line of a watch: type ADDED, MODIFIED, DELETED or BOOKMARK."""
 
     type: str
@@ -357,8 +353,7 @@ class Unanswered(StrEnum):
     LOST = "sent, no answer"
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """What an API server answered: `body` is decoded JSON, None where it was none.
 
     Without an answer `status` is 0 and `unanswered` says why. `retry_after` is the header,

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, NamedTuple
@@ -12,8 +11,10 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.db.models import Count, Max, Q, QuerySet, Subquery
 from django.db.models.functions import Lower
+from msgspec import Struct, field
 
 from apps.accounts.domain.identity import AccountNames, account_of
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import Team, User
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import all_teams, leads_by_team, team_names
@@ -44,8 +45,7 @@ _RULE_COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterRow:
+class ClusterRow(Struct, frozen=True):
     """A cluster as the catalog has it."""
 
     name: Annotated[str, Column()]
@@ -65,8 +65,7 @@ class ClusterRow:
         return "Kubernetes API" if self.has_kubernetes_api else "metrics"
 
 
-@dataclass(frozen=True, slots=True)
-class TierRow:
+class TierRow(Struct, frozen=True):
     """A service tier as the catalog has it; what `sharing` and below say is its newest rule."""
 
     name: Annotated[str, Column("Tier")]
@@ -82,8 +81,7 @@ class TierRow:
     active: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class TeamRow:
+class TeamRow(Struct, frozen=True):
     """A team as the catalog has it."""
 
     name: Annotated[str, Column("Team")]
@@ -105,8 +103,7 @@ class TeamRow:
     active: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """The report's time zone and currency.
 
     `exchange_rates` are those of the catalog now: month (`2026-10`) → currency → rate and source.
@@ -284,8 +281,7 @@ def team_rows(*, visibility: Visibility, former: bool = False) -> list[TeamRow]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class TeamSpan:
+class TeamSpan(Struct, frozen=True):
     """The time in which a namespace belonged to a team, cut to a window."""
 
     team_id: int
@@ -480,8 +476,7 @@ def accounts_behind(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class WatchIssueRow:
+class WatchIssueRow(Struct, frozen=True):
     """What keeps `watch` from seeing all of a cluster; `subject` is what it is about."""
 
     cluster: str

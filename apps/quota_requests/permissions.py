@@ -3,8 +3,6 @@
 What a person may do with a request in its state is the table in `domain.states`.
 """
 
-from dataclasses import dataclass
-
 from django.conf import settings
 from django.db.models import Q
 
@@ -22,8 +20,7 @@ from apps.quota_requests.domain.states import ActingPerson, RequestState, Transi
 from apps.quota_requests.models import Author, ChangeRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Actor(ActingParty):
+class Actor(ActingParty, frozen=True):
     """Who acts and from where; `person` and `user` None are the portal itself."""
 
     person: ActingPerson | None

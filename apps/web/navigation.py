@@ -1,17 +1,16 @@
 """The groups of pages in the navigation, and the addresses that pages had before."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponsePermanentRedirect
 from django.views.decorators.http import require_safe
+from msgspec import Struct
 
 from apps.web.components.page_query import Query, href
 
 
-@dataclass(frozen=True, slots=True)
-class NavPage:
+class NavPage(Struct, frozen=True):
     """One page: `name` is that of its address, `shown_in` the template folders it stands for.
 
     `key` follows `g` on the keyboard; `admin` pages are for administrators, those of `finance` for
@@ -89,8 +88,7 @@ GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NavLink:
+class NavLink(Struct, frozen=True):
     """A link of the navigation; `current` is `page` on the page itself, `true` below it."""
 
     label: str
@@ -100,8 +98,7 @@ class NavLink:
     current: str
 
 
-@dataclass(frozen=True, slots=True)
-class NavGroup:
+class NavGroup(Struct, frozen=True):
     """A group that leads to its first page; `pages` is empty where that is the only one."""
 
     first: NavLink

@@ -1,14 +1,15 @@
 """What a page reads with (user, window, filters), and the quality of the data in its window."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest, QueryDict
 from django.utils import timezone
+from msgspec import Struct, field
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility, visibility_of
 from apps.accounts.selectors import SAVED_VIEWS
 from apps.alerts.selectors import UNREAD
@@ -62,16 +63,14 @@ LOW_COVERAGE = 0.95
 _MOST_RANGES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class HourGap:
+class HourGap(Struct, frozen=True):
     """Hours of one kind of trouble: `text` names them, `count` counts them."""
 
     count: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Quality:
+class Quality(Struct, frozen=True):
     """The banner above a page's numbers; `level` is ok, warning or danger.
 
     `begins` is set when the window reaches back before the first facts there are. `badge` is the
@@ -207,8 +206,7 @@ class PageRequest(HttpRequest):
     htmx: "HtmxDetails"
 
 
-@dataclass(frozen=True, slots=True)
-class QuerySession:
+class QuerySession(Struct, frozen=True):
     """The plain arguments that a page's selectors are called with, and its links carry.
 
     `clusters` are the names that can be filtered by; `problems` say what of the address was not

@@ -1,10 +1,10 @@
 """Search: a team, tier, namespace, workload or pod by its name."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.http import HttpResponseBase
+from msgspec import Struct, field
 
 from apps.usage.selectors import POD_DAYS, ResultKind, SearchResult, search_by_name
 from apps.web.components.formats import duration
@@ -25,8 +25,7 @@ _PLURALS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """One line of the results; `where` says in which namespace and cluster it is."""
 
     name: str
@@ -36,8 +35,7 @@ class Hit:
     seen: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResultGroup:
+class ResultGroup(Struct, frozen=True):
     """The results of one kind; `more` says that there are others."""
 
     title: str

@@ -1,7 +1,6 @@
 """Every component in its states, for who builds pages; there is none without DEBUG."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -9,6 +8,7 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.window import Window
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.usage_query import TimeStep, UsageRow

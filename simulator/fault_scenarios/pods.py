@@ -1,8 +1,10 @@
 """The pods of the fault scenarios as metrics know them: one cycle, moved to any other."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from simulator import identity
 from simulator.epochs import ActivitySteps
 from simulator.fault_scenarios.cycle import FaultCycle
@@ -16,8 +18,7 @@ _IDLERS = ("ddp-loose",)
 """Workloads whose pods do nothing: they wait for each other."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Model:
+class _Model(Struct, frozen=True):
     """A pod of the first cycle, and what names it and its owner in every other."""
 
     pod: Pod

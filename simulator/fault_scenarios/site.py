@@ -1,8 +1,8 @@
 """The ground of the fault scenarios: nodes, and the objects that stay from cycle to cycle."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
+from apps.accounts.domain.structs import replace
 from simulator import identity
 from simulator.fault_scenarios.manifests import PRODUCT, RACK
 from simulator.fleet import GPU, STANDARD_METRICS, Exporter, GpuSpec, Node, NodeState, Sharing

@@ -6,9 +6,10 @@ them: a lab that is started again is as the scenario has it.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from threading import Lock
 from typing import Final
+
+from msgspec import Struct
 
 from simulator.kubernetes.objects import Object
 from simulator.kubernetes.status import forbidden, not_allowed
@@ -20,8 +21,7 @@ LIMITS: Final = {"resourcequotas": "hard", "clusterqueues": "resourceGroups"}
 """The field of `spec` that can be set, by kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """What was set in one object, from the version `since` on."""
 
     since: int

@@ -1,9 +1,11 @@
 """The collections of the Kubernetes API: what is in each, when it changes, how it looks then."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from simulator.epochs import NEVER, Epoch
 from simulator.fault_scenarios.cycle import FaultCycle, gone_at, times_of
 from simulator.fault_scenarios.scenario import faults_of
@@ -39,8 +41,7 @@ Source = Callable[[Scenario, int, int], Iterator[Entity]]
 """Gives the entities that exist at some time in start..end (both included)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collection:
+class Collection(Struct, frozen=True):
     group_version: str
     plural: str
     kind: str

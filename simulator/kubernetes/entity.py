@@ -1,14 +1,14 @@
 """One object of the Kubernetes API over its life."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from simulator.fleet import FOREVER
 from simulator.kubernetes.objects import Object
 
 
-@dataclass(frozen=True, slots=True)
-class Entity:
+class Entity(Struct, frozen=True):
     """One object over its life; `changes` are the times, in order, at which it is another.
 
     `render` returns it as of a time from `created` up to and including `deleted`. `of_faults` marks

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from simulator.responses import Parameters, one
 
@@ -30,16 +31,14 @@ class BadSelector(Exception):
     """A selector that cannot be read, or that the lab does not evaluate."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Term:
+class _Term(Struct, frozen=True):
     key: str
     wanted: bool
     value: str | None
     """None asks only whether the key is there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selectors:
+class Selectors(Struct, frozen=True):
     """What a list or watch is narrowed to."""
 
     fields: tuple[_Term, ...]

@@ -8,8 +8,9 @@ scenario tells only the limits can be changed (`edits`); the rest of it answers 
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from simulator.clock import Clock
 from simulator.fault_scenarios import script
@@ -58,8 +59,7 @@ _NAME_TEXT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WriteRequest:
+class WriteRequest(Struct, frozen=True):
     """A request that would change something."""
 
     method: str

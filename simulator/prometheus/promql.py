@@ -6,8 +6,9 @@ durations such as 30m or 1h30m.
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 AGGREGATIONS = ("sum", "max", "min", "count", "group", "avg")
 FUNCTIONS = (
@@ -53,8 +54,7 @@ class NotEvaluated(Exception):
     """PromQL that this stand-in does not evaluate, or cannot: `execution`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Matcher:
+class Matcher(Struct, frozen=True):
     label: str
     operator: str
     value: str
@@ -69,29 +69,25 @@ class Matcher:
         return found == (self.operator == "=~")
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(Struct, frozen=True):
     """Series by name and labels; `range_ms` None for an instant."""
 
     matchers: tuple[Matcher, ...]
     range_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     function: str
     of: Selector
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregation:
+class Aggregation(Struct, frozen=True):
     operation: str
     by: tuple[str, ...]
     of: "Expression"
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """The rows of an expression whose value is `>` or `!=` a number; the others are left out."""
 
     of: "Expression"

@@ -2,19 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain
 from threading import RLock
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from simulator import identity
 from simulator.epochs import NEVER, ActivitySteps, Epoch
 from simulator.fleet import GPU, LINGER_SECONDS, Controller, Node, Sharing
 
 
-@dataclass(frozen=True, slots=True)
-class Team:
+class Team(Struct, frozen=True):
     """A team of the catalog that fits the scenario; `entitlement` in GPUs of the first tier.
 
     `entitlements` has those of other tiers by name; where it is not empty it holds alone.
@@ -30,8 +30,7 @@ class Team:
     entitlements: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Tier:
+class Tier(Struct, frozen=True):
     """A service tier of the catalog that fits the scenario."""
 
     name: str
@@ -44,8 +43,7 @@ class Tier:
     queue_time: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Owned:
+class Owned(Struct, frozen=True):
     """What hardware cost that was bought, as the catalog has it."""
 
     price: str
@@ -56,8 +54,7 @@ class Owned:
     pue: str
 
 
-@dataclass(frozen=True, slots=True)
-class GpuRate:
+class GpuRate(Struct, frozen=True):
     """What a GPU of a model costs in USD where it is paid for in a way: by the hour, or bought."""
 
     model: str
@@ -66,8 +63,7 @@ class GpuRate:
     owned: Owned | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PriceConfirmation:
+class PriceConfirmation(Struct, frozen=True):
     """Who confirmed the prices of a catalog, on which day, and where prices per hour are from."""
 
     source: str
@@ -81,8 +77,7 @@ DEVICES = ".deviceclass.resource.k8s.io/devices"
 """Ends the key that limits how many devices of a class the claims of a namespace ask for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quota:
+class Quota(Struct, frozen=True):
     """A ResourceQuota; its limits over time are in the epochs.
 
     A key without the prefix `requests.` is taken by the API server, counts no pods and limits
@@ -106,8 +101,7 @@ class Quota:
             yield "used", epoch.claimed_of(self.namespace, device_class) if epoch else NEVER
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(Struct, frozen=True):
     """A ClusterQueue and the LocalQueue that leads to it from the namespace of a team.
 
     `nominal` is the team's share of a resource on the nodes of a flavor; beyond it the queue may
@@ -137,8 +131,7 @@ def hard_key(namespace: str, key: str) -> str:
     return namespace if key == GPU_KEY else f"{namespace}/{key}"
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     """A Deployment that serves a model, with what each pod does a second where it is fully active.
 
     `engine` says which series it exports. Of the pods on the GPUs (indexes) `restarting` the server
@@ -159,8 +152,7 @@ class Service:
     ttft: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Namespace:
+class Namespace(Struct, frozen=True):
     name: str
     uid: str
     created: int

@@ -4,9 +4,11 @@ What their pods do changes over the day; where they run is written down with the
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from simulator import identity
 from simulator.fleet import DAY, GPU, LINGER_SECONDS, Controller, GpuSpec, Node, Phase, Pod
 from simulator.machines import A100
@@ -23,8 +25,7 @@ Hours = Sequence[tuple[float, float]]
 """(hour of the day, activity from then on), in order; before the first it is as at the end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """A workload on one node: `replicas` pods of `units` GPUs from device `first` on.
 
     `elsewhere` has the node and the first device of further pods, as of a gang that is spread.

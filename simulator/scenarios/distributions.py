@@ -7,9 +7,10 @@ assumption, for the published distributions are marginal.
 import csv
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from simulator.fleet import GpuSpec
 from simulator.machines import A100, BOARD_MIB
@@ -27,8 +28,7 @@ class Signal(NamedTuple):
     sm_active: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
+class Distribution(Struct, frozen=True):
     """Quantile functions of one cluster over `levels` 0..1."""
 
     levels: Sequence[float]

@@ -6,9 +6,9 @@ GPUs are taken to be A100 80 GB as in these. Each team has nodes of its own.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
+from apps.accounts.domain.structs import replace
 from simulator import identity
 from simulator.epochs import ActivitySteps, Epoch
 from simulator.fleet import DAY, FOREVER, GPU, Controller, Node, Pod

@@ -1,8 +1,8 @@
 """`metro`: the second cluster of `campus`, with AMD GPUs, known by its metrics alone."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
+from apps.accounts.domain.structs import replace
 from simulator import identity
 from simulator.epochs import ActivitySteps, Epoch
 from simulator.fleet import AMD_GPU, DAY, Controller, Exporter, GpuSpec, Node, Suspension

@@ -8,9 +8,11 @@ distributions: mostly within their part of the GPU, a few beyond it.
 import csv
 import gzip
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from simulator import identity
 from simulator.epochs import ActivitySteps, Epoch
 from simulator.fleet import (
@@ -80,8 +82,7 @@ _CLASSES: Mapping[str, tuple[str, str, float]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TracePod:
+class TracePod(Struct, frozen=True):
     """A pod of the trace, times in its own seconds; `node` is empty where it never got one."""
 
     name: str

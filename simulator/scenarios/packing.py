@@ -8,15 +8,15 @@ no two pods share a device.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from simulator.fleet import FOREVER
 
 _LARGEST = 8
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(Struct):
     """A pod in the making; `ended` is when it finished, or was canceled if it was never bound."""
 
     number: int
@@ -29,8 +29,7 @@ class Draft:
     devices: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
-class _Batch:
+class _Batch(Struct):
     """GPUs that began to wait together, in pods of at most `largest`."""
 
     created: int

@@ -5,8 +5,10 @@ notebooks at 0.05 with one GPU each. 36 GPUs are asked for, 32 are there, so 4 n
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from simulator import identity
 from simulator.epochs import ActivitySteps, Epoch
 from simulator.fleet import FOREVER, Controller, Node, Pod
@@ -23,8 +25,7 @@ _PENDING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _WorkloadProfile:
+class _WorkloadProfile(Struct, frozen=True):
     """A kind of workload: what one of its pods requests and shows."""
 
     units: int

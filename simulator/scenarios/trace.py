@@ -4,11 +4,12 @@ import csv
 import gzip
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, TextIO
+
+from msgspec import Struct, field
 
 MINUTE = 60
 _WEEK_MINUTES = 7 * 24 * 60
@@ -38,13 +39,12 @@ class Level(NamedTuple):
     pending_jobs: int
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Struct, frozen=True):
     """Levels of each team, each entry a change; `minutes` is how long the trace is."""
 
     minutes: int
     teams: dict[str, list[Level]]
-    _quotas: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _quotas: dict[str, int] = field(default_factory=dict)
 
     @property
     def repeat_minutes(self) -> int:

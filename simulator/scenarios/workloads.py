@@ -1,9 +1,11 @@
 """The workloads of a team: which controller a pod of the trace belongs to."""
 
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from simulator import identity
 from simulator.fleet import LINGER_SECONDS, Controller, Node, Pod
 from simulator.scenarios.distributions import Signal
@@ -29,8 +31,7 @@ class Counts(NamedTuple):
 _USUAL = Counts(jobs=18, deployments=6, cron_jobs=4)
 
 
-@dataclass(frozen=True, slots=True)
-class Workloads:
+class Workloads(Struct, frozen=True):
     """A team's lasting controllers; Jobs of a CronJob come and go."""
 
     namespace: str

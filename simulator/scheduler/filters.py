@@ -5,7 +5,8 @@ Each node is refused with the texts of one filter; `Insufficient` may name sever
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from simulator.scheduler.amounts import is_bound, is_over, quantity, requests_of
 from simulator.scheduler.store import Object, Store
@@ -28,15 +29,14 @@ RESOLVABLE = ("Insufficient ", NO_PORTS, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY, 
 """Refusals that go away when other pods do."""
 
 
-@dataclass(slots=True)
-class Machine:
+class Machine(Struct):
     """A node and the pods on it; `closed` ones take part only by refusing."""
 
     item: Object
     allocatable: Mapping[str, float]
     closed: bool = False
     pods: list[Object] = field(default_factory=list)
-    _room: dict[str, float] = field(init=False)
+    _room: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Each pending pod asks each node for its room: it is kept, not summed again.

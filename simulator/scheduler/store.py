@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec import Struct, field
 
 from simulator import identity
 
@@ -32,8 +33,7 @@ def copied(item: Any) -> Any:
     return item
 
 
-@dataclass(slots=True)
-class ObjectLife:
+class ObjectLife(Struct):
     """One object from its creation to its end; `versions` are (resourceVersion, object).
 
     `local` names it the same way in every cycle of a scenario, whatever its random suffix is;

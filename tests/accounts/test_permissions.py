@@ -1,10 +1,10 @@
 """Who may do what: each rule × each role, once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 from django.core.exceptions import PermissionDenied
+from msgspec import Struct
 from pytest_django import Settings
 
 from apps.accounts import permissions
@@ -16,8 +16,7 @@ from tests.factories import make_team, make_user
 pytestmark = pytest.mark.django_db
 
 
-@dataclass(frozen=True)
-class People:
+class People(Struct, frozen=True):
     """Ada leads vision, Ben is on it, Cleo administers, Dan is on no team, Finn does finance."""
 
     vision: Team

@@ -1,14 +1,12 @@
 """Rows made of what has the same names."""
 
-from dataclasses import dataclass
-
 import pytest
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
 
 
-@dataclass(frozen=True, slots=True)
-class PodOfTwo:
+class PodOfTwo(Struct, frozen=True):
     kind: str
     name: str
     units: int = 1

@@ -1,9 +1,10 @@
 """People, teams and channels to say things to, and a messenger that keeps what it is given."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct, field
 
 from apps.accounts.models import Membership, Team, User
 from apps.alerts.domain.alerts import AlertKind
@@ -49,8 +50,7 @@ def said(
     return NewAlert(kind, subject, team_id, title, text, "/quotas/", occasion=(occasion,))
 
 
-@dataclass
-class Box:
+class Box(Struct):
     """Keeps what is sent; fails as often as it is told to."""
 
     sent: list[tuple[str, Message]] = field(default_factory=list)

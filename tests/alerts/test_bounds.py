@@ -1,6 +1,5 @@
 """That one name, one channel or one hour cannot stop, double or flood what all others get."""
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from threading import Barrier, Thread
@@ -9,6 +8,7 @@ import pytest
 from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import Team
 from apps.alerts.domain.alerts import AlertKind, Threshold
 from apps.alerts.domain.channels import ChannelKind

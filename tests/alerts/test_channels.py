@@ -1,6 +1,5 @@
 """Channels: who makes them, what addresses are taken, what stays secret; mutes and answers."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from io import StringIO
 from typing import Any
@@ -13,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from apps.accounts.domain.identity import Role
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import AuditEntry, Membership, Team, User
 from apps.accounts.permissions import EVERYTHING, NotAllowed, visibility_of
 from apps.alerts.adapters.sealed import Seal

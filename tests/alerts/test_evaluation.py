@@ -1,12 +1,12 @@
 """Saying things once, to those whom they concern."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import Membership, Team
 from apps.alerts.domain.alerts import AlertKind, Threshold
 from apps.alerts.domain.digests import Cadence

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from django.utils import timezone
+from msgspec import Struct
 
 from apps.accounts.domain.identity import Role, TokenScope
 from apps.accounts.services import issue_token
@@ -39,8 +39,7 @@ DAY = timedelta(days=1)
 DAYS = 2
 
 
-@dataclass(frozen=True)
-class Stocked:
+class Stocked(Struct, frozen=True):
     """The small portal with rows of every kind; `window` are its days of facts."""
 
     portal: Portal

@@ -5,12 +5,12 @@ Days and hours repeat the amounts of the first, which no read can tell by its ti
 # ruff: noqa: S311, S608 - made-up data; names of our own tables
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
 from django.db import connection, models, transaction
+from msgspec import Struct
 
 from apps.accounts.models import Team
 from apps.clusters.models import (
@@ -47,8 +47,7 @@ _OF_HOURS: tuple[type[models.Model], ...] = (TeamFairnessHour, TierFairnessHour,
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class FairWorld:
+class FairWorld(Struct, frozen=True):
     """`tier` is the name of one; `today` begins after the day that has facts."""
 
     tier: str

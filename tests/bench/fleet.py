@@ -6,7 +6,6 @@ the portal finds out about it can be held against the truth.
 # ruff: noqa: S311 - made-up data
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import accumulate
@@ -16,6 +15,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 
 VERSION = 1
@@ -82,8 +84,7 @@ class Kind(NamedTuple):
 WHOLE = Kind()
 
 
-@dataclass(frozen=True, slots=True)
-class FleetPod:
+class FleetPod(Struct, frozen=True):
     """One pod, to the second. `ended` is None where it outlives the data.
 
     `deleted` says that its object went with it, as with a Deployment scaled down; else it stays
@@ -119,8 +120,7 @@ class FleetPod:
         return max(0, until - max(start, self.bound))
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """A stretch of one GPU's samples first..last (excluded) with the same labels.
 
     The activity of sample `i` is value `offset + i - first` of its level's run. `instance` is the
@@ -141,8 +141,7 @@ class Segment:
         return replace(self, instance=instance)
 
 
-@dataclass(frozen=True, slots=True)
-class FleetNode:
+class FleetNode(Struct, frozen=True):
     """A node of eight GPUs; `phase` is when it is scraped, in ms after each 30 s."""
 
     number: int
@@ -218,8 +217,7 @@ class Activity:
         return self.values[segment.level][start : start + last - first]
 
 
-@dataclass(frozen=True, slots=True)
-class SlotTruth:
+class SlotTruth(Struct, frozen=True):
     """What the raw samples of one GPU under one set of labels say of one slot."""
 
     slot: int

@@ -7,12 +7,12 @@ tell by its time; only keys and times differ.
 # ruff: noqa: S311, S608 - made-up data; names of our own tables
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
 from django.db import connection, models, transaction
+from msgspec import Struct
 
 from apps.accounts.domain.identity import Role
 from apps.accounts.models import Team, User
@@ -51,8 +51,7 @@ _CAPACITY_FACTOR = 1.25
 _PAID = "on-demand"
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """What was written: names for addresses, and from when to when there are facts."""
 
     start: datetime
@@ -66,8 +65,7 @@ class History:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Keys:
+class _Keys(Struct, frozen=True):
     cluster: int
     tiers: Sequence[int]
     models: Sequence[int]

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from tests.bench import exports_figures, generate
 from tests.bench.auditing_figures import audited
 from tests.bench.fairness_figures import shared_out
@@ -35,8 +37,7 @@ _MOST_MIB = {10_000: 256.0, 100_000: 1024.0}
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """How much is measured: fleets of so many GPUs, rows of an hour, pods of a list; how often.
 
     `history` is how many days pages look back on, how many of them by the pod, of how many

@@ -5,13 +5,13 @@ python -m tests.bench.pages DAYS POD_HOUR_DAYS WORKLOADS
 
 import gc
 import time
-from dataclasses import asdict
 from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
 from django.db import connection
 from django.test import Client
+from msgspec import to_builtins
 
 from apps.accounts.models import User
 from tests.bench import charting, history
@@ -103,7 +103,7 @@ def measure(days: str, pod_hour_days: str, workloads: str) -> dict[str, Any]:
     return {
         "filled_seconds": filled,
         "rows": facts.rows,
-        "history": {key: str(value) for key, value in asdict(facts).items()},
+        "history": {key: str(value) for key, value in to_builtins(facts).items()},
         "pages": measured(client, facts),
         "charts": charting.measure(facts),
         "database": connection.vendor,

@@ -7,9 +7,10 @@ capacity and some for everything else that a scheduler says. Give each object to
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from msgspec import Struct, field
 
 GPU = "nvidia.com/gpu"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -24,16 +25,14 @@ _TAINTED_EVERY, _CORDONED_EVERY = 40, 50
 _Object = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingFleet:
+class WaitingFleet(Struct, frozen=True):
     """Objects by the path of their collection, and the cause of each waiting pod by its uid."""
 
     objects: Mapping[str, list[_Object]]
     causes: Mapping[str, str]
 
 
-@dataclass(slots=True)
-class _Shape:
+class _Shape(Struct):
     """What a kind of waiting pod is like; `reason` is what its own nodes are refused with."""
 
     cause: str

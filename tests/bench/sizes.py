@@ -6,10 +6,10 @@ what is kept of the table in a year.
 
 import os
 import sys
-from dataclasses import dataclass
 
 import django
 from django.db import connection
+from msgspec import Struct
 
 HOURS_OF_YEAR = 8766
 GPUS = 10_000
@@ -35,8 +35,7 @@ KEPT = {
 }
 
 
-@dataclass(frozen=True)
-class TableSize:
+class TableSize(Struct, frozen=True):
     """Rows and bytes of a table, indexes and long values included."""
 
     table: str

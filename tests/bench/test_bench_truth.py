@@ -1,13 +1,13 @@
 """The bench's own truth: a fleet that is what it says, and checks that notice what is wrong."""
 
 import re
-from dataclasses import replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.window import SLOT_SECONDS
 from tests.bench.exactness import api_error, mean_errors, series_errors

@@ -4,7 +4,6 @@ import io
 import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 from gpuportal_client.commands import main
+from msgspec import Struct
 from pytest_django import Settings
 
 from tests.api.stocked import Stocked, make_stocked, served_quota
@@ -19,8 +19,7 @@ from tests.shared_rows import shared
 from tests.web.in_transaction import Gate, serving_in_transaction
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(Struct, frozen=True):
     """What a command wrote, and its exit code."""
 
     out: str
@@ -57,8 +56,7 @@ def _serving(django_db_setup: None) -> Iterator[tuple[str, Gate]]:
         yield address, gate
 
 
-@dataclass(frozen=True)
-class Running:
+class Running(Struct, frozen=True):
     """A portal at an address; `asked` are the requests so far: verb, path and parameters."""
 
     url: str

@@ -2,8 +2,9 @@
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import chain
+
+from msgspec import Struct, field
 
 from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT, Series, scrapes, series
 
@@ -14,8 +15,7 @@ LATER = END + 300
 PRODUCT = "NVIDIA-A100-SXM4-80GB"
 
 
-@dataclass(frozen=True)
-class TruePod:
+class TruePod(Struct, frozen=True):
     """A pod as it really was; `requests` by container, None: has not happened."""
 
     name: str
@@ -151,8 +151,7 @@ def _container_series(pod: TruePod, own: Target, there: list[float]) -> Iterator
         )
 
 
-@dataclass(frozen=True)
-class TrueNode:
+class TrueNode(Struct, frozen=True):
     """A node as it really was; `unready` and `cordoned` are spans."""
 
     name: str

@@ -5,15 +5,15 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlencode
+
+from msgspec import Struct, field
 
 EMPTY = b'{"status":"success","data":{"resultType":"vector","result":[]}}'
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A request as it came in."""
 
     method: str
@@ -25,8 +25,7 @@ class Asked:
     """The name in the client's certificate, of a server over TLS that asks for one."""
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What to answer; `announced` is the Content-Length where it lies."""
 
     body: bytes = EMPTY
@@ -38,8 +37,7 @@ class Answer:
 Script = Callable[[Asked], Answer]
 
 
-@dataclass
-class ScriptedPrometheus:
+class ScriptedPrometheus(Struct):
     """A running server; `asked` grows with every request."""
 
     url: str

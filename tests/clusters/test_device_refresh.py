@@ -1,6 +1,5 @@
 """Keeping what devices say: one row each, newer looks win, an outage changes nothing."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 from celery import current_app
 from pytest_django import DjangoAssertNumQueries
 
+from apps.accounts.domain.structs import replace
 from apps.clusters import tasks
 from apps.clusters.domain.devices.state import DeviceHolder, DeviceState
 from apps.clusters.gateways import ClusterClients

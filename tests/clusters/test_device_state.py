@@ -1,9 +1,8 @@
 """How healthy a device is by what it and its node say; no database."""
 
-from dataclasses import replace
-
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.state import (
     XIDS,
     DeviceHolder,

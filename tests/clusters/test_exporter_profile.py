@@ -1,10 +1,10 @@
 """Exporters described: kept, compared, and told in words."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.exporter_profile import (
     VENDOR_LIMITS,
     ExporterProfile,

@@ -1,13 +1,13 @@
 """What is known of a pod, joined over time: later looks of the API, and hours of series."""
 
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.pods.history import extended_runs, merged_inferred, reopened, updated
 from apps.clusters.domain.pods.ledger import Owner, PodRecord, PodSource
 from tests.clusters.kube_factories import (

@@ -1,11 +1,11 @@
 """One window of a day and its hours, in any order, tell the same of a pod."""
 
-from dataclasses import dataclass
 from functools import reduce
 from math import inf
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from apps.clusters.domain.pods.history import merged_inferred
 from apps.clusters.domain.pods.kube_state import (
@@ -24,8 +24,7 @@ HOUR = 3600
 Hole = tuple[float, float]
 
 
-@dataclass(frozen=True)
-class Life:
+class Life(Struct, frozen=True):
     """What really happened to a pod, in seconds since S; `removed` from the API server.
 
     A kubelet may have `refused` it: then it never started.
@@ -39,8 +38,7 @@ class Life:
     refused: float | None = None
 
 
-@dataclass(frozen=True)
-class Scrapes:
+class Scrapes(Struct, frozen=True):
     """When kube-state-metrics was scraped; in `missing` its answer left this pod out."""
 
     phase: float

@@ -1,10 +1,10 @@
 """The same cases against the cluster in memory and the real adapter that speaks to it by HTTP."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import msgspec
 import pytest
+from msgspec import Struct
 
 from apps.clusters.adapters.kubernetes.api import KubernetesApi
 from apps.clusters.ports import ClusterSource, SourceRejected, SourceUnavailable, WatchExpired
@@ -15,8 +15,7 @@ from tests.recorded_api import Answer, Request, serving
 PODS, NODES, JOBS = "/api/v1/pods", "/api/v1/nodes", "/apis/batch/v1/jobs"
 
 
-@dataclass
-class World:
+class World(Struct):
     """A source under test, and the cluster in memory that is behind it."""
 
     source: ClusterSource

@@ -1,8 +1,7 @@
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.pods.ledger import (
     NodeInterval,
     Owner,

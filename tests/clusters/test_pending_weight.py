@@ -1,10 +1,10 @@
 """What a pod that no node holds yet weighs: as much as it would on the nodes of its tier."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.pods.ledger import Owner, PodRecord, PodSource
 from apps.clusters.domain.tiers import GpuSharing, NodeOffer, NodeOffers, TierRule
 from apps.clusters.models import Cluster, Pod, Tier

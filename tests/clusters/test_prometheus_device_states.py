@@ -1,11 +1,12 @@
 """What devices say of themselves at one time, read from a real Prometheus."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
@@ -187,11 +188,7 @@ def test_copies_for_each_pod_of_a_shared_gpu_are_one_device(url: str) -> None:
 
 def test_what_is_not_exported_is_absent_and_never_zero(url: str) -> None:
     (device,) = states(url, "sparse")
-    known = {
-        field.name: getattr(device, field.name)
-        for field in fields(device)
-        if getattr(device, field.name) not in (None, "", ())
-    }
+    known = {name: value for name, value in asdict(device).items() if value not in (None, "", ())}
     assert known == {
         "uuid": "GPU-a",
         "model": "NVIDIA H100",

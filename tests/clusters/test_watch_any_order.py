@@ -1,7 +1,6 @@
 """Lines that come twice, late or after a crash give the ledger of the same lines in order."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +9,7 @@ from django.db import transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.models import Cluster, Pod
 from apps.clusters.ports import ObjectChange
 from apps.clusters.services.watch.collections import NODES, PODS, Item, Relisted, WatchEvent

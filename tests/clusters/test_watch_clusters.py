@@ -4,11 +4,11 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from django.db import DatabaseError
+from msgspec import Struct, field
 
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster
@@ -41,8 +41,7 @@ class WholeShare(ClusterShare):
         return True
 
 
-@dataclass
-class World:
+class World(Struct):
     """A catalog in memory, and a watch that only tells that it began and ended."""
 
     clusters: dict[str, Mapping[str, Any] | None]

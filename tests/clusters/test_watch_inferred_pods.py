@@ -1,7 +1,6 @@
 """Pods learnt from kube-state-metrics series: any order, twice, and never over the API's word."""
 
 import itertools
-from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.pods.ledger import LastSeen, Owner, PodRecord, PodSource
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.clusters.domain.window import Window

@@ -1,10 +1,11 @@
 """A small cluster of which capacity is recommended: one node held in part, one empty."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
+
+from msgspec import Struct
 
 from apps.clusters.domain.window import Window, day_start
 from apps.clusters.models import Cluster, NodeInterval
@@ -41,8 +42,7 @@ MONTH = 730
 LABELS = {"nvidia.com/gpu.product": A100}
 
 
-@dataclass(frozen=True)
-class World:
+class World(Struct, frozen=True):
     """Two nodes of eight GPUs: a job holds four of the first, nobody anything of the second."""
 
     cluster: Cluster

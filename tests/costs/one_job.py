@@ -1,9 +1,10 @@
 """A cluster whose one workload holds GPUs for twenty days, priced: for tests of advice on it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
+
+from msgspec import Struct
 
 from apps.accounts.models import Team
 from apps.clusters.domain.window import Window, day_of, day_start
@@ -36,8 +37,7 @@ NOW = datetime(2026, 10, 25, 1, tzinfo=UTC)
 PRICE = "3.06"
 
 
-@dataclass(frozen=True)
-class OneJob:
+class OneJob(Struct, frozen=True):
     cluster: Cluster
     tier: Tier
     team: Team

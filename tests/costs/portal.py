@@ -1,7 +1,6 @@
 """A small portal with prices, for tests of money: what it costs is known by plain arithmetic."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -10,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db.models import Sum
+from msgspec import Struct
 
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window, day_window
@@ -42,8 +42,7 @@ def make_price(model: str, kind: str, amount: str, **values: Any) -> Price:
     )
 
 
-@dataclass(frozen=True)
-class Priced:
+class Priced(Struct, frozen=True):
     """The portal with its days collected; `window` is all of them."""
 
     portal: Portal

@@ -2,7 +2,6 @@
 
 import csv
 from collections import defaultdict
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from tempfile import TemporaryFile
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from django.db.models import Sum
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import EVERYTHING, visibility_of
 from apps.clusters.models import Cluster
 from apps.costs.adapters.formats import write

@@ -5,7 +5,6 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -16,6 +15,7 @@ from celery import current_app
 from django.conf import settings
 from pytest_django import DjangoAssertNumQueries, Settings
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import Membership
 from apps.accounts.permissions import EVERYTHING, NotAllowed, Visibility
 from apps.costs.domain import files

@@ -1,13 +1,13 @@
 import csv
 import io
 import json
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.costs.domain.costing import Cause
 from apps.costs.domain.files import FileFormat, FocusVersion
 from apps.costs.domain.focus_columns import focus_columns, own_columns

@@ -3,13 +3,13 @@
 import csv
 import io
 import json
-from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.tiers import GpuSharing
 from apps.clusters.models import TierRule

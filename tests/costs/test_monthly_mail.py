@@ -1,7 +1,6 @@
 """The monthly report by mail: what it says, to whom it goes, when, and how often."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -11,6 +10,7 @@ from django.core import mail
 from django.core.mail.backends.base import BaseEmailBackend
 from pytest_django import Settings
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.costs.domain.costing import WASTE, Basis, Cause, Policy

@@ -1,9 +1,9 @@
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.costs.domain.prices import (
     PriceBook,
     PriceEntry,

@@ -1,10 +1,10 @@
 from collections.abc import Sequence
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.tiers import GpuSharing
 from apps.costs.domain.recommendations import (
     Confidence,

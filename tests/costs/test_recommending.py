@@ -1,7 +1,6 @@
 """From collected days to recommendations: the lab's idle notebooks, what becomes of them."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -11,6 +10,7 @@ from django.db.models import F
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.domain.identity import Role
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import Team, User
 from apps.accounts.permissions import EVERYTHING, NotAllowed, Visibility, visibility_of
 from apps.clusters.domain.window import Window

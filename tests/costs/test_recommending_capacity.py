@@ -1,6 +1,5 @@
 """MIG layouts, empty nodes, offers: gathered from rows, by plain arithmetic."""
 
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 from django.db.models import F
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.models import Cluster, Tier, TierRule
 from apps.clusters.services.catalog import TierHistory
 from apps.costs.domain.recommendations.recommendation import RecommendationKind

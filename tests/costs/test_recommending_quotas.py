@@ -1,6 +1,5 @@
 """Quotas that nobody uses: what was used of them at once, and GPUs that are saved once."""
 
-from dataclasses import asdict
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from msgspec import to_builtins
 
 from apps.accounts.domain.identity import Role
 from apps.accounts.permissions import EVERYTHING
@@ -67,7 +67,7 @@ def make_quota(
             name=name,
             first_at=BEGINNING,
             changed_at=BEGINNING,
-            body=asdict(body),
+            body=to_builtins(body),
         )
         start = world.hours[0]
         WatchCoverage.objects.get_or_create(cluster=world.cluster, start=start, end=NOW)

@@ -1,7 +1,6 @@
 """Costs by period, group and payer: the same money, however it is cut, and to whom it is shown."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 from functools import partial
@@ -14,6 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.window import Window
 from apps.costs.domain.costing import FREE, HELD, WASTE, Basis, Cause, Policy, money

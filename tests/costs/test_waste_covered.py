@@ -1,7 +1,6 @@
 """Waste covered: each GPU-hour once, never more than there is, and why not the rest."""
 
 from collections import defaultdict
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -9,6 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.names import family_of, stem_of
 from apps.clusters.models import Tier
 from apps.costs.domain.recommendations import Offers, RecommendationKind, for_workloads

@@ -5,7 +5,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 import psycopg
 import psycopg.sql
+from msgspec import Struct, field
 
 from simulator.clock import Clock
 from simulator.fault_scenarios import site
@@ -65,8 +65,7 @@ class TlsServer(LabServer):
             super().handle_error(request, client_address)
 
 
-@dataclass
-class ApiServer:
+class ApiServer(Struct):
     """The simulated cluster behind TLS, which knows accounts by their tokens."""
 
     server: LabServer
@@ -99,8 +98,7 @@ class ApiServer:
         return {verb for name, verb, _ in self.asked if name == account}
 
 
-@dataclass
-class Installation:
+class Installation(Struct):
     """What is installed; `pods` by name. `rows` reads the database without the pooler."""
 
     manifests: tuple[Manifest, ...]

@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from tests.deploy.rendering import ROOT, Manifest
 
@@ -68,8 +69,7 @@ def can_run() -> bool:
     return done.returncode == 0
 
 
-@dataclass
-class Objects:
+class Objects(Struct):
     """What the API server has beside workloads: ConfigMaps, Secrets, claims and tokens."""
 
     folder: Path
@@ -91,8 +91,7 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-@dataclass
-class Pod:
+class Pod(Struct):
     """A pod of a workload's template. `start` runs its containers, `terminate` ends them."""
 
     name: str

@@ -1,9 +1,10 @@
 """Hours of facts, entitlements and pending work for tests of fairness, in a few words."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from msgspec import Struct, field
 
 from apps.accounts.models import Team
 from apps.clusters.models import Cluster, GpuModel, Tier, WatchCoverage
@@ -35,8 +36,7 @@ GpusOf = Mapping[str, float | tuple[float, float]]
 """Team → GPUs that it held, in the first and second half where they differ."""
 
 
-@dataclass
-class World:
+class World(Struct):
     """A cluster with the tier `gold`; vision and speech are entitled to 4 GPUs of its 8 each."""
 
     cluster: Cluster

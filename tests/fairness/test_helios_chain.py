@@ -4,12 +4,12 @@
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 from django.db.models import Sum
+from msgspec import Struct
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
@@ -46,8 +46,7 @@ HOURS = DAYS * 24
 FIRST_MINUTE = MINUTES - HOURS * 60
 
 
-@dataclass(frozen=True)
-class Chain:
+class Chain(Struct, frozen=True):
     """The last days of the trace, and what was said of them while it was served."""
 
     window: Window

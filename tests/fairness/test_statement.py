@@ -1,9 +1,8 @@
 """A team's week in one sentence."""
 
-from dataclasses import replace
-
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.fairness.domain.statement import StatementPart, TeamFigures, sentence
 
 WEEK = 168.0

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from django.apps import apps
 from django.core.management.color import no_style
 from django.db import connection, transaction
+from msgspec import Struct
 
 from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
@@ -46,8 +46,7 @@ _LONGEST_PAUSE_SECONDS = 1800.0
 """After it every hour that failed is due again."""
 
 
-@dataclass
-class Collecting:
+class Collecting(Struct):
     """A portal of this process's database that collects a served cluster through `door`."""
 
     door: Proxy
@@ -249,8 +248,7 @@ def doors() -> Iterator[Proxy]:
         yield door
 
 
-@dataclass(frozen=True)
-class World:
+class World(Struct, frozen=True):
     """A scenario, when its clock starts, and the catalog that fits it at a URL."""
 
     scenario: Scenario

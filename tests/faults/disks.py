@@ -5,18 +5,17 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 
 from tests.programs import find
 
 _BLOCK = 4096
 
 
-@dataclass
-class SmallDisk:
+class SmallDisk(Struct):
     """A file system of its own at `folder`."""
 
     folder: Path

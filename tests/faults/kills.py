@@ -13,7 +13,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, Generic, TypeVar
@@ -25,6 +24,7 @@ import pytest
 from django.db import connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
+from msgspec import Struct, field
 
 from apps.clusters import gateways
 from tests.faults.facts import Facts, differences
@@ -71,8 +71,7 @@ def connected_to(name: str) -> Iterator[None]:
 # ---------------------------------------------------------------- counting statements
 
 
-@dataclass
-class Fuse:
+class Fuse(Struct):
     """Counts statements, commits and copies; kills this process before the one that is `at`."""
 
     at: int = 0
@@ -188,8 +187,7 @@ def _was_killed(pid: int) -> bool:
 # ---------------------------------------------------------------- which moments
 
 
-@dataclass(frozen=True)
-class Moments:
+class Moments(Struct, frozen=True):
     """How many statements and requests an undisturbed step has."""
 
     statements: int
@@ -204,8 +202,7 @@ class Moments:
         return every if len(every) <= most else sorted(chosen.sample(every, most))
 
 
-@dataclass(frozen=True, order=True)
-class Moment:
+class Moment(Struct, frozen=True, order=True):
     """The n-th statement or request, before it; `answered`: after it reached the server."""
 
     at: int
@@ -221,8 +218,7 @@ class Moment:
             killed_at_statement(name, step, self.at)
 
 
-@dataclass(frozen=True)
-class Killable(Generic[World]):
+class Killable(Struct, Generic[World], frozen=True):
     """A step that is killed, each time in a new `world` and on a copy of the database `base`.
 
     `go_on` is what others do later: it is done after a quiet run too. `look` returns what is to be

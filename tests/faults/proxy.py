@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 from http.client import HTTPConnection, HTTPException, HTTPResponse
@@ -14,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
 
 _TIMEOUT_SECONDS = 60.0
 _PASSED_ON = ("Content-Type", "Authorization", "Accept")
@@ -55,8 +56,7 @@ _PAGES: Mapping[Fault, tuple[int, str, bytes]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A request as it came; `count` is how often this very request came before."""
 
     method: str
@@ -83,8 +83,7 @@ Rewrite = Callable[[str, bytes, bytes], bytes]
 """Takes path and body of a request, and the body of the answer."""
 
 
-@dataclass(frozen=True)
-class Spoiled:
+class Spoiled(Struct, frozen=True):
     """A script of a seed: of the first `times` tries of each request, a `share` gets a fault.
 
     What happens to a request follows from the seed, its words and how often it came, so that it
@@ -109,8 +108,7 @@ def _seed(seed: int, request: Request) -> bytes:
     return sha256(words).digest()
 
 
-@dataclass
-class Proxy:
+class Proxy(Struct):
     """What passes to `target`; `faults` counts what happened to it.
 
     `at` has what is done just before the n-th request is passed on, counted from 1; a fault that

@@ -5,11 +5,11 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection, connections
+from msgspec import Struct, field
 from pytest_django import DjangoDbBlocker
 
 from apps.usage.models import CollectionWindow
@@ -53,8 +53,7 @@ def give_up_connection() -> None:
     connection.close_if_unusable_or_obsolete()
 
 
-@dataclass
-class Stops:
+class Stops(Struct):
     """Stops PostgreSQL in each step, a `stride` of parts later in each try of it.
 
     `meanwhile` is called the first time, while the server is away; `after` once it is there again.
@@ -97,8 +96,7 @@ class Stops:
             self.after()
 
 
-@dataclass
-class Locks:
+class Locks(Struct):
     """Locks an SQLite database in each step, a `stride` of statements later in each try of it.
 
     Only between transactions: within one the step itself has the lock. `meanwhile` is called the
@@ -140,8 +138,7 @@ class Locks:
                 self.meanwhile()
 
 
-@dataclass
-class Fills:
+class Fills(Struct):
     """Fills the disk of a database in each step, a `stride` of statements later in each try of it.
 
     `reasons` are those that hours got. `meanwhile` is called while the disk is full.

@@ -7,7 +7,6 @@ import re
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from django.conf import settings
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
+from msgspec import Struct
 
 from apps.accounts.domain.identity import Role
 from apps.operations.services import derive_after_history
@@ -50,8 +50,7 @@ DIAGNOSED = "SELECT count(*) FROM pending_refreshstate"
 ALLOCATED = re.compile(r"Allocated average (\d+) %")
 
 
-@dataclass(frozen=True)
-class Clocks:
+class Clocks(Struct, frozen=True):
     """How far the clocks of processes are off."""
 
     web: str = RIGHT
@@ -81,8 +80,7 @@ def environment(folder: Path, off: str) -> Mapping[str, str]:
     }
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(Struct, frozen=True):
     """The facts of hours, and what Home and Data quality say in the end."""
 
     facts: Facts

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 from pytest_django import DjangoDbBlocker
 
 from apps.accounts.domain.identity import Role
@@ -36,8 +36,7 @@ GPU = "nvidia.com/gpu"
 ROUNDS = 8
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """A limit that is raised at a minute of the cycle; `team` asks for it."""
 
     minute: int

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import pytest
+from msgspec import Struct
 from pytest_django import DjangoDbBlocker
 
 from apps.usage.domain.collection import CollectionState
@@ -52,8 +52,7 @@ def all_facts(_: Collecting) -> Facts:
     return facts()
 
 
-@dataclass(frozen=True)
-class Steps:
+class Steps(Struct, frozen=True):
     collect: Killable[Collecting]
     derive: Killable[Collecting]
 

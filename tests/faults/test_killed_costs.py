@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from django.conf import settings
 from django.test import Client, override_settings
 from django.urls import reverse
 from django.utils import timezone
+from msgspec import Struct
 from pytest_django import DjangoDbBlocker
 
 from apps.accounts.domain.identity import Role
@@ -86,8 +86,7 @@ def closed(_: None) -> Facts:
 # ---------------------------------------------------------------- writing an export
 
 
-@dataclass
-class Exporting:
+class Exporting(Struct):
     """A person whose file is asked for; its time is real, as that of files is."""
 
     asked_at: datetime
@@ -153,8 +152,7 @@ def exported(world: Exporting) -> Facts:
 # ---------------------------------------------------------------- both
 
 
-@dataclass(frozen=True)
-class Steps:
+class Steps(Struct, frozen=True):
     close: Killable[None]
     export: Killable[Exporting]
 

@@ -5,7 +5,6 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from django.utils import timezone
+from msgspec import Struct, field
 
 from apps.operations.services import derive_after_history
 from tests.faults.facts import Facts, Row, differences, facts
@@ -58,8 +58,7 @@ def children(parent: int) -> dict[int, str]:
     return found
 
 
-@dataclass
-class Killer:
+class Killer(Struct):
     """Kills the processes of a supervisor at requests that a seed chooses."""
 
     supervisor: int

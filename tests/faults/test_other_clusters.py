@@ -5,12 +5,12 @@ more that this one has not.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.models import Node, Pod
 from simulator.catalog import catalog_yaml
 from simulator.fleet import GPU, Admission

@@ -5,13 +5,14 @@ Whatever the series say of them, nothing appears and nothing disappears.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
 from django.db.models import Sum
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.window import Window
 from apps.usage.domain.amounts import NANO
 from apps.usage.models import CollectionWindow, NodeHour, PodHour, TierHour
@@ -42,8 +43,7 @@ BESIDE = a100_node(seed="beside", name="two", position=3, gpus=1, created=ORIGIN
 """A node that stays: without one nobody could tell that the other went."""
 
 
-@dataclass(frozen=True)
-class NodeLife:
+class NodeLife(Struct, frozen=True):
     """A node with its pods, and when it went; times are seconds after the origin.
 
     `away` is when its pods were not there, whatever their times say.

@@ -3,11 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import Struct
 from pytest_django import DjangoDbBlocker
 
 from apps.clusters.domain.window import Window
@@ -36,8 +36,7 @@ UNSEEN = "not seen pending"
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(Struct, frozen=True):
     """Pods of the API by uid, what was pending by uid, and all facts, of a run."""
 
     pods: Mapping[str, Row]

@@ -4,14 +4,14 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from select import select
+
+from msgspec import Struct, field
 
 _PART_BYTES = 1 << 16
 
 
-@dataclass
-class Wire:
+class Wire(Struct):
     """What passes to the port `target`; clients connect to `port`.
 
     A part is what a client sends at once: a statement, the begin or end of a transaction, or some

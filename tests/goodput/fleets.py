@@ -2,7 +2,8 @@
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from apps.goodput.domain.runs import PodRun
 
@@ -12,8 +13,7 @@ NODES = 24
 GPUS = 8
 
 
-@dataclass(frozen=True)
-class Faults:
+class Faults(Struct, frozen=True):
     """What is broken: failures in an hour of a run, by node and by GPU; days (node, day → rate)."""
 
     nodes: Mapping[str, float] = field(default_factory=dict)

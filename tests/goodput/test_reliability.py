@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ import scipy  # loads its parts when they are asked for
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.goodput.domain.advice import excess_text
 from apps.goodput.domain.failure_rates import FailureRates
 from apps.goodput.domain.ledger import PodHistory, pod_runs, runs_of

@@ -17,12 +17,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import psycopg
+from msgspec import Struct
 
 from tests.bench import generate
 from tests.bench.fleet import Fleet
@@ -41,8 +41,7 @@ Figures = dict[str, float]
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """How much there is: GPUs of each cluster, pods of the watched one and how many begin a second,
     days of history by the pod and in all, workloads, readers.
     """

@@ -10,13 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from apps.accounts.domain.structs import replace
 from tests.bench.api_server import PODS, pages
 from tests.bench.fleet import GPUS_PER_NODE, Fleet
 from tests.bench.kube_json import pod_object

@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
+class Used(Struct, frozen=True):
     """CPU seconds so far, and MiB resident: of all processes now, and the most of one of them."""
 
     cpu_seconds: float

@@ -1,10 +1,10 @@
 """What may be out of order in a healthy cluster, each with the code of its only finding."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.credentials import Credential
 from apps.clusters.domain.devices.exporter_profile import (
     ExporterProfile,

@@ -1,9 +1,10 @@
 """A small healthy portal and its sources behind fake ports, for the doctor to examine."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec import Struct, field, to_builtins
 
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
 from apps.clusters.domain.devices.state import DeviceSlot
@@ -30,7 +31,6 @@ Series = Sequence[tuple[Mapping[str, str], float]]
 GIB = 2.0**30
 
 
-@dataclass
 class AskedMetrics(FakeMetrics):
     """A metrics source that takes questions, too; `replies` by question, none is an error."""
 
@@ -128,8 +128,7 @@ def pods(node: str) -> list[PodRecord]:
     ]
 
 
-@dataclass
-class Place:
+class Place(Struct):
     """A healthy cluster: its row, and the sources that a clients gives for it."""
 
     cluster: Cluster
@@ -214,7 +213,7 @@ def see_quotas(cluster: Cluster, **hard: float) -> None:
             name="gpu",
             first_at=BEGAN,
             changed_at=BEGAN,
-            body=asdict(QuotaSnapshot(hard=hard)),
+            body=to_builtins(QuotaSnapshot(hard=hard)),
         )
 
 

@@ -1,9 +1,9 @@
 """A healthy cluster as the doctor sees it, to plant faults in."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.exporter_profile import (
     ExporterProfile,
     Family,

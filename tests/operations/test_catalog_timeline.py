@@ -1,6 +1,5 @@
 """Rows with a span: how catalogs close and open them, and what they must never rewrite."""
 
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -9,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.accounts.domain.rows import DatedRecord
+from apps.accounts.domain.structs import replace
 from apps.operations.domain.timeline import (
     DesiredRow,
     RecordKind,
@@ -18,8 +18,7 @@ from apps.operations.domain.timeline import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rule(DatedRecord):
+class Rule(DatedRecord, frozen=True):
     """A row as the tests need it: one key, one value."""
 
     value: str

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -23,6 +22,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from msgspec import Struct
 
 from apps.operations.management.commands.demo import (
     check_ports,
@@ -54,8 +54,7 @@ ELSEWHERE = (
 )
 
 
-@dataclass
-class Running:
+class Running(Struct):
     """A demo that was started, and what it wrote so far."""
 
     process: subprocess.Popen[bytes]

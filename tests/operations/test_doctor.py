@@ -2,11 +2,12 @@
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec import field
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.gateways import ClusterClients
 from apps.clusters.models import Pod, TierRule, WatchCoverage
 from apps.clusters.ports import SourceHealth, SourceRejected, SourceUnavailable
@@ -236,9 +237,7 @@ def test_a_cluster_that_is_down_does_not_hide_the_other(world: World) -> None:
 class Hung(FakeMetrics):
     """A source that does not answer until it is let go."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.go = threading.Event()
+    go: threading.Event = field(default_factory=threading.Event)
 
     def health(self) -> SourceHealth:
         self.go.wait(30.0)

@@ -1,9 +1,8 @@
 """The doctor's checks: a healthy cluster has no finding, and each planted fault is found alone."""
 
-from dataclasses import replace
-
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.goodput.domain.advice import GpuAction, GpuAdvice, gpu_advice
 from apps.operations.domain.examine import examine

@@ -1,12 +1,12 @@
 """What the doctor keeps of its findings, and who sees which of them."""
 
-from dataclasses import replace
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 from django.template.loader import render_to_string
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.devices.exporter_profile import VirtualGpus, WorkloadLabels

@@ -1,10 +1,10 @@
 """What the doctor tells once, or not at all, and the pitfalls it knows."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.operations.domain.examine import examine
 from apps.operations.domain.observations import ClusterHistory, NodeDay, PodGroup, QuotaRow

@@ -1,11 +1,11 @@
 """What the doctor finds of the account that changes quotas."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters import gateways
@@ -186,7 +186,7 @@ def test_where_kueue_alone_limits_a_queue_is_asked_for_as_the_server_has_it(worl
         name="research",
         first_at=NOW,
         changed_at=NOW,
-        body=asdict(ClusterQueueSnapshot()),
+        body=to_builtins(ClusterQueueSnapshot()),
     )
     west.writer, west.quota_writer = AskedCluster(given=PATCHES), FakeWriter(REFUSED)
     run_doctor(NOW, clients=world.clients)

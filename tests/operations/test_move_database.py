@@ -7,13 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from django.db import connection
+from msgspec import Struct
 
 from tests.portal import Portal, portal
 from tests.programs import find
@@ -69,8 +69,7 @@ REFUSED = {
 }
 
 
-@dataclass(frozen=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """A portal on PostgreSQL, the file that its rows came from, and what both show.
 
     `told` is what was said of files that do not fit, before, and of the file a second time.

@@ -5,8 +5,8 @@ mistakes.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     Expression,
     NodeSnapshot,

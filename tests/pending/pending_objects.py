@@ -1,8 +1,8 @@
 """What a look finds: events, jobs, quotas and gangs of a small cluster."""
 
-from dataclasses import replace
 from typing import Any
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     ControllerSnapshot,
     EventSnapshot,

@@ -1,8 +1,8 @@
 """Queues and workloads of Kueue, by hand."""
 
-from dataclasses import replace
 from typing import Any
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
     Condition,

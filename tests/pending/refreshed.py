@@ -1,8 +1,9 @@
 """A watched cluster whose pending pods are looked at again and again."""
 
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from msgspec import Struct, field
 
 from apps.clusters.models import Cluster, Pod, WatchCoverage, Workload
 from apps.pending.domain.diagnosis import PendingItem
@@ -19,8 +20,7 @@ def seconds(count: float) -> timedelta:
     return timedelta(seconds=count)
 
 
-@dataclass
-class World:
+class World(Struct):
     """A cluster that is watched, looked at every 15 seconds by a script."""
 
     cluster: Cluster

@@ -1,11 +1,11 @@
 """Rows of waiting for tests: episodes with their intervals, sightings, evictions, at any scale."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from apps.clusters.domain.observed.objects import Body, ObservedKind
 from apps.clusters.models import Cluster, ObservedObject, WatchCoverage, Workload
@@ -173,8 +173,7 @@ def waits(uid: str = "uid-a", **values: Any) -> PendingItem:
     return PendingItem(**(given | values))
 
 
-@dataclass
-class Script:
+class Script(Struct):
     """A look that tells what it was told to; `states` are those that it was shown."""
 
     found: Iterable[PendingItem] = ()

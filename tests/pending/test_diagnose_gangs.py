@@ -1,10 +1,10 @@
 """Gangs and claims wait with their pods, and count once."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     ClaimRequest,
     ClaimSnapshot,

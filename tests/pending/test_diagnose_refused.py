@@ -1,10 +1,10 @@
 """Pods that a quota or a kubelet refused wait with their controller."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.extract import observed_object
 from apps.clusters.domain.observed.objects import (
     Condition,

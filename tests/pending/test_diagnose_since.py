@@ -1,11 +1,11 @@
 """Since when things wait, how long what was told of them holds, and that they count once."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     Condition,
     ControllerSnapshot,

@@ -1,13 +1,13 @@
 """That GPUs count once, that many pods are fast, and that nothing seen makes it fail."""
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from time import process_time
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from apps.clusters.domain.observed.objects import BODIES, ObservedKind, ObservedObject, Taint
 from apps.pending.domain.diagnose import diagnose_cluster
@@ -102,9 +102,9 @@ def anything(of: Any) -> st.SearchStrategy[Any]:
     """Return values of a type of the sightings: few texts, so that they refer to each other."""
     if of in PLAIN:
         return PLAIN[of]
-    if isinstance(of, type) and is_dataclass(of):
+    if isinstance(of, type) and issubclass(of, Struct):
         hints = get_type_hints(of)
-        return st.builds(of, **{one.name: anything(hints[one.name]) for one in fields(of)})
+        return st.builds(of, **{name: anything(hints[name]) for name in of.__struct_fields__})
     parts = get_args(of)
     if get_origin(of) is tuple:
         return st.lists(anything(parts[0]), max_size=2).map(tuple)

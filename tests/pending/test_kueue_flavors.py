@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     Condition,
     ControllerSnapshot,
@@ -113,8 +114,8 @@ def test_those_in_front_that_the_raised_quota_lets_in_are_counted_too() -> None:
 
 
 def test_what_its_own_pods_still_hold_comes_back_to_a_workload_that_lost_its_quota() -> None:
-    going = holder("w-1", "a", 8)._replace(
-        namespace="team", owner_kind="Job", owner="w", running=True
+    going = replace(
+        holder("w-1", "a", 8), namespace="team", owner_kind="Job", owner="w", running=True
     )
     there = node("a", 8, 8, labels=POOL)
     assert texts(queue("cq", 8, 8), workload("w", 8), flavor(), there, holders=[going]) == [

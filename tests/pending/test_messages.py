@@ -1,12 +1,12 @@
 """What schedulers, API servers and kubelets write, old and new, read into parts."""
 
-from dataclasses import replace
 from time import process_time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import EventSnapshot, ObservedKind, PodSnapshot
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Cause

@@ -1,11 +1,11 @@
 """The whole way on the simulator's fault scenarios: every cause comes, clears and is remembered."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from itertools import takewhile
 
 import pytest
+from msgspec import Struct
 
 from apps.accounts.permissions import EVERYTHING
 from apps.pending.domain.diagnosis import FROM_SERIES, Cause
@@ -28,8 +28,7 @@ def only_faults() -> OnlyFaults:
     return faults_once()
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """A thing that waits at a minute of the cycle, and the suggestions to be followed together."""
 
     minute: int

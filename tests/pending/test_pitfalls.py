@@ -1,10 +1,10 @@
 """Pitfalls of naive readings of what waits (the numbered ones of the facts), each avoided."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import EventSnapshot, ObservedObject, PodSnapshot
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Cause, Counts

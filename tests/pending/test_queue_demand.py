@@ -1,7 +1,6 @@
 """Demand that only Kueue's series show, from the served protocols through to the API."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,8 +8,10 @@ import pytest
 from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from apps.accounts.domain.identity import Role
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import cluster_source
@@ -62,8 +63,7 @@ def job(of: Queue, first: float, last: float, *, pods: int, units: int = 2) -> C
     return Controller("Job", uid, of.namespace, uid, since, until, suspension=held)
 
 
-@dataclass
-class World:
+class World(Struct):
     """A served lab, its cluster, and what the API says of it."""
 
     served: Served

@@ -1,6 +1,5 @@
 """Clusters that left the catalog, and such as nobody watches: what waited there waits no more."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +8,7 @@ from celery import current_app
 from django.db.models import Sum
 from pytest_django import DjangoAssertNumQueries
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.pods.ledger import LastSeen
 from apps.clusters.models import Cluster, Node, NodeInterval, Pod, WatchCoverage
 from apps.clusters.services import retention

@@ -1,11 +1,11 @@
 """What readers get of waiting: who sees what, in which order, with how many queries."""
 
 from collections import Counter
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.observed.objects import (
     Body,

@@ -1,12 +1,12 @@
 """Each suggestion is enough: carried out, the pod starts."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     ControllerSnapshot,
     EventSnapshot,
@@ -318,7 +318,7 @@ def test_holders_are_named_only_when_they_are_enough(
 
 def mine(name: str, on: str, gpus: float, **fields: Any) -> BoundPod:
     """Return a pod of the Job `ddp` that holds GPUs."""
-    return holder(name, on, gpus, **fields)._replace(namespace="team", owner_kind="Job")
+    return replace(holder(name, on, gpus, **fields), namespace="team", owner_kind="Job")
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def mine(name: str, on: str, gpus: float, **fields: Any) -> BoundPod:
             id="a new node, where its own hold too much of every one",
         ),
         pytest.param(
-            [mine("ddp-1", "a", 8, group="g")._replace(owner="other"), holder("y", "b", 8)],
+            [replace(mine("ddp-1", "a", 8, group="g"), owner="other"), holder("y", "b", 8)],
             {"resource": GPU, "amount": 4.0, "nodes": ["b"], "holders": ["others/y"]},
             id="pods of its group are its own",
         ),
@@ -349,8 +349,8 @@ def mine(name: str, on: str, gpus: float, **fields: Any) -> BoundPod:
 def test_no_job_is_asked_to_let_go_of_its_own_pods(
     holders: list[BoundPod], change: dict[str, Any]
 ) -> None:
-    held = [one if one.owner != one.name else one._replace(owner="ddp") for one in holders]
-    held = [h if h.namespace == "team" else h._replace(owner=h.name) for h in held]
+    held = [one if one.owner != one.name else replace(one, owner="ddp") for one in holders]
+    held = [h if h.namespace == "team" else replace(h, owner=h.name) for h in held]
     waiting = pod("ddp-9", 4, NO_NODE, owner_kind="Job", owner="ddp", group="g")
     state = world(waiting, node("a", 8, 8), node("b", 8, 8), holders=held)
     assert dict(only(state).diagnosis.suggestions[0].change) == change

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster, WatchCoverage
@@ -14,8 +15,7 @@ from tests.factories import ensure_builtin, make_report, make_team, make_tier
 from tests.simulator.client import Served, serving
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedLab:
+class WatchedLab(Struct, frozen=True):
     """A served lab and its cluster in the portal."""
 
     served: Served

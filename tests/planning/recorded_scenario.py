@@ -5,10 +5,10 @@ the functions with which the watch reads them; only the hours in between are not
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND, NO_CLAIMS, PodClaims
 from apps.clusters.domain.observed.extract import observed_object, setting_of
 from apps.clusters.domain.observed.objects import WITH_HISTORY, ObservedKind, ObservedObject

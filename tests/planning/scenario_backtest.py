@@ -11,12 +11,12 @@ allocation is held to that.
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from apps.accounts.domain.structs import replace
 from simulator.fleet import DAY
 from simulator.scenarios.registry import load
 from tests.simulator.truths import NOW

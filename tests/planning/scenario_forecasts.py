@@ -11,11 +11,12 @@ the definitions have other figures than these.
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from simulator.fleet import DAY
 from simulator.scenarios.registry import load
@@ -42,8 +43,7 @@ _FRACTIONS = (0.1, 0.5, 0.9)
 _HELD = (0.75, 0.85)
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastScores:
+class ForecastScores(Struct, frozen=True):
     """What is held: a share (0..1), pinball losses in seconds, Brier scores (0..1)."""
 
     within: float
@@ -74,8 +74,7 @@ class ForecastScores:
             yield f"Brier score {self.brier:.3f}, base rate {self.base_brier:.3f}"
 
 
-@dataclass(frozen=True, slots=True)
-class DemandScores:
+class DemandScores(Struct, frozen=True):
     """Forecasts of the demand of tiers held against what came.
 
     `error` and `naive_error` are sums over tiers of mean absolute errors in GPUs, of the method and

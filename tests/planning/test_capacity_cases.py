@@ -1,10 +1,10 @@
 """Buy, return, move, share or keep: what outlooks of tiers speak for."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.planning.domain.capacity_cases import (
     BookedGpus,
     CapacityCase,

@@ -1,10 +1,10 @@
 """Work for KAI Scheduler that is not submitted: its queue and those above it are asked first."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     KaiQueueSnapshot,
     NodeSnapshot,

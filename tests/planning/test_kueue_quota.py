@@ -1,6 +1,5 @@
 """Kueue's documented borrowing, lending and reclaim, as tables (concepts/cluster_queue)."""
 
-from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.planning.domain.cluster_replay.engine import replay_cluster
 from apps.planning.domain.cluster_replay.inputs import (
     FlavorQuota,

@@ -2,7 +2,6 @@
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import combinations_with_replacement, product
 from typing import Any
 
@@ -12,6 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.planning.domain.cluster_replay.backtest import WorkTimes
 from apps.planning.domain.cluster_replay.inputs import (

@@ -10,12 +10,12 @@ packed instead leaves a third less unmet.
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.services import TierHistory

@@ -1,9 +1,8 @@
 """What a unit of GPUs holds of what was measured on whole ones."""
 
-from dataclasses import replace
-
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.planning.domain.measured_use import GpuOffer, MeasuredUse, holds, unit_memory_mib
 from tests.factories import A100, H100
 

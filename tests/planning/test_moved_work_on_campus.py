@@ -1,12 +1,12 @@
 """Work of `campus` for which a part of a GPU would do: what its move does, replayed and tried."""
 
 from collections import Counter
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.costs.domain.recommendations.recommendation import (
     RecommendationKind,
     ReplayGap,

@@ -1,13 +1,13 @@
 """Changes of policies replayed on small clusters: who waits less, who more, and what is freed."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.planning.domain.cluster_replay.backtest import WorkTimes
 from apps.planning.domain.cluster_replay.inputs import (
     Packing,

@@ -1,8 +1,8 @@
 """Where work that is not submitted yet would stand in a queue."""
 
-from dataclasses import replace
 from typing import Any
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind, PodSnapshot
 from apps.pending.domain.diagnosis import Cause, ClusterState
 from apps.pending.domain.planned_pods import PlannedPods

@@ -1,12 +1,12 @@
 """Manifests of the pods of recorded clusters get the causes that the clusters gave them."""
 
 from collections import defaultdict
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.kube_json import request
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from django.utils import timezone
+from msgspec import to_builtins
 
 from apps.accounts.domain.identity import Role
 from apps.accounts.models import Team, User
@@ -63,7 +64,7 @@ def make_sighting(
         name=name,
         first_at=at,
         changed_at=at,
-        body=asdict(body),
+        body=to_builtins(body),
     )
 
 

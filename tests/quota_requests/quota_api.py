@@ -8,11 +8,12 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
+
+from msgspec import Struct, field
 
 from apps.quota_requests.domain.execution.kube_requests import (
     JSON_PATCH,
@@ -36,8 +37,7 @@ TEST_FAILED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(Struct, frozen=True):
     """What befalls one patch: an answer (`status` 0: the connection breaks), `writes` first."""
 
     status: int = 0
@@ -45,8 +45,7 @@ class Trouble:
     writes: bool = False
 
 
-@dataclass(slots=True)
-class QuotaApi:
+class QuotaApi(Struct):
     """The object (None: gone), the troubles still to come, and what was asked.
 
     `others` is what can be read beside it, by path, as the versions that discovery tells.

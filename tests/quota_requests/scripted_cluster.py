@@ -5,8 +5,9 @@ that survives a kill is its `Record`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from apps.quota_requests.domain.execution.executor import (
     ENDS,
@@ -65,8 +66,7 @@ ANSWERS = {
 TEST_FAILED = ServerAnswer(422, reason="Invalid")
 
 
-@dataclass(slots=True)
-class Cluster:
+class Cluster(Struct):
     """`value` None: the limit is gone. `ours` counts patches of the portal that took effect.
 
     `looked` is what the worker saw last, `others` what somebody else has set.
@@ -112,8 +112,7 @@ class Killed(Exception):
     """The worker died."""
 
 
-@dataclass(slots=True)
-class Record:
+class Record(Struct):
     """What is in the database."""
 
     mark: ApplyStage = ApplyStage.NONE
@@ -122,8 +121,7 @@ class Record:
     end: Decision | None = None
 
 
-@dataclass(slots=True)
-class Worker:
+class Worker(Struct):
     """Carries out ORDER; `tick` is called before everything it does and may raise Killed."""
 
     cluster: Cluster

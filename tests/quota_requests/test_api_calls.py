@@ -1,10 +1,10 @@
 """Under which version a queue is asked for, and what happens where that is not known."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from msgspec import Struct, field
 
 from apps.clusters.domain.observed.objects import ClusterQueueSnapshot, FlavorQuota, ObservedKind
 from apps.clusters.gateways import ClusterClients
@@ -128,8 +128,7 @@ def test_a_cluster_without_kueue_fails_at_once_and_nothing_is_written() -> None:
 # ---------------------------------------------------------------- read where nothing is written
 
 
-@dataclass
-class Reading:
+class Reading(Struct):
     """A server under the account that watches: objects by path, None for what is not there."""
 
     objects: Mapping[str, Mapping[str, Any]]

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from msgspec import Struct
 
 from apps.accounts.models import AuditEntry
 from apps.clusters.gateways import ClusterClients
@@ -25,8 +25,7 @@ class Killed(BaseException):
     """The worker died: nothing that it would have done after this is done."""
 
 
-@dataclass
-class Fuse:
+class Fuse(Struct):
     """Counts the steps of a worker, and kills it at one of them; `then` happens at its death."""
 
     at: int = 0
@@ -79,8 +78,7 @@ def run_of(prepare: Callable[[Portal], int]) -> Iterator["Run"]:
         yield Run(portal, prepare(portal))
 
 
-@dataclass
-class Run:
+class Run(Struct):
     """A change that is about to be carried out, again and again from the same start."""
 
     portal: Portal

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from msgspec import Struct
 
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
@@ -53,8 +53,7 @@ def steps_of(portal: Portal, act: Act) -> range:
     return range(1, fuse.steps + 1)
 
 
-@dataclass
-class Case:
+class Case(Struct):
     """A moment of a request, what the portal does then, and how it has to end."""
 
     prepare: Callable[[Portal], int]

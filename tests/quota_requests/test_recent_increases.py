@@ -1,6 +1,5 @@
 """Raises that were asked for in parts: together they are held against the rules as one."""
 
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 from django.test import override_settings
 
 from apps.accounts.domain.identity import Role
+from apps.accounts.domain.structs import replace
 from apps.quota_requests import services
 from apps.quota_requests.domain.approval_policy import (
     ApprovalRules,

@@ -1,10 +1,10 @@
 """Approval by rule, and when two people decide."""
 
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.quota_requests.domain.approval_policy import (
     ApprovalRules,
     BudgetFacts,

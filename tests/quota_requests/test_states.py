@@ -1,12 +1,12 @@
 """The table of states: who may do what, and what can never happen."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.quota_requests.domain.states import (
     FINAL,
     OPEN,

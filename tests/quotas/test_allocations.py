@@ -1,9 +1,8 @@
 """What claims are charged, and what queues gave."""
 
-from dataclasses import replace
-
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     ClaimRequest,
     ClaimSnapshot,

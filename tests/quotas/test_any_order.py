@@ -1,12 +1,12 @@
 """Quotas of hours that were collected in any order, with kills in between, are those in order."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.pods.ledger import LastSeen, Owner, PodRecord
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.gateways import metrics_source

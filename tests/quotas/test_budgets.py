@@ -1,6 +1,5 @@
 """Budgets in their running period: burn-down, rates, when they end, and what is alerted."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -8,6 +7,7 @@ import pytest
 from django.db.models import F
 from pytest_django import DjangoAssertNumQueries
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import Team
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window

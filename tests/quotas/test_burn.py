@@ -1,11 +1,11 @@
 """Budget burn: rates, the day an allowance is used up, its range, and alerts."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.window import Window
 from apps.quotas.domain.budgets import (
     BudgetUsage,

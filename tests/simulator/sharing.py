@@ -1,8 +1,8 @@
 """Small fleets of nodes that share their GPUs in every way, made by hand."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
+from apps.accounts.domain.structs import replace
 from simulator.epochs import ActivitySteps, Epoch
 from simulator.fleet import (
     FOREVER,

@@ -1,10 +1,10 @@
 """Kueue's series of the lab: as a real Prometheus has them, and as the portal reads them."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource

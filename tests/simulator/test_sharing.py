@@ -3,11 +3,11 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from simulator.fleet import GPU_SHARED, MIG_PREFIX, Exporter, Node
 from simulator.machines import A100, gpu_node
 from simulator.scenarios.base import Scenario

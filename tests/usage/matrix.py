@@ -8,12 +8,14 @@ the real clients.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.adapters.kubernetes.api import KubernetesApi
 from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
@@ -119,8 +121,7 @@ class SetUp(NamedTuple):
 # ---------------------------------------------------------------- what is true
 
 
-@dataclass
-class PodTruth:
+class PodTruth(Struct):
     """What a pod held and did in an hour, in GPU-hours, and how far a reading of it may be off.
 
     `even_on_gpu` is what dividing each device evenly among its tenants gives it, `even` the
@@ -140,8 +141,7 @@ class PodTruth:
     unseen: float = 0.0
 
 
-@dataclass
-class Truth:
+class Truth(Struct):
     """An hour of a fleet; `active` and `vanishing` in GPU-hours by node.
 
     `vanishing` is the part of `active` on GPUs whose rows go while a pod is on another GPU of
@@ -356,8 +356,7 @@ def reckoned(
     return facts
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """An hour as it was read: amounts by pod name and by node."""
 
     pods: Mapping[str, Amounts]

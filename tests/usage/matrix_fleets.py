@@ -1,10 +1,10 @@
 """Fleets of every kind of node with tenants drawn by chance, the same for the same seed."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
+from apps.accounts.domain.structs import replace
 from simulator.fleet import FOREVER, GPU, GPU_SHARED, MIG_PREFIX, Claim, Exporter, Pod
 from tests.simulator.sharing import Fleet, claim, every_kind, tenant
 from tests.simulator.small import ORIGIN

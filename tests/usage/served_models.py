@@ -1,8 +1,8 @@
 """A small cluster whose pods serve models, and what its simulator knows of them."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.pods.kube_objects import KEPT_FOR_LATENCY
 from apps.clusters.domain.window import Window
 from apps.clusters.services import snapshot_cluster

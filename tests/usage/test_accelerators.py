@@ -1,6 +1,5 @@
 """Accelerators other than GPUs from the simulated exporter to the pages, as in production."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ import pytest
 from django.test import Client
 
 from apps.accounts.domain.identity import Role
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.exporter_profile import Family
 from apps.clusters.domain.window import Window
 from apps.clusters.services import snapshot_cluster

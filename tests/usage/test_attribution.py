@@ -1,8 +1,8 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
 from apps.clusters.domain.pods.ledger import PodRecord
 from apps.usage.domain.attribution.allocations import Allocation, PodLedger

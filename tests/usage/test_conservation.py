@@ -2,12 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
 from apps.clusters.domain.pods.ledger import PodRecord
 from apps.clusters.domain.tiers import GpuSharing, TierRule
@@ -23,8 +24,7 @@ RULES = (
 EXPORTERS = ("one name a device", "copies", "by process", "no names")
 
 
-@dataclass(frozen=True)
-class Tenant:
+class Tenant(Struct, frozen=True):
     """A pod on a device, from second to second of the hour, and what it makes of the card."""
 
     name: str
@@ -34,8 +34,7 @@ class Tenant:
     rate: float
 
 
-@dataclass(frozen=True)
-class World:
+class World(Struct, frozen=True):
     """Devices, each in `places` replicas; `stray` is activity that no pod makes."""
 
     devices: int

@@ -1,9 +1,8 @@
 """Which counts contradict each other, and which only look as if they did."""
 
-from dataclasses import replace
-
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.usage.domain.collection import (
     HourEvidence,
     ReferenceHour,

@@ -1,7 +1,6 @@
 """GPUs that KAI Scheduler shares: their users hold them by fraction, their reservation nothing."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.adapters.kubernetes.shapes import Decoders
 from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.observed.objects import ObservedKind

@@ -1,6 +1,5 @@
 """GPUs that HAMi shares: pods hold the larger share of memory and cores, and fit into the GPUs."""
 
-from dataclasses import replace
 from math import fsum
 from typing import Any, NamedTuple
 
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.accelerators import MEMORY_LABEL
 from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.gpu_shares import given_gpus

@@ -1,12 +1,12 @@
 """The hour's facts: the ledger of docs/definitions.md on small inputs, and its equations."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord, PodSource
 from apps.clusters.domain.tiers import GpuSharing, TierRule

@@ -1,10 +1,9 @@
 """What the matrix brought to light, in the smallest hours that show it."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
 from apps.clusters.domain.pods.ledger import (
     ClaimAllocationRecord,

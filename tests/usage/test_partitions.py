@@ -1,9 +1,8 @@
 """MIG devices, nodes of several models, devices of claims: the pitfalls with their numbers."""
 
-from dataclasses import replace
-
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.pods.ledger import (
     ClaimAllocationRecord,

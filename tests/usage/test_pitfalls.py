@@ -8,12 +8,12 @@ kubelet turns away), and prices (44).
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.mig import geometry
 from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.pods.ledger import PodRecord

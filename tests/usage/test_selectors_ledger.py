@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 from itertools import combinations, product
@@ -15,6 +14,7 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility, visibility_of
 from apps.clusters.domain.window import Window
 from apps.usage.domain.amounts import HELD_FIELDS, Amounts

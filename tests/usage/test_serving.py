@@ -1,7 +1,6 @@
 """What inference servers did is what the simulator knows, collected as in production."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,6 +8,7 @@ from django.db.models import Count, Sum
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.adapters.prometheus.client import PrometheusApi
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig

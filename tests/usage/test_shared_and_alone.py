@@ -1,9 +1,8 @@
 """Cards of one node that are held in different ways, and labels that do not fit."""
 
-from dataclasses import replace
-
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.mig import geometry
 from apps.clusters.domain.pods.ledger import (
     ClaimAllocationRecord,

@@ -1,10 +1,10 @@
 """Cards that several pods share: the pitfalls of shared GPUs with their numbers."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.usage.domain.amounts import Amounts, hours

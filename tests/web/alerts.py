@@ -1,8 +1,9 @@
 """Alerts, channels and deliveries of the small portal, for tests of their pages."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
 
 from apps.accounts.models import Team
 from apps.alerts.domain.alerts import AlertKind
@@ -60,8 +61,7 @@ def wanted(
     return ChannelInput(name, kind, address, kinds)
 
 
-@dataclass(frozen=True)
-class Board:
+class Board(Struct, frozen=True):
     """The channels that there are, the alerts by subject, and one silence of the team's."""
 
     team: Channel

@@ -5,7 +5,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -13,6 +12,7 @@ from django.conf import settings as project
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
 from django.test import Client
+from msgspec import Struct, field
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, sync_playwright
 from pytest_django import Settings
 
@@ -195,8 +195,7 @@ def admin(portal: Portal, signed_in: Callable[[User], Client]) -> Client:
 LEFT = ("htmx:sendAbort", "htmx:afterRequest")
 
 
-@dataclass
-class Visit:
+class Visit(Struct):
     """A page in the browser, and everything that went wrong on it so far."""
 
     page: Page

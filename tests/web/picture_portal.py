@@ -5,11 +5,13 @@ another machine shows the same figures to the last digit.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from msgspec import Struct
+
 from apps.accounts.domain.identity import Role
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import Team
 from apps.clusters.domain.window import Window, day_start
 from apps.clusters.models import Cluster, Pod, Tier, TierRule, WatchCoverage
@@ -80,8 +82,7 @@ _SERVICE = (
 _NOTEBOOK = (0, 0, 0, 0, 0, 0, 0, 1, 6, 22, 31, 17, 4, 24, 35, 28, 19, 6, 1, 0, 0, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
+class _Work(Struct, frozen=True):
     """`pods` of `units` GPUs each from one day to another, counted from FIRST; 0 is the first."""
 
     team: str
@@ -134,8 +135,7 @@ _WAITING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
+class _Placed(Struct, frozen=True):
     """A pod on its GPUs, and what it does there."""
 
     pod: Pod

@@ -2,18 +2,17 @@
 
 import html
 import re
-from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
+from msgspec import Struct, field
 
-@dataclass
-class ShownCell:
+
+class ShownCell(Struct):
     text: str = ""
     title: str = ""
 
 
-@dataclass
-class ShownTable:
+class ShownTable(Struct):
     """A table by the id of the block around it; the first row is the head."""
 
     id: str

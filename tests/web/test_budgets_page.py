@@ -1,7 +1,6 @@
 """Budgets: the pace in words, the burn-down as it is drawn, alerts."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
@@ -10,6 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from apps.accounts.domain.structs import replace
 from apps.quotas.domain.budgets import period_at
 from apps.quotas.models import Budget, BudgetAlert
 from apps.quotas.selectors import BudgetRow, BurnPoint

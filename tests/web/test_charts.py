@@ -3,13 +3,13 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import plotly.graph_objects as go
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.usage_query import TimeStep, UsageRow
 from apps.web.components import charts

@@ -1,10 +1,10 @@
 """Charts of average GPUs against the capacity."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from apps.accounts.domain.structs import replace
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.usage_query import TimeStep, UsageRow
 from apps.web.components.charts import Axis

@@ -1,12 +1,12 @@
 """The pictures of the homes: order of tiers, reasons that are one, an axis of a panel alone."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from unittest.mock import Mock
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.web.components.drawings import Panel, TimeAxis, small_multiples
 from apps.web.home.admin_home import TierSummary
 

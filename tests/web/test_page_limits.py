@@ -7,15 +7,16 @@
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from msgspec import Struct, field
 from playwright.sync_api import Page, ViewportSize
 from pytest_django import Settings
 
+from apps.accounts.domain.structs import replace
 from tests.servers import ROOT
 from tests.shared_rows import shared
 from tests.web.appearances import DESK, PHONE, is_exhaustive
@@ -100,8 +101,7 @@ WIDE = """() => new Promise(done => {
 })"""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What a page may have at most: pixels at 1440, words, and pixels at 390."""
 
     pixels: int = MOST_PIXELS
@@ -119,8 +119,7 @@ OWN = {
 HOME = Limits(pixels=SCREEN, words=150)
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """A page as somebody sees it first: at 1440 px, and height, targets and width at 390 px."""
 
     height: int

@@ -11,11 +11,11 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 from playwright.sync_api import Page
 from pytest_django.live_server_helper import LiveServer
 
@@ -49,8 +49,7 @@ GRID = """async ([address, columns, rows]) => {
 }"""
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Struct, frozen=True):
     """`height` in pixels is how much of the page is shown, from its top."""
 
     name: str
@@ -69,8 +68,7 @@ PICTURES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """A page as it is now; `grids` are [width, height, colours] of it and of the kept picture."""
 
     png: bytes

@@ -1,11 +1,11 @@
 """What a page says about what was not measured."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.selectors import Freshness
 from apps.web.query_session import hour_ranges, quality

@@ -1,12 +1,12 @@
 """Tables are filtered by name, shown by pages of 25, and with the columns that a reader chose."""
 
-from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 import pytest
 from django.http import HttpResponse
 from django.test import Client, RequestFactory
 
+from apps.accounts.domain.structs import replace
 from apps.web.components.formats import Format
 from apps.web.components.table_arrangement import arranged, remember_columns
 from apps.web.components.tables import Column, Table, TableRow

@@ -3,11 +3,11 @@
 import csv
 import io
 import re
-from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from apps.accounts.domain.structs import replace
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.usage_query import UsageRow
 from apps.web.components import tables

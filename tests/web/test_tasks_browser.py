@@ -7,12 +7,12 @@ machines, so its pixels and words are held against their limits alone, its click
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from io import BytesIO
 from urllib.request import urlopen
 from zipfile import ZipFile
 
 import pytest
+from msgspec import Struct
 from playwright.sync_api import Locator, Page, expect
 
 from tests.servers import ROOT
@@ -99,8 +99,7 @@ class Walk:
         self.longest = max(self.longest, words)
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """A question, who has it, how they come to the answer, and what that may take at most.
 
     A page on the way may ask the cluster, which is served then (`asks_cluster`).

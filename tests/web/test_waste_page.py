@@ -4,7 +4,6 @@ import csv
 import io
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from html import unescape
@@ -13,6 +12,7 @@ import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
 from apps.costs.domain.costing import FREE_WASTE, WASTE, Cause, cents, money

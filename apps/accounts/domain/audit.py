@@ -3,10 +3,11 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 START: Final = "0" * 64
 """What the first entry names as the hash of the one before it."""
@@ -35,16 +36,14 @@ class AuditRecord(NamedTuple):
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """The last entry as it is kept outside the table: without it a cut-off end cannot show."""
 
     number: int
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChainCheck:
+class ChainCheck(Struct, frozen=True):
     """Whether the chain holds. Else `number` is the first entry that does not, and `words` why."""
 
     holds: bool

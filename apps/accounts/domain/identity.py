@@ -2,9 +2,10 @@
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 
 class Role(StrEnum):
@@ -40,8 +41,7 @@ PORTAL = "portal"
 """What the audit and the history of a request call the portal where it acts by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class ActingParty:
+class ActingParty(Struct, frozen=True):
     """Who acts, and from where: an address, or the name of a process or a command."""
 
     name: str
@@ -143,8 +143,7 @@ class GroupsRefused(ValueError):
     """A rule that says nothing the portal understands; the text is for who wrote it."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRule:
+class GroupRule(Struct, frozen=True):
     """One group and what it gives: a role for the whole portal, or a place on a team."""
 
     group: str
@@ -153,8 +152,7 @@ class GroupRule:
     lead: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(Struct, frozen=True):
     """What a person's groups give.
 
     `role` is None where no rule speaks of roles, so that groups have no say in them. `teams` maps

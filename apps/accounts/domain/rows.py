@@ -1,23 +1,22 @@
 """Rows of lists made of what already has their columns, and records of the catalog."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 Row = TypeVar("Row")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogRecord:
+class CatalogRecord(Struct, frozen=True, kw_only=True):
     """What a catalog says of a table's row; `pk` is None until it is stored."""
 
     pk: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatedRecord(CatalogRecord):
+class DatedRecord(CatalogRecord, frozen=True, kw_only=True):
     """A record that holds in a span; `valid_from` is None while its start is not decided."""
 
     valid_from: datetime | None = None
@@ -25,7 +24,7 @@ class DatedRecord(CatalogRecord):
 
 
 def row_from(kind: Callable[..., Row], source: object, /, **others: Any) -> Row:
-    """Return a `kind` (a dataclass) of the attributes of `source` that are named as its fields.
+    """Return a `kind` (a struct) of the attributes of `source` that are named as its fields.
 
     `others` are the fields that differ. Raises AttributeError for one that neither has: a default
     never stands in for a column that was forgotten.
@@ -36,4 +35,4 @@ def row_from(kind: Callable[..., Row], source: object, /, **others: Any) -> Row:
 
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(one.name for one in fields(kind) if one.init)
+    return tuple(kind.__struct_fields__)

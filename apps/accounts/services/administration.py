@@ -4,13 +4,13 @@ It is checked again under a lock of the accounts that administer: of two who tak
 role away at the same time the second is refused, so that one is always left.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+from msgspec import Struct
 
 from apps.accounts.domain.identity import ActingParty, Role
 from apps.accounts.models import Membership, Team, User
@@ -28,8 +28,7 @@ from apps.accounts.services.people import (
 from apps.accounts.services.tokens import revoke_all
 
 
-@dataclass(frozen=True, slots=True)
-class Manager:
+class Manager(Struct, frozen=True):
     """An administrator who acts, from an address, at a time."""
 
     user: User

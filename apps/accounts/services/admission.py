@@ -2,15 +2,16 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from allauth.socialaccount.models import SocialAccount
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
+from msgspec import Struct
 
 from apps.accounts.domain.identity import ActingParty, Granted, Role, is_reserved
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import Membership, Team, User
 from apps.accounts.services.audit import note
 from apps.accounts.services.people import account_state, end_sessions, namesake_of, subject_of
@@ -28,8 +29,7 @@ class AdmissionRefused(ValueError):
     """Somebody whom the provider knows may not come in; the text is for them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """Who somebody is by the word of the provider; `issuer` and `subject` never change."""
 
     issuer: str

@@ -1,6 +1,5 @@
 """Accounts: their names, making and changing them, their passwords and sessions."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -8,6 +7,7 @@ from allauth.socialaccount.models import SocialAccount
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import F
+from msgspec import Struct
 
 from apps.accounts.domain.identity import ActingParty, Role, is_reserved, reads_as
 from apps.accounts.models import User
@@ -20,8 +20,7 @@ _CHANGED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PersonChanges:
+class PersonChanges(Struct, frozen=True):
     """Changes to an account; None leaves a field as it is.
 
     Without a password it signs in through the sign-in provider alone, and belongs to whom the
@@ -34,8 +33,7 @@ class PersonChanges:
     drops_password: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """An account as it is now."""
 
     pk: int

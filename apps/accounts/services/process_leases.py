@@ -12,11 +12,11 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from django.db import connection
+from msgspec import Struct, field
 
 from apps.accounts.models import ProcessLease
 from apps.accounts.services import leases
@@ -43,8 +43,7 @@ def database_now() -> datetime:
     return now
 
 
-@dataclass(slots=True)
-class ProcessLeases:
+class ProcessLeases(Struct):
     """The leases of one process. One thread renews, takes and gives back; any thread may ask."""
 
     clock: Callable[[], datetime] = database_now

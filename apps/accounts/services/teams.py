@@ -1,7 +1,6 @@
 """Writes of teams and their people, as the catalog names them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from django.db import transaction
 from django.utils import timezone
@@ -14,8 +13,7 @@ UNASSIGNED = "unassigned"
 _CATALOG = the_portal("load_catalog")
 
 
-@dataclass(frozen=True, slots=True)
-class TeamRecord(CatalogRecord):
+class TeamRecord(CatalogRecord, frozen=True):
     """A team of the catalog."""
 
     name: str
@@ -23,8 +21,7 @@ class TeamRecord(CatalogRecord):
     active: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class LeadRecord(CatalogRecord):
+class LeadRecord(CatalogRecord, frozen=True):
     """A person on a team, as a lead or not."""
 
     team: str

@@ -4,11 +4,11 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, transaction
+from msgspec import Struct
 
 from apps.accounts.domain.identity import ActingParty, TokenScope, is_reserved, packed_scopes
 from apps.accounts.models import ApiToken, User
@@ -27,8 +27,7 @@ class TokenRefused(ValueError):
     """A token cannot be made; the text is for the person who asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class IssuedToken:
+class IssuedToken(Struct, frozen=True):
     """A new token. `key` is what the header carries; it cannot be read again."""
 
     key: str

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 WEEKDAYS: Final = (
     "monday",
@@ -61,8 +62,7 @@ def workload_place(subject: str) -> WorkloadPlace | None:
     return (parts[0], parts[1], parts[2]) if subject.startswith(_WORKLOAD) and parts[2:] else None
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
+class Threshold(Struct, frozen=True):
     """Levels of a kind, ascending, in the unit of its value.
 
     A level counts as left only when the value is under level × (1 − `margin`). One that is left and
@@ -86,8 +86,7 @@ class Threshold:
             raise ValueError(f"margin must be a fraction 0..1, got {self.margin}")
 
 
-@dataclass(frozen=True, slots=True)
-class AlertLevel:
+class AlertLevel(Struct, frozen=True):
     """The level that a subject stands at (None: at none), and what was last said of it and when.
 
     `said_level` None beside a `said_at`: it is not known.
@@ -98,8 +97,7 @@ class AlertLevel:
     said_level: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """The level from now on, and whether an alert is due."""
 
     level: AlertLevel
@@ -165,8 +163,7 @@ def alert_key(kind: AlertKind, subject: str, recipient: str, occasion: Sequence[
     return json.dumps([kind.value, subject, recipient, *occasion], separators=(",", ":"))
 
 
-@dataclass(frozen=True, slots=True)
-class MuteWindow:
+class MuteWindow(Struct, frozen=True):
     """Nothing of `kind` (None: any) about `subject` (empty: anything) from `start` to `end`."""
 
     start: datetime
@@ -183,8 +180,7 @@ class MuteWindow:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class QuietHours:
+class QuietHours(Struct, frozen=True):
     """Daily hours without messages, in the recipient's zone; may run over midnight.
 
     `weekdays` (Monday is 0) are the days on which they begin.
@@ -250,8 +246,7 @@ class IdleChoice(StrEnum):
 _MOMENT = timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class IdleDecision:
+class IdleDecision(Struct, frozen=True):
     """What was answered, by whom, when and why; `until` (UTC) is the end of a KEEP."""
 
     choice: IdleChoice

@@ -2,11 +2,12 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.accounts.domain.formats import utc_words
 from apps.alerts.domain.alerts import AlertKind
@@ -44,8 +45,7 @@ class Cadence(StrEnum):
     WEEKLY = "weekly"
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Struct, frozen=True):
     """When a recipient wants the bundle: `at` on the clock of `zone`, weekly on `weekday`."""
 
     cadence: Cadence
@@ -54,8 +54,7 @@ class Schedule:
     weekday: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DigestItem:
+class DigestItem(Struct, frozen=True):
     """One thing to say. Of several with one `key` the latest counts; `urgent` skips the bundle.
 
     `link` is the whole address of the page that shows it; empty: there is none.
@@ -72,8 +71,7 @@ class DigestItem:
     link: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Digest:
+class Digest(Struct, frozen=True):
     """What goes to a recipient over a channel at one time, by kind; `left_out` were too many."""
 
     recipient: str
@@ -156,8 +154,7 @@ def _bundle(recipient: str, channel: str, alerts: Sequence[DigestItem], most: in
     return Digest(recipient, channel, tuple(sections), len(alerts) - len(kept))
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """What is sent: `subject` is one line, `text` plain, `message_id` the same for a copy.
 
     `manage` is the page where a reader changes where it goes; empty: it is not known.

@@ -1,13 +1,13 @@
 """Making, changing and muting channels, and answers to idle alerts."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.db import transaction
+from msgspec import Struct
 
 from apps.accounts.models import Team, User
 from apps.accounts.services import ActingParty, note
@@ -39,8 +39,7 @@ class ChannelRefused(ValueError):
     """A channel, a mute or an answer cannot be taken; the message says what to change."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelInput:
+class ChannelInput(Struct, frozen=True):
     """What a person wrote of a channel; `address` is empty where the known one is kept."""
 
     name: str
@@ -55,8 +54,7 @@ class ChannelInput:
     active: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class MuteInput:
+class MuteInput(Struct, frozen=True):
     """What a channel is not to send until a time: one kind, one subject, or all where both miss."""
 
     until: datetime

@@ -3,7 +3,6 @@
 import logging
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
@@ -11,6 +10,7 @@ from django.conf import settings
 from django.core.cache import cache
 from django.db import DatabaseError, transaction
 from django.db.models import F
+from msgspec import Struct, field
 
 from apps.accounts.models import User
 from apps.accounts.services import leases
@@ -195,8 +195,7 @@ def mutes_of(channels: Collection[int], at: datetime) -> dict[int, list[MuteWind
     return found
 
 
-@dataclass
-class DeliveryRound:
+class DeliveryRound(Struct):
     """What is sent in one go. `earlier` is the lease that each delivery was under before."""
 
     post: Messenger

@@ -2,13 +2,14 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from django.db import transaction
 from django.db.models import Max, Min
+from msgspec import Struct, field
 
+from apps.accounts.domain.structs import replace
 from apps.alerts.domain.alerts import (
     AlertKind,
     AlertLevel,
@@ -31,8 +32,7 @@ _LONGEST_KEY, _LONGEST_SUBJECT, _LONGEST_TITLE = 900, 600, 200
 _LONGEST_TEXT, _LONGEST_PATH = 5000, 1000
 
 
-@dataclass(frozen=True, slots=True)
-class NewAlert:
+class NewAlert(Struct, frozen=True):
     """One thing to say: `occasion` is what makes this time another one than the last.
 
     `team_id` None: it is about the platform. `path` is the page that shows it. With a `person_id`
@@ -50,8 +50,7 @@ class NewAlert:
     person_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Struct, frozen=True):
     """A value to be held against levels, in the unit of its kind; None is not known now."""
 
     said: NewAlert

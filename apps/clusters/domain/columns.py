@@ -1,6 +1,6 @@
 """Columns of lists, each declared once, beside its value.
 
-A row is a frozen dataclass whose attributes are annotated:
+A row is a frozen struct whose attributes are annotated:
 
     gpu_equivalents: Annotated[float, Column("Size", "GPUs", "Units × weight.")]
 
@@ -9,18 +9,20 @@ A property is a column too, where what it returns is annotated so.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
+
 Row = TypeVar("Row", bound=Any)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """What is said of an attribute of a row.
 
     `label` heads it on pages, without one it is not shown there; `unit` is that of the page (GPUs,

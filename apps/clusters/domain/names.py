@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from msgspec import Struct
 
 _WILD = frozenset("*?")
 
@@ -21,8 +22,7 @@ ONE_OFF = JOBS | {"Pod"}
 """Kinds that run once: the next run has a name of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamespacePattern:
+class NamespacePattern(Struct, frozen=True):
     """A pattern of namespace names (`*` and `?` as in a shell) and the team of such."""
 
     team: int

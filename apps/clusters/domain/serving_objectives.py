@@ -1,16 +1,17 @@
 """Objectives of the time to first token, and which of them holds for an inference server."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.pods.ledger import Owner
 
 _MS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class TtftRule:
+class TtftRule(Struct, frozen=True):
     """An objective of the catalog, and the patterns of what it is for; an empty one fits all.
 
     `workload` is compared with the name of the top controller, with `Kind/name` where it has a
@@ -39,8 +40,7 @@ class TtftRule:
         return all(not pattern or fnmatchcase(text, pattern) for pattern, text in asked)
 
 
-@dataclass(frozen=True, slots=True)
-class TtftObjectives:
+class TtftObjectives(Struct, frozen=True):
     """The objectives of a cluster in the order in which they are tried, in milliseconds.
 
     `default_ms` is for what none matches. `owners` are the top controllers of pods by namespace

@@ -7,10 +7,11 @@ MIG device where these are offered under its name. A request alone does not tell
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.accelerators import CORES_LABEL, MEMORY_LABEL, NEURON_CORE
 from apps.clusters.domain.devices.mig import mig_part
@@ -66,8 +67,7 @@ class CapacityType(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class TierRule:
+class TierRule(Struct, frozen=True):
     """One tier of the catalog as it was valid at some time; the first that matches wins."""
 
     tier: str
@@ -274,8 +274,7 @@ class NodeOffer(NamedTuple):
         return unit_weight(resource, self.labels) if part is None else part
 
 
-@dataclass(slots=True)
-class NodeOffers:
+class NodeOffers(Struct):
     """The nodes of a cluster at one time; what was found out under the same rules is kept."""
 
     nodes: Sequence[NodeOffer] = ()

@@ -1,9 +1,11 @@
 """Windows of UTC time, half-hour slots, local days, and sets of half-open time spans."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 TimeSpan = tuple[float, float]
 
@@ -53,8 +55,7 @@ def overlap(spans: Sequence[TimeSpan], start: float, end: float) -> float:
     return sum(max(0.0, min(b, end) - max(a, start)) for a, b in spans)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Window:
+class Window(Struct, frozen=True, order=True):
     """The time from `start` up to, not including, `end`; both aware, kept in UTC."""
 
     start: datetime
@@ -65,8 +66,8 @@ class Window:
             raise ValueError("a window needs times with a time zone")
         if self.end <= self.start:
             raise ValueError(f"a window must end after it starts: {self.start} .. {self.end}")
-        object.__setattr__(self, "start", self.start.astimezone(UTC))
-        object.__setattr__(self, "end", self.end.astimezone(UTC))
+        force_setattr(self, "start", self.start.astimezone(UTC))
+        force_setattr(self, "end", self.end.astimezone(UTC))
 
     @classmethod
     def hour(cls, start: datetime) -> "Window":

@@ -2,13 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, cached_property, partial
 from math import inf
 from typing import Any
 
 from django.db.models import FilteredRelation, Q
+from msgspec import Struct, field
 
 from apps.accounts.domain.rows import CatalogRecord, DatedRecord, row_from
 from apps.accounts.models import Team
@@ -40,8 +40,7 @@ from apps.clusters.selectors import tier_catalog
 _BUILTIN_POSITION = 2_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterRecord(CatalogRecord):
+class ClusterRecord(CatalogRecord, frozen=True):
     """A cluster of the catalog with its connections; `kubernetes` None: metrics only.
 
     With `slurm` it is known by its job log, and `prometheus` is empty.
@@ -54,8 +53,7 @@ class ClusterRecord(CatalogRecord):
     slurm: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TierRecord(CatalogRecord):
+class TierRecord(CatalogRecord, frozen=True):
     """A tier's name, place and promise."""
 
     name: str
@@ -64,8 +62,7 @@ class TierRecord(CatalogRecord):
     active: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class RuleRecord(DatedRecord):
+class RuleRecord(DatedRecord, frozen=True):
     """What a tier matches in a span; `valid_from` None: not decided yet."""
 
     tier: str
@@ -77,8 +74,7 @@ class RuleRecord(DatedRecord):
     allowed_teams: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceTeamRecord(DatedRecord):
+class NamespaceTeamRecord(DatedRecord, frozen=True):
     """A namespace pattern whose namespaces belong to a team in a span."""
 
     pattern: str
@@ -86,8 +82,7 @@ class NamespaceTeamRecord(DatedRecord):
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReportRecord(CatalogRecord):
+class ReportRecord(CatalogRecord, frozen=True):
     """The report's time zone and currency, and its exchange rates as `ReportSettings` has them."""
 
     time_zone: str = "UTC"
@@ -297,8 +292,7 @@ def write_report(records: Sequence[ReportRecord]) -> None:
         ).save()
 
 
-@dataclass(frozen=True, slots=True)
-class TierAssignment:
+class TierAssignment(Struct, frozen=True):
     """What a pod counts as: its tier, the GPU model (None: not known) and its GPU-equivalents."""
 
     tier: str
@@ -306,8 +300,7 @@ class TierAssignment:
     gpu_equivalents: float
 
 
-@dataclass(frozen=True)
-class TierHistory:
+class TierHistory(Struct, frozen=True, dict=True):
     """Every rule there ever was: (valid from, valid to, place, rule); times in Unix seconds."""
 
     rules: tuple[tuple[float, float, int, domain.TierRule], ...]

@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
+from msgspec.structs import asdict
 
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.devices.state import (

@@ -2,8 +2,9 @@
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import BinaryIO
+
+from msgspec import Struct
 
 from apps.costs.domain.bills.charges import (
     EXPORT_AGAIN,
@@ -19,8 +20,7 @@ _ZIPPED = (b"\x1f\x8b", b"PK\x03\x04")
 _LONGEST_CELL = 1_000_000  # Tags of a cloud take many kilobytes; Python's own limit is 128.
 
 
-@dataclass(frozen=True, slots=True)
-class BillFile:
+class BillFile(Struct, frozen=True):
     """An open file: its head, and its rows, to be read once. `semicolons`: it is CSV with these.
 
     `rows` raises BillRefused where the file is broken.

@@ -7,7 +7,6 @@ import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, BinaryIO, cast
 
 from django.core.files import File
 from django.core.files.storage import FileSystemStorage, Storage
+from msgspec import Struct
 
 from apps.costs.domain.months import sha256_of
 
@@ -30,8 +30,7 @@ class StorageAway(OSError):
     """Object storage does not answer, or refuses; `strerror` says which, without its address."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """A file that was written; `size` in bytes."""
 
     name: str

@@ -7,9 +7,10 @@ import csv
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation, localcontext
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.resources import counted
 
@@ -26,8 +27,7 @@ _MOST_DECIMALS = 20
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
-@dataclass(frozen=True, slots=True)
-class CarbonFile:
+class CarbonFile(Struct, frozen=True):
     """Grams of CO2e a kWh by the start of the hour (UTC, `2026-01-01T00`), as decimal texts."""
 
     hours: Mapping[str, str] = field(default_factory=dict)
@@ -141,8 +141,7 @@ def hour_key(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H")
 
 
-@dataclass(frozen=True, slots=True)
-class SiteFactor:
+class SiteFactor(Struct, frozen=True):
     """What a cluster's site adds to measured energy, from `valid_from` until `valid_to`.
 
     `carbon_g_per_kwh` None: the factor of an hour is in `by_hour`, or there is none.

@@ -5,9 +5,10 @@ become `Decimal` where they leave, and cents where they are printed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from apps.usage.domain.amounts import NANO, coverage_ratio
 
@@ -185,8 +186,7 @@ def fact_cost(parts: Mapping[Cause, int], price: int) -> dict[Cause, int]:
     return dict(zip(causes, apportioned(cost_of(sum(amounts), price), amounts), strict=True))
 
 
-@dataclass(slots=True)
-class CostSums:
+class CostSums(Struct):
     """Sums of facts by cause: GPU-hours, what they cost, and those that have no price.
 
     `gpu_hours` and `unpriced` are nano-GPU-hours (`unpriced` a part of `gpu_hours`), `cost` units
@@ -287,8 +287,7 @@ WATERFALL_CAUSES = (
 """The order of the steps: from capacity that was not available to capacity that worked."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaterfallStep:
+class WaterfallStep(Struct, frozen=True):
     """One cause. GPU-hours are nano, money units of 1e-8; `above` is where the step starts.
 
     `share` is of the whole cost, 0..1, None where there is none. `unpriced` GPU-hours are part of

@@ -1,10 +1,12 @@
 """Exports: what a file was asked of, how far it is, and who may still fetch it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from apps.clusters.domain.window import Window
 from apps.costs.domain.costing import Basis, Policy
@@ -47,8 +49,7 @@ class MailState(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class ExportScope:
+class ExportScope(Struct, frozen=True):
     """What a file is to hold: a month (its first day), or a window of whole local days.
 
     Of a window `groups` are the columns to tell apart, None for all that a month's file has, by

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from importlib.util import find_spec
+
+from msgspec import Struct
 
 from apps.clusters.domain.columns import Column
 from apps.usage.domain.columns import utc_text
@@ -110,8 +111,7 @@ class CellType(StrEnum):
     """The start of a period: an aware time, written with the offset of the report's zone."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileColumn:
+class FileColumn(Struct, frozen=True):
     name: str
     kind: CellType = CellType.TEXT
     digits: int = 0
@@ -138,8 +138,7 @@ _CELL_TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
+class Notes(Struct, frozen=True):
     """What one has to know to read the figures of a file; every format carries all of it.
 
     `coverage_ratio` is 0..1, None where nothing ran. `policy` and `basis` are in the words of
@@ -173,8 +172,7 @@ class Notes:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class CostFile:
+class CostFile(Struct, frozen=True):
     """A file to be written. `rows` is read once, from first to last, and never held as a whole."""
 
     title: str

@@ -7,11 +7,12 @@ prefixed `x_`.
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from operator import itemgetter
+
+from msgspec import Struct
 
 from apps.clusters.domain.tiers import CapacityType, GpuSharing
 from apps.costs.domain.costing import FREE, Cause, cost_of
@@ -55,8 +56,7 @@ _PRICING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Issuer:
+class Issuer(Struct, frozen=True):
     """Who bills: names that FOCUS wants in every row."""
 
     billing_account_id: str = "gpuportal"
@@ -67,8 +67,7 @@ class Issuer:
     host: str = "gpuportal"
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(Struct, frozen=True):
     """One row of costs as it becomes a row of FOCUS.
 
     `gpu_hours` are nano-GPU-hours, `cost` units of 1e-8 (None: unpriced), the two prices units per

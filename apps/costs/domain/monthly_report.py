@@ -1,9 +1,10 @@
 """The monthly report as a mail: what each team cost, and what of it was unused."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.accounts.domain.formats import day_words, percent
 from apps.accounts.domain.formats import money as money_text
@@ -25,8 +26,7 @@ _CAUSES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MonthlyReport:
+class MonthlyReport(Struct, frozen=True):
     """What a month cost, in units of 1e-8 by currency.
 
     `teams` and `wasted` hold (name or cause, units) for each currency, the dearest first; the

@@ -7,14 +7,14 @@ difference to what was frozen, and is booked as adjustment lines of the open mon
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 LineId = tuple[str, ...]
 """What identifies a row of a closed month: its period and its groups, cause last, as texts."""
 
 
-@dataclass(frozen=True, slots=True)
-class LineAmount:
+class LineAmount(Struct, frozen=True):
     """What a row says: nano-GPU-hours, those of them without a price, and units of 1e-8."""
 
     gpu_hours: int

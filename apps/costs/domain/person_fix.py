@@ -1,7 +1,8 @@
 """The one thing that a person should do about their work, of what is known of it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apps.costs.domain.recommendations.idle_time import SERVICES
 from apps.costs.domain.workload_verdict import VerdictAction, VerdictKind, verdict
@@ -12,8 +13,7 @@ NOTHING_TO_FIX = "Nothing to fix."
 _REPLICATED = SERVICES - {"StatefulSet"}
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedWork:
+class JudgedWork(Struct, frozen=True):
     """A workload of a person: its name, what it held, and whether it holds idle GPUs now."""
 
     workload: str

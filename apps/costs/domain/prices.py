@@ -4,11 +4,12 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from apps.clusters.domain.tiers import CapacityType, model_key
 from apps.costs.domain.costing import units
@@ -55,8 +56,7 @@ class PriceKind(StrEnum):
     OWNED = "owned"
 
 
-@dataclass(frozen=True, slots=True)
-class PriceEntry:
+class PriceEntry(Struct, frozen=True):
     """One price: `per_gpu_hour` of the currency for a model, before `discount` (0..1).
 
     It holds from `valid_from` up to, not including, `valid_to` (None: open). An empty `cluster` or

@@ -1,10 +1,11 @@
 """What is to be said of a workload first: how much of its allocation is unused, and what to do."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from apps.usage.domain.amounts import NANO, SECONDS_PER_HOUR, Amounts, hours
 
@@ -49,8 +50,7 @@ HourAmounts = tuple[int, ...]
 idle, underutilized and active."""
 
 
-@dataclass(frozen=True, slots=True)
-class IdleSpan:
+class IdleSpan(Struct, frozen=True):
     """A stretch of hours without activity: `gpus` are the mean of what was held."""
 
     start: datetime
@@ -58,8 +58,7 @@ class IdleSpan:
     gpus: float
 
 
-@dataclass(frozen=True, slots=True)
-class HourlyUse:
+class HourlyUse(Struct, frozen=True):
     """The figures of single hours that a verdict uses: their sum, and the longest idle stretch.
 
     `last_held` is the end of the last hour with an allocation, in Unix seconds. `most` and
@@ -75,8 +74,7 @@ class HourlyUse:
     is_measured: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadVerdict:
+class WorkloadVerdict(Struct, frozen=True):
     """`unused` is unused ÷ (allocated − no metrics), None where that is not known.
 
     `no_metrics` is the share of what was held that has no metrics; `idle` the longest idle stretch.

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any
@@ -46,8 +45,7 @@ _Cents = dict[BudgetKey, dict[date, int]]
 _Hours = list[tuple[datetime, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class MoneyBudgetRow(BurnRow):
+class MoneyBudgetRow(BurnRow, frozen=True):
     """A budget in money, in full; `unit` is the currency, known hours are those with a price.
 
     With `unpriced_gpu_hours`, or hours missing, `used` is a lower bound. `used` counts corrections
@@ -200,7 +198,7 @@ def _in_full(days: _Cents) -> dict[BudgetKey, dict[date, float]]:
 
 def _row(row: BudgetRow, allowance: Decimal, charged: _Charged, zone: ZoneInfo) -> MoneyBudgetRow:
     first = day_of(row.period_start, zone)
-    of_burn: dict[str, Any] = {one.name: getattr(row, one.name) for one in fields(BurnRow)}
+    of_burn: dict[str, Any] = {one: getattr(row, one) for one in BurnRow.__struct_fields__}
     # Put over the floats that every burn has: budget and use are exact decimals here.
     of_money = {
         "allowance": allowance,

@@ -1,7 +1,6 @@
 """Carbon of the energy of usage, by the same periods and groups."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from statistics import fmean
@@ -9,7 +8,9 @@ from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from django.db.models import F, Q, QuerySet, Value
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
@@ -53,8 +54,7 @@ An hour of autumn has two local times, which equal no others: as a key they woul
 """
 
 
-@dataclass(slots=True)
-class CarbonSum:
+class CarbonSum(Struct):
     """Milliwatt-hours whose hour has a factor, and their carbon in micrograms of CO2e."""
 
     carbon_mwh: int = 0
@@ -129,8 +129,7 @@ def carbon_of(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class SiteFactorRow:
+class SiteFactorRow(Struct, frozen=True):
     """PUE and carbon factor of a cluster's site, for the part of a window in which they hold."""
 
     cluster: Annotated[str, Column("Cluster")]

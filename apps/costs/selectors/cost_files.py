@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import chain
@@ -10,7 +9,9 @@ from operator import attrgetter
 from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Q, QuerySet
+from msgspec import Struct, field
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import Team
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.columns import Column, columns_of
@@ -350,8 +351,7 @@ def _windows_at_once(reading: CostReader) -> Iterator[Window]:
         start = end
 
 
-@dataclass(frozen=True, slots=True)
-class _ChargeContext:
+class _ChargeContext(Struct, frozen=True):
     """What rows of costs become charges with; `version` says how much of it is needed.
 
     `rules` are those of each tier; `pools` reads the charges that those of shared GPUs are split

@@ -1,7 +1,6 @@
 """Read rows of cost and say who pays for what: for pages, API, files and closed months."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import cache, partial
 from itertools import chain
@@ -11,7 +10,9 @@ from zoneinfo import ZoneInfo
 from django.core.exceptions import EmptyResultSet
 from django.db import OperationalError, connection
 from django.db.models import Aggregate, Case, F, IntegerField, Q, QuerySet, Value, When
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
@@ -196,8 +197,7 @@ def _of_energy(column: str, name: str, *, unbilled: bool) -> LargeSum:
     return LargeSum(column, filter=None if unbilled else ~Q(**{f"cost_{name}": 0}))
 
 
-@dataclass(frozen=True)
-class _CostGrouping:
+class _CostGrouping(Struct, frozen=True):
     """Sums of a table by `columns`, of which `at` is `time`; None without such a column."""
 
     table: Any
@@ -538,8 +538,7 @@ def _adjustments(
     return list(rows.order_by().values_list(*columns))
 
 
-@dataclass(frozen=True, slots=True)
-class _Fact:
+class _Fact(Struct, frozen=True):
     """A row of sums: (GPU-hours, cost) for each cause, and the least and greatest price.
 
     Of energy it is (milliwatt-hours, cost); `carbon` has for each kind of energy the part of these

@@ -2,14 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Exists, Max, Min, OuterRef, Q, Sum
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
@@ -144,8 +145,7 @@ def _placed(reading: CostReader, part: Window) -> list[tuple[datetime, int, Cost
 # ---------------------------------------------------------------- the waterfall
 
 
-@dataclass(frozen=True, slots=True)
-class Waterfall:
+class Waterfall(Struct, frozen=True):
     """The steps of one currency from the cost of all capacity down to its active part.
 
     `total` and `wasted` are units of 1e-8; the GPU-hours without any price are in the steps of
@@ -246,8 +246,7 @@ def unallocated_burst(
 # ---------------------------------------------------------------- the worst workloads
 
 
-@dataclass(frozen=True, slots=True)
-class WorstWorkload:
+class WorstWorkload(Struct, frozen=True):
     """What one workload wasted by a cause; `cost` None and no currency: unpriced."""
 
     cause: Annotated[Cause, Column("Cause")]
@@ -322,8 +321,7 @@ def priced_until(*, visibility: Visibility) -> datetime | None:
     return None if newest is None else newest + timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
-class NotPriced:
+class NotPriced(Struct, frozen=True):
     """Hours of a cluster that have facts and are not priced as they are."""
 
     cluster: Annotated[str, Column()]
@@ -358,8 +356,7 @@ def not_priced(window: Window, *, filters: Filters, visibility: Visibility) -> l
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """On what the figures rest: of the whole window, on every page."""
 
     start: Annotated[datetime, Column(keep_offset=True)]
@@ -410,8 +407,7 @@ class WorkloadKey(NamedTuple):
     tier: str
 
 
-@dataclass(slots=True)
-class WorkloadCost:
+class WorkloadCost(Struct):
     """Units of 1e-8 of a currency: `total` of all that was held, `unused` of its waste.
 
     `measured` is the part of the total that has metrics.

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from math import fsum
@@ -10,6 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from apps.accounts.domain.rows import row_from
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import Window

@@ -1,12 +1,12 @@
 """Files that were exported, and those of closed months: where they lie, and who may fetch them."""
 
-from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 from typing import BinaryIO
 
 from django.conf import settings
 from django.core.files.storage import Storage
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.models import User
@@ -29,8 +29,7 @@ class ExportGone(LookupError):
     """There is no such file, or none any more; the text says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExportRow:
+class ExportRow(Struct, frozen=True):
     """A file that somebody asked for.
 
     `progress` is 0..1, None while the length is unknown; `size` in bytes and `sha256` are there
@@ -54,8 +53,7 @@ class ExportRow:
     expires_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
+class Download(Struct, frozen=True):
     """A file that is there, and what it is called. Who opens `binary` closes it."""
 
     binary: BinaryIO
@@ -128,8 +126,7 @@ def check_still_sees(row: Export, visibility: Visibility) -> None:
         raise NotAllowed("What you may see has changed since you asked for this file.")
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedFileRow:
+class ClosedFileRow(Struct, frozen=True):
     """A file of a closed month as it is kept.
 
     `stored`: its bytes are there; None while object storage does not say. `agrees` is None unless

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -11,8 +10,10 @@ from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.db.models import Case, Count, F, Max, Min, Q, QuerySet, Sum, When
+from msgspec import Struct, field
 
 from apps.accounts.domain.rows import row_from
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.resources import counted
@@ -54,8 +55,7 @@ class MonthState(StrEnum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True)
-class Gaps:
+class Gaps(Struct, frozen=True):
     """What keeps a month from being closed.
 
     `missing` counts hours by cluster that have no facts; `not_priced` hours whose facts have not
@@ -88,8 +88,7 @@ class Gaps:
         return said
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodState:
+class PeriodState(Struct, frozen=True):
     """A month; what was frozen is None unless it is closed, `gaps` None once it is."""
 
     month: date
@@ -143,8 +142,7 @@ def catalog_rates(month: date, terms: Report) -> dict[str, str]:
     return {currency: rate for currency, (rate, _source) in rates.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeRateRow:
+class ExchangeRateRow(Struct, frozen=True):
     """What one unit of a currency is worth in the report's, fixed for a month."""
 
     month: Annotated[date, Column("Month")]
@@ -377,8 +375,7 @@ def _unpriced_pools(window: Window) -> dict[tuple[str, str], int]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class AdjustmentRow:
+class AdjustmentRow(Struct, frozen=True):
     """What was booked against a closed month on a day, by currency; amounts may be negative."""
 
     month: Annotated[date, Column("Month")]
@@ -468,8 +465,7 @@ def _sums_by_currency(found: Iterable[tuple[str, Name, int]]) -> dict[str, list[
 _RECENT_MAILS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class MonthlyMailRow:
+class MonthlyMailRow(Struct, frozen=True):
     """A month's report to one address; `error` is of the last try, `next_at` when the next is."""
 
     month: date
@@ -495,8 +491,7 @@ def monthly_mails(*, visibility: Visibility) -> list[MonthlyMailRow]:
     return [MonthlyMailRow(*row) for row in found[:_RECENT_MAILS]]
 
 
-@dataclass(frozen=True, slots=True)
-class MonthCosts:
+class MonthCosts(Struct, frozen=True):
     """What a month cost, or a part of it, in units of 1e-8 of the report's currency.
 
     `teams` is what each is charged, the dearest first; `unallocated` and `planned_outage` are the

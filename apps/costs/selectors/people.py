@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, TypeGuard
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
+from msgspec import Struct
 
 from apps.accounts.models import User
 from apps.accounts.permissions import Visibility
@@ -47,8 +47,7 @@ def has_metrics(amounts: Amounts | None) -> TypeGuard[Amounts]:
     return amounts is not None and (amounts.allocated > amounts.unmeasured or not amounts.allocated)
 
 
-@dataclass(frozen=True, slots=True)
-class PersonWorkloadRow:
+class PersonWorkloadRow(Struct, frozen=True):
     """A workload of a person on a tier: what it holds now, and what of a window it held and used.
 
     `amounts` are None where no hour of its cluster is collected in the window.
@@ -139,8 +138,7 @@ class PersonWorkloadRow:
         return hours(self.amounts.not_used) if has_metrics(self.amounts) else None
 
 
-@dataclass(frozen=True, slots=True)
-class PersonWork:
+class PersonWork(Struct, frozen=True):
     """All workloads of some persons in a window, most unused first; `pods` are there now.
 
     `state` tells whether any hour of the window is known: `total` is a sum of those that are.
@@ -276,8 +274,7 @@ def _without_person(found: Mapping[PersonWorkload, Amounts]) -> dict[_Workload, 
     return sums
 
 
-@dataclass(frozen=True, slots=True)
-class _WindowFacts:
+class _WindowFacts(Struct, frozen=True):
     """What is known of the hours of a window: which clusters have some, and what was held then."""
 
     window: Window
@@ -373,8 +370,7 @@ def _part(costs: Sequence[WorkloadCost], own: int, whole: int) -> tuple[float, s
     return float(money(round(cost.unused * part))), cost.currency
 
 
-@dataclass(frozen=True, slots=True)
-class PersonSumRow:
+class PersonSumRow(Struct, frozen=True):
     """What one person of the teams that the reader leads holds, used and left unused.
 
     `amounts` are None where no hour of the window is collected.

@@ -3,7 +3,6 @@
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache, reduce
@@ -11,6 +10,7 @@ from operator import add
 from typing import Annotated
 
 from django.db.models import Exists, F, OuterRef, Q, Sum
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
@@ -60,8 +60,7 @@ def energy_factors() -> list[SiteFactor]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityValue:
+class CapacityValue(Struct, frozen=True):
     """The mean capacity of some days in GPUs, and what an hour of one of them cost."""
 
     gpus: float
@@ -136,8 +135,7 @@ _Price = tuple[int, str]
 """Units of 1e-8 per GPU-hour, and the currency."""
 
 
-@dataclass(frozen=True, slots=True)
-class LossCostRow(LostReasonRow):
+class LossCostRow(LostReasonRow, frozen=True):
     """What failures of one reason cost: the sum of all is what was lost.
 
     A failure of before the window, or after it, counts where it cost some of the window. `cost` is
@@ -212,7 +210,7 @@ def _row(row: LostReasonRow, prices: Counter[_Price | None]) -> LossCostRow:
     # Amounts of two currencies have no sum, and one of them alone would look like all.
     (currency, cost) = next(iter(costs.items())) if len(costs) == 1 else (None, None)
     return LossCostRow(
-        **{one.name: getattr(row, one.name) for one in fields(row)},
+        **{one: getattr(row, one) for one in row.__struct_fields__},
         cost=cost,
         currency=currency,
         unpriced_gpu_hours=hours(unpriced),

@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, ClassVar
 
 from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import User
 from apps.accounts.permissions import Visibility
 from apps.alerts.domain.alerts import IdleChoice, workload_subject
@@ -80,8 +81,7 @@ _NotCovered = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class RetainedWorkload:
+class RetainedWorkload(Struct, frozen=True):
     """Who keeps a workload though it is idle, before which instant, and why.
 
     `person` is empty where it is not for the reader: it would tell whose work it is.
@@ -111,8 +111,7 @@ def retained_workloads(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class RecommendationFilters(PlaceFilters):
+class RecommendationFilters(PlaceFilters, frozen=True):
     """Narrow a reading to these names, too."""
 
     kind: tuple[str, ...] = ()
@@ -120,8 +119,7 @@ class RecommendationFilters(PlaceFilters):
     workload: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RecommendationRow:
+class RecommendationRow(Struct, frozen=True):
     """One change and what it would save.
 
     Texts are empty where they do not apply. `team_id` None: of no team in particular. The result of
@@ -224,8 +222,7 @@ class RecommendationRow:
         return None if self.retained is None else self.retained.reason
 
 
-@dataclass(frozen=True, slots=True)
-class RecommendationSum:
+class RecommendationSum(Struct, frozen=True):
     """How many there are in a currency (empty: unpriced), and what they save together.
 
     Of one subject's alternatives one counts, in both.
@@ -237,9 +234,9 @@ class RecommendationSum:
 
 
 _COLUMNS = [
-    f"{field.name}__name" if field.name in _NAMED else field.name
-    for field in fields(RecommendationRow)
-    if field.name != "retained"
+    f"{name}__name" if name in _NAMED else name
+    for name in RecommendationRow.__struct_fields__
+    if name != "retained"
 ]
 _CURRENCY = _COLUMNS.index("currency")
 
@@ -304,8 +301,7 @@ def _retained_among(rows: QuerySet[Recommendation, Recommendation], now: datetim
     return [pk for pk, *workload in asked if tuple(workload) in kept]
 
 
-@dataclass(frozen=True, slots=True)
-class Savings:
+class Savings(Struct, frozen=True):
     """Savings a month by currency: open, accepted and quota as promised, realized as it came.
 
     `judged` is how many accepted ones have a verdict. Of alternatives one counts.
@@ -454,8 +450,7 @@ def _after_cursor(cursor: str) -> Q:
     return unpriced | Q(saving_per_month__lt=known) | Q(saving_per_month=known, pk__gt=pk)
 
 
-@dataclass(frozen=True, slots=True)
-class WasteCovered:
+class WasteCovered(Struct, frozen=True):
     """How much of the waste the open recommendations would avoid, each GPU-hour once.
 
     Priced waste of the days that were looked at last, in units of 1e-8 of one currency. `rest` has

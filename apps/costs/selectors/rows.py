@@ -1,14 +1,15 @@
 """The query for costs and the rows that answer it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import QuerySet
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.costs.domain.costing import (
@@ -63,8 +64,7 @@ def charging() -> tuple[Basis, Policy]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CostRow:
+class CostRow(Struct, frozen=True):
     """The cost of one cause in a period, by the groups that were asked for.
 
     All rows together are the cost of the capacity and of its energy, exactly.
@@ -170,8 +170,7 @@ def unpriced(rows: Iterable[CostRow]) -> int:
     return sum(row.gpu_hours for row in rows if row.lacks_price)
 
 
-@dataclass(frozen=True, slots=True)
-class CostQuery(UsageQuery):
+class CostQuery(UsageQuery, frozen=True):
     """What is asked of costs. `team` in the filters is who pays; "" there is the platform.
 
     `causes` are those of which there are rows. `by_rate` keeps rows of different prices apart.
@@ -224,8 +223,7 @@ class LineKey(NamedTuple):
     list_price: int | None = None
 
 
-@dataclass(slots=True)
-class CostLine:
+class CostLine(Struct):
     """What a key sums to; `low` and `high` are the least and greatest price in it.
 
     For lines of energy alone `energy_mwh` is what was measured, `carbon_mwh` the part of it whose

@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.serving_objectives import ttft_text
@@ -59,8 +61,7 @@ SERVING_GROUPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ServingRow:
+class ServingRow(Struct, frozen=True):
     """What the services of a group served in a window, and with how many GPU-hours."""
 
     groups: Annotated[Mapping[str, str], Column(groups=SERVING_GROUPS)]
@@ -165,8 +166,7 @@ class ServingRow:
     ]
 
 
-@dataclass(slots=True)
-class _ServiceCost:
+class _ServiceCost(Struct):
     """What a service held, nano-GPU-hours, and its cost by currency, units of 1e-8."""
 
     allocated: int = 0
@@ -181,8 +181,7 @@ class _ServiceCost:
         return self.allocated - self.unmeasured
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """The services of a row, while they are summed up."""
 
     sums: ServingSums = field(default_factory=ServingSums)

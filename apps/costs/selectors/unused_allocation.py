@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
@@ -16,8 +17,7 @@ from apps.usage.domain.usage_query import Filters, Grouping
 _UNUSED = frozenset({Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING})
 
 
-@dataclass(frozen=True, slots=True)
-class UnusedCost:
+class UnusedCost(Struct, frozen=True):
     """What one group was allocated and did not use; `by_cause` has its nano-GPU-hours.
 
     Money is in units of 1e-8 of `currency`; `currency` is empty for GPU-hours without a price,

@@ -2,13 +2,13 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import BinaryIO
 from zoneinfo import ZoneInfo
 
 from django.db import transaction
 from django.db.models import QuerySet
+from msgspec import Struct
 
 from apps.accounts import services as accounts
 from apps.accounts.domain.identity import ActingParty
@@ -32,8 +32,7 @@ _ROWS_AT_ONCE = 5000
 _BLOCK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class BillInput:
+class BillInput(Struct, frozen=True):
     """What is said of a file: its month (the first day), and the provider, empty for one bill.
 
     `cost_column` chooses what is read of a FOCUS file: what was billed, or the effective cost.

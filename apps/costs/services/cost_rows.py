@@ -7,12 +7,12 @@ is divided among its workloads, cause by cause, in proportion to their GPU-hours
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from django.db.models import Sum
+from msgspec import Struct, field
 
 from apps.accounts.models import Team
 from apps.costs.domain.carbon import carbon_ug
@@ -73,8 +73,7 @@ class CostHolder(NamedTuple):
     workload: int = 0
 
 
-@dataclass(slots=True)
-class HourCosts:
+class HourCosts(Struct):
     """Rows of one hour in the order of the columns named; the hour itself is not in them."""
 
     workloads: list[_Row] = field(default_factory=list)
@@ -82,8 +81,7 @@ class HourCosts:
     pools: list[_Row] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class PricedFacts:
+class PricedFacts(Struct):
     """An hour's facts of each pool: what each workload held, and the unallocated capacity."""
 
     held: dict[PoolKey, list[tuple[CostHolder, Sequence[int]]]] = field(

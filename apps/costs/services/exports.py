@@ -10,7 +10,6 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import date, datetime, timedelta
 from functools import partial
 from typing import BinaryIO, Final, NamedTuple
@@ -22,6 +21,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING, NotAllowed, Visibility, visibility_of
 from apps.accounts.services import leases

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import reduce
@@ -11,6 +10,7 @@ from typing import Any
 
 from django.db import models, transaction
 from django.db.models import F, Sum
+from msgspec import Struct
 
 from apps.clusters.domain.names import ANY, family_of
 from apps.clusters.domain.window import day_of
@@ -43,8 +43,7 @@ MOVED = (RecommendationKind.SMALLER_MODEL, RecommendationKind.SPOT)
 """Those that may change what a GPU-hour of the same tier costs."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Spent:
+class _Spent(Struct, frozen=True):
     """What was held in some days at the prices of one moment; `days` are those of priced hours.
 
     `cost` is None where it cannot be told.

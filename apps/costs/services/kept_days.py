@@ -3,9 +3,10 @@
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec import Struct, field
 
 from apps.costs.domain.costing import (
     apportioned,
@@ -37,8 +38,7 @@ _Holding = tuple[Any, ...]
 """A team and its kind of pool."""
 
 
-@dataclass(slots=True)
-class PrunedDay:
+class PrunedDay(Struct):
     """Rows of a day: of teams and pools by hour, of workloads for the whole day."""
 
     hours: dict[datetime, HourCosts] = field(default_factory=dict)

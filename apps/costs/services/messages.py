@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from hashlib import sha256
 from smtplib import SMTPException, SMTPRecipientsRefused
@@ -12,6 +11,7 @@ from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db import transaction
 from django.db.models import F
+from msgspec import Struct
 
 from apps.accounts.domain.identity import Role
 from apps.accounts.models import Membership, User
@@ -36,8 +36,7 @@ _LONGEST_MISSED: Final = timedelta(days=366)
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ReportFile:
+class ReportFile(Struct, frozen=True):
     """A file that goes with a mail."""
 
     name: str

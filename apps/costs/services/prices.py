@@ -4,7 +4,6 @@ import hashlib
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import reduce
@@ -12,6 +11,7 @@ from operator import or_
 from typing import NamedTuple
 
 from django.db.models import Exists, Max, Min, OuterRef, Q
+from msgspec import Struct, field
 
 from apps.accounts.domain.rows import DatedRecord, row_from
 from apps.accounts.models import Team
@@ -35,8 +35,7 @@ _MICRO = 1_000_000
 _HoursByCluster = dict[int, set[datetime]]
 
 
-@dataclass(frozen=True, slots=True)
-class PriceRecord(DatedRecord):
+class PriceRecord(DatedRecord, frozen=True):
     """What one GPU-hour of a model costs in a span; no `cluster` or `tier`: of any.
 
     `per_gpu_hour` is before `discount` (0..1); of owned hardware it is what amortisation gives.
@@ -79,8 +78,7 @@ def write_prices(records: Sequence[PriceRecord], *, withdrawn: Collection[int]) 
     write_valid(Price, records, columns=_COLUMNS, names=names, withdrawn=withdrawn)
 
 
-@dataclass(frozen=True, slots=True)
-class EnergyFactorRecord(DatedRecord):
+class EnergyFactorRecord(DatedRecord, frozen=True):
     """What a cluster's site adds to measured energy, and the carbon of a kWh, in a span."""
 
     cluster: str
@@ -128,8 +126,7 @@ class PoolPrice(NamedTuple):
     pue: Decimal
 
 
-@dataclass(frozen=True, slots=True)
-class _Entitled:
+class _Entitled(Struct, frozen=True):
     start: datetime
     end: datetime | None
     tier: int

@@ -2,13 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import cache
 from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import Q, Sum
+from msgspec import Struct, field
 
 from apps.clusters.domain.tiers import TierRule
 from apps.clusters.models import Cluster, Tier
@@ -75,8 +75,7 @@ class WasteOwner(NamedTuple):
     currency: str
 
 
-@dataclass(slots=True)
-class Waste:
+class Waste(Struct):
     """The waste of one tier in units, by whose it is and cell; and why rules pass cells over."""
 
     tier: Tier
@@ -166,8 +165,7 @@ def _add_waste(
             cells[cell] = cells.get(cell, 0) + int(cost)
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     """What the rules found of a cluster, and how much of its waste that covers."""
 
     found: list[TeamFinding] = field(default_factory=list)

@@ -5,13 +5,14 @@ what it found.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import F, Q
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from apps.costs.domain.recommendations.idle_time import TIMEOUT_MINUTES
 from apps.costs.domain.recommendations.recommendation import (
@@ -61,8 +62,7 @@ class ReplayableChange(NamedTuple):
     change_values: ChangeValues | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedEffects:
+class ReplayedEffects(Struct, frozen=True):
     """What the change does to the recorded demand of so many days, in GPU-hours.
 
     `freed` is what ended work would have held; unmet is what all teams have pending on the tier,

@@ -1,14 +1,15 @@
 """Measures of a tier over its slots, and their sums."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isqrt
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.fairness.domain.shares import (
     Array,
     BorrowedFrom,
@@ -29,8 +30,7 @@ NanoGpuHours = npt.NDArray[np.int64]
 """Nano-GPU-hours (1e-9 GPU-hours)."""
 
 
-@dataclass(frozen=True)
-class TierSlots:
+class TierSlots(Struct, frozen=True):
     """One tier by slot: mean GPU-equivalents.
 
     `hours` and `capacity` have shape (slots,), the others (slots, teams). A slot lasts half an hour
@@ -56,8 +56,7 @@ class TierSlots:
             raise ValueError("entitlement, weight, held and pending are one of each slot and team")
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(Struct, frozen=True, dict=True):
     """The measures of a tier per slot, in GPU-equivalents."""
 
     slots: TierSlots
@@ -73,8 +72,7 @@ class Measured:
         return borrowed_from(self.lending, self.slots.hours)
 
 
-@dataclass(frozen=True)
-class FairnessSums:
+class FairnessSums(Struct, frozen=True):
     """GPU-hours over a window: one of each team, then those of the tier.
 
     They can be added up: windows that follow one another sum to the longer one's.
@@ -160,8 +158,7 @@ class LoanAmount(NamedTuple):
     amount: int
 
 
-@dataclass(frozen=True)
-class NanoSums:
+class NanoSums(Struct, frozen=True):
     """Sums over slots, one of each team, then those of the tier.
 
     Σ lent = Σ borrowed − `from_pool` − `overdrawn`, and the tier's `from_pool` and `overdrawn` are

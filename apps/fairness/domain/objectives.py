@@ -7,10 +7,11 @@ error budget that a window may spend (its table 5-8), so they fit an objective o
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from apps.pending.domain.day_sums import nearest_rank
 
@@ -29,8 +30,7 @@ class Burn(StrEnum):
     FAST = "fast"
 
 
-@dataclass(frozen=True, slots=True)
-class BurnRule:
+class BurnRule(Struct, frozen=True):
     """An alert: both windows burn so fast that the long one spends `budget` of the whole budget.
 
     The short window, a twelfth of the long one, ends the alert soon after the trouble has ended.
@@ -56,8 +56,7 @@ SPANS: Final = tuple(sorted({span for rule in RULES for span in (rule.long, rule
 """The windows of all rules, the shortest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkCounts:
+class WorkCounts(Struct, frozen=True):
     """Pieces of work of a span, and those of them that missed their objective."""
 
     total: int = 0

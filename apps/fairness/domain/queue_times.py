@@ -1,13 +1,13 @@
 """Queue times of a team in a tier."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from apps.pending.domain.day_sums import nearest_rank
 
 
-@dataclass(slots=True)
-class QueueTimes:
+class QueueTimes(Struct):
     """Queue times of a team: seconds → how many queue times of that length ended by a start.
 
     `waiting_now` counts work that is pending at the end, `gave_up` work canceled before its start.

@@ -1,10 +1,10 @@
 """Fair shares, lending, unmet share and indices of teams (docs/definitions.md#fairness)."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 Array = npt.NDArray[np.float64]
 """Floats. The last axis is teams, in the caller's order; the axes before it are slots (or tiers
@@ -130,8 +130,7 @@ def _level(asked: Array, weights: Array, room: Array) -> Array:
     return bounded
 
 
-@dataclass(frozen=True, slots=True)
-class Lending:
+class Lending(Struct, frozen=True):
     """GPU-equivalents per slot and team; `from_pool` and `overdrawn` per slot.
 
     Σ lent = Σ borrowed − `from_pool` − `overdrawn`, in every slot. A team that borrows lends
@@ -147,8 +146,7 @@ class Lending:
     """Taken from what its owners asked for themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class BorrowedFrom:
+class BorrowedFrom(Struct, frozen=True):
     """GPU-hours of each borrower by where they came from; `lender` is (lenders, borrowers).
 
     A column of `lender`, with `pool` and `overdrawn`, sums to what the borrower borrowed; a row

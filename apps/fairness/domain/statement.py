@@ -1,9 +1,11 @@
 """A team's week in words and numbers, from the sums of its tier."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.columns import Column
 
 UNKNOWN = "Null where known_hours is 0."
@@ -29,8 +31,7 @@ FROM_POOL = summed_column(
 OVERDRAWN = summed_column("Over-borrowed", "Borrowed although its owners requested it.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TeamAmounts:
+class TeamAmounts(Struct, frozen=True, kw_only=True):
     """One team in one tier over a window, in GPU-hours."""
 
     team: Annotated[str, Column("Team")]
@@ -55,8 +56,7 @@ class TeamAmounts:
     overdrawn_gpu_hours: Annotated[float, replace(OVERDRAWN, api=False)] = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TeamFigures(TeamAmounts):
+class TeamFigures(TeamAmounts, frozen=True, kw_only=True):
     """One team in one tier over a window of `hours`; amounts in GPU-hours, largest part first.
 
     The parts of `borrowed_from`, with `from_pool` and `overdrawn`, sum to what was borrowed; those

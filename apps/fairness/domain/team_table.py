@@ -5,10 +5,10 @@ So stored, a thousand teams are one value to read instead of a thousand rows.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 TABLE_COLUMNS = ("entitlement", "demand", "fair_share", "allocated", "borrowed", "denied")
 """What a table has of a team, in this order."""
@@ -16,8 +16,7 @@ _STORED = np.dtype("<i8")
 _Whole = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class TeamTable:
+class TeamTable(Struct, frozen=True):
     """Nano-GPU-hours: `teams` are ids in ascending order, `amounts` is (columns, teams)."""
 
     teams: _Whole

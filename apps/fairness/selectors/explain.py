@@ -1,12 +1,13 @@
 """Explain fairness: indices, shares, factors, and the sums of tiers and teams."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db.models import Q
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED
@@ -64,8 +65,7 @@ _TIERS = _SumTables((TierFairnessDay, TierFairnessHour), ())
 _LOANS = _SumTables((LoanDay, LoanHour), ("lender", "borrower"))
 
 
-@dataclass(frozen=True, slots=True)
-class _SumColumn:
+class _SumColumn(Struct, frozen=True):
     """A column that is kept by day and by hour."""
 
     column: str

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from django.db.models import (
     BigIntegerField,
@@ -15,6 +14,7 @@ from django.db.models import (
     Sum,
 )
 from django.db.models.functions import Least
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
@@ -38,8 +38,7 @@ _PARTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TeamIdle:
+class TeamIdle(Struct, frozen=True):
     """What a team left idle of its entitlement while others had unmet fair share, in GPU-hours.
 
     `unallocated` was neither allocated nor lent. `idle` was allocated and idle, as the ledger has
@@ -55,8 +54,7 @@ class TeamIdle:
         return self.unallocated + self.idle
 
 
-@dataclass(frozen=True, slots=True)
-class IdleEntitlement:
+class IdleEntitlement(Struct, frozen=True):
     """The teams of a tier with idle entitlement, the largest first.
 
     `hours` are those in which any team had unmet fair share. `is_whole`: all hours of the window

@@ -3,7 +3,6 @@
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from django.db.models import (
     Value,
     When,
 )
+from msgspec import Struct, field
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import GpuSharing
@@ -262,8 +262,7 @@ class _Objective(NamedTuple):
     valid_to: datetime | None
 
 
-@dataclass(slots=True)
-class _TierCounts:
+class _TierCounts(Struct):
     """What is counted for the objective that a tier has at the end of the window."""
 
     row: _Objective

@@ -1,8 +1,9 @@
 """What the read side of fairness hands out: frozen rows, amounts in GPU-hours."""
 
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Annotated, ClassVar
+
+from msgspec import Struct
 
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
@@ -33,16 +34,14 @@ _JAIN_ALLOCATION = Column(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FairnessFilters:
+class FairnessFilters(Struct, frozen=True):
     """Narrow a reading to these names; empty means all. Indices are of all teams always."""
 
     tier: tuple[str, ...] = ()
     team: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TeamFairness(TeamAmounts):
+class TeamFairness(TeamAmounts, frozen=True, kw_only=True):
     """One team in a tier.
 
     Queue times are those of pods that started within the window. Where it is not known what is
@@ -91,8 +90,7 @@ class TeamFairness(TeamAmounts):
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class HourCounts:
+class HourCounts(Struct, frozen=True):
     """How many hours are in a sum, and how good they are.
 
     `missing` ones are in no sum: a cluster lacks facts, or its demand is not known. Of the `known`
@@ -109,8 +107,7 @@ class HourCounts:
         return self.known - self.watched
 
 
-@dataclass(frozen=True, slots=True)
-class TierFairness:
+class TierFairness(Struct, frozen=True):
     """One tier with its teams.
 
     `usage_known` is the share, 0..1, of the hours behind the fair-share factors that are known:
@@ -131,8 +128,7 @@ class TierFairness:
     dark: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TierDayIndex:
+class TierDayIndex(Struct, frozen=True):
     """A tier on one local day of a window; of days at its ends the part within it."""
 
     day: date
@@ -145,8 +141,7 @@ class TierDayIndex:
     jain_allocation_ratio: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class LoanPart:
+class LoanPart(Struct, frozen=True):
     """GPU-hours that `borrower` held of `lender`'s entitlement."""
 
     lender: str
@@ -154,8 +149,7 @@ class LoanPart:
     gpu_hours: float
 
 
-@dataclass(frozen=True, slots=True)
-class Margin:
+class Margin(Struct, frozen=True):
     """What a team borrowed and lent in all.
 
     `borrowed` = Σ its loans + `from_pool` + `overdrawn` + `borrowed_of_others`; `lent` = Σ its
@@ -171,8 +165,7 @@ class Margin:
     lent_to_others_gpu_hours: float
 
 
-@dataclass(frozen=True, slots=True)
-class BorrowMatrix:
+class BorrowMatrix(Struct, frozen=True):
     """Who borrowed from whom in a tier: loans, the largest first, and the teams by name."""
 
     tier: str
@@ -180,8 +173,7 @@ class BorrowMatrix:
     teams: tuple[Margin, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TierDetail:
+class TierDetail(Struct, frozen=True):
     """A tier over a window: its teams, who borrowed from whom, and its days, oldest first."""
 
     fairness: TierFairness
@@ -189,8 +181,7 @@ class TierDetail:
     days: tuple[TierDayIndex, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DominantShare:
+class DominantShare(Struct, frozen=True):
     """A team's largest part of any one tier, 0..1; `tier` is None for who held nothing."""
 
     team_id: int
@@ -199,8 +190,7 @@ class DominantShare:
     tier: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class TierGlance:
+class TierGlance(Struct, frozen=True):
     """One tier over a window at a glance; `teams` counts those with any amount in it."""
 
     tier: Annotated[str, Column("Tier")]
@@ -217,8 +207,7 @@ class TierGlance:
     capacity_gpu_hours: Annotated[float, _CAPACITY]
 
 
-@dataclass(frozen=True, slots=True)
-class UnderservedTeam:
+class UnderservedTeam(Struct, frozen=True):
     """A team with unmet fair share on a tier."""
 
     tier: str
@@ -226,8 +215,7 @@ class UnderservedTeam:
     unmet_gpu_hours: float
 
 
-@dataclass(frozen=True, slots=True)
-class FairnessOverview:
+class FairnessOverview(Struct, frozen=True):
     """Tiers in the catalog's order, and every team's dominant share, the largest first.
 
     `underserved` are the teams with unmet fair share on each tier, the largest first.
@@ -238,8 +226,7 @@ class FairnessOverview:
     underserved: tuple[UnderservedTeam, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TierStatement:
+class TierStatement(Struct, frozen=True):
     """A team's week in one tier. `sentence` is None where none of the week's hours is known."""
 
     tier: str
@@ -248,8 +235,7 @@ class TierStatement:
     sentence: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """A team's week, from Monday to Monday of the report zone, and the weeks beside it.
 
     `known_hours` are those of the tier with the fewest known hours. A team without any tier has the
@@ -273,8 +259,7 @@ _NO_WORK = "Null without any work."
 _BURN_RATE = "Missed share ÷ share that may be missed, of the last {}."
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectiveRow:
+class ObjectiveRow(Struct, frozen=True):
     """The queue-time objective of a tier, and how it stands at the end of its window.
 
     Of `missed` pieces of work `missed_pending` are still pending. Queue times before
@@ -359,8 +344,7 @@ class ObjectiveRow:
         return None if self.attainment_ratio is None else self.attainment_ratio >= self.target_ratio
 
 
-@dataclass(frozen=True, slots=True)
-class RisingQueueTime:
+class RisingQueueTime(Struct, frozen=True):
     """By how much the p95 queue time of a tier rose: 2.0 is twice; None is not known."""
 
     tier: str

@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 
 from django.db.models import Count, F, Max, Min, Q, Sum
 from django.db.models.functions import Greatest
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
@@ -38,8 +38,7 @@ from apps.usage.selectors import WindowCover
 _AMOUNTS = ("allocated", "entitlement", "demand")
 
 
-@dataclass(frozen=True, slots=True)
-class TeamShare:
+class TeamShare(Struct, frozen=True):
     """A team in a tier over a window, in GPU-hours of its known hours."""
 
     team: str
@@ -50,8 +49,7 @@ class TeamShare:
     borrowed: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class TierShares:
+class TierShares(Struct, frozen=True):
     """The teams of a tier by name, and how many hours their amounts are of.
 
     `jain_index` is None without any demand. `borrowable` is the idle entitlement under demand, and
@@ -126,8 +124,7 @@ def estimated_before(
     return first if is_one_span and found["kept"] == counts.known else None
 
 
-@dataclass(frozen=True, slots=True)
-class SharePoint:
+class SharePoint(Struct, frozen=True):
     """Averages of a period in GPUs, over its known hours; `hours` is their number."""
 
     allocated: float
@@ -136,8 +133,7 @@ class SharePoint:
     hours: int
 
 
-@dataclass(frozen=True, slots=True)
-class ShareSeries:
+class ShareSeries(Struct, frozen=True):
     """A team in a tier over time.
 
     `points` are by the start of the period. A period without a point has no known hour.
@@ -342,8 +338,7 @@ class _Periods:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class TierDay:
+class TierDay(Struct, frozen=True):
     """A tier on a local day: GPU-hours of its known `hours`."""
 
     hours: int

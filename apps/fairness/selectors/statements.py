@@ -1,10 +1,10 @@
 """A team's week in words and numbers, and its standing on each tier."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from django.db.models import Count, Q, Sum
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
@@ -32,8 +32,7 @@ _WEEK = timedelta(days=7)
 _Idle = Mapping[int, list[StatementPart]]
 
 
-@dataclass(frozen=True, slots=True)
-class TierPosition:
+class TierPosition(Struct, frozen=True):
     """One team on one tier over the known hours of a window; `denied` None without any."""
 
     tier: str
@@ -45,8 +44,7 @@ class TierPosition:
     denied_gpu_hours: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class TeamPosition:
+class TeamPosition(Struct, frozen=True):
     """A team on the tiers that it had to do with, in the catalog's order.
 
     `usage_factor` is of all tiers together; None without any entitlement or any known hour.

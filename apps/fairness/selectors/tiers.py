@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date, datetime
 from operator import attrgetter
 from typing import Any
@@ -11,6 +10,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from django.db.models import Count, F, FloatField, Q, QuerySet, Sum
 from django.db.models.functions import Cast
+from msgspec import Struct, field
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
@@ -104,8 +104,7 @@ def fairness_history(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class WindowSums:
+class WindowSums(Struct, frozen=True):
     """The sums of teams in some tiers over a window; names of tiers and teams by id."""
 
     window: Window
@@ -155,8 +154,7 @@ def tier_rows(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _TierParts:
+class _TierParts(Struct, frozen=True):
     """What was read of one tier; `sums` and `waits` by team."""
 
     name: str
@@ -280,8 +278,7 @@ def _margin_hours(amount: int) -> float:
     return hours(amount) if amount > _SMALLEST_LOAN else 0.0
 
 
-@dataclass(slots=True)
-class _DaySums:
+class _DaySums(Struct):
     sums: TierSums = field(default_factory=TierSums)
     allocated: int = 0
     denied: int = 0

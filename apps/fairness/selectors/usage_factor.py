@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import numpy as np
 from django.db.models import Count, Q, Sum
+from msgspec import Struct
 
 from apps.clusters.domain.window import Window, day_of, day_start, day_window, days_in
 from apps.clusters.models import Cluster
@@ -25,8 +25,7 @@ _HOUR = timedelta(hours=1)
 _Held = dict[int, dict[date, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class UsageFactors:
+class UsageFactors(Struct, frozen=True):
     """Team id → fair-share factor, 0..1, and the known share of the hours behind it.
 
     `known` counts the hours of all clusters that were to be collected, 0..1; of the others what
@@ -37,8 +36,7 @@ class UsageFactors:
     known: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class UsageParts:
+class UsageParts(Struct, frozen=True):
     """What usage factors are made of, by team id: decayed GPU-hours and entitled GPUs."""
 
     used: Mapping[int, float]

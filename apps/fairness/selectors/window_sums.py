@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from datetime import date, datetime, timedelta
 from functools import reduce
 from operator import or_
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Max, Q, QuerySet, Sum
+from msgspec import Struct, field
 
 from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.selectors import report, tier_catalog
@@ -56,8 +56,7 @@ def tier_names(names: Collection[str] = ()) -> dict[int, str]:
     return {one.pk: one.name for one in tier_catalog().tiers if not names or one.name in names}
 
 
-@dataclass(slots=True)
-class TeamSums:
+class TeamSums(Struct):
     """Nano-GPU-hours of a team in a tier."""
 
     entitlement: int = 0
@@ -76,8 +75,7 @@ class TeamSums:
         return {f"{name}_gpu_hours": hours(getattr(self, name)) for name in TEAM_COLUMNS[:-1]}
 
 
-@dataclass(slots=True)
-class TierSums:
+class TierSums(Struct):
     """Nano-GPU-hours of a tier, and how many hours they are of."""
 
     capacity: int = 0
@@ -97,12 +95,11 @@ class TierSums:
         return {f"{name}_gpu_hours": hours(getattr(self, name)) for name in _TIER_AMOUNTS}
 
 
-TEAM_COLUMNS = tuple(field.name for field in fields(TeamSums))
-_TIER_AMOUNTS = tuple(field.name for field in fields(TierSums))[:4]
+TEAM_COLUMNS = tuple(field for field in TeamSums.__struct_fields__)
+_TIER_AMOUNTS = tuple(field for field in TierSums.__struct_fields__)[:4]
 
 
-@dataclass(frozen=True, slots=True)
-class WindowPlan:
+class WindowPlan(Struct, frozen=True):
     """How a window is read: conditions on `day` and on `hour`; None where there is nothing.
 
     Those of a `team` name each day and hour. The index is by tier, time and team, so its rows are
@@ -233,8 +230,8 @@ def tier_sums(parts: WindowPlan, tiers: Collection[int]) -> dict[int, TierSums]:
         for tier, *values in rows.values_list("tier_id").annotate(**sums, **counted):
             own = found[tier]
             # The fields of TierSums are the amounts, then the counts, in the order of the query.
-            for amount, value in zip(fields(TierSums), values, strict=True):
-                setattr(own, amount.name, getattr(own, amount.name) + int(value))
+            for amount, value in zip(TierSums.__struct_fields__, values, strict=True):
+                setattr(own, amount, getattr(own, amount) + int(value))
     return dict(found)
 
 
@@ -247,8 +244,7 @@ class BlobVersion(NamedTuple):
     tiers: int
 
 
-@dataclass(slots=True)
-class _ChosenBlobs:
+class _ChosenBlobs(Struct):
     """The blobs that together are as much of a window as they can be, and what they leave of it."""
 
     versions: set[BlobVersion] = field(default_factory=set)

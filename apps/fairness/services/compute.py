@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cached_property
 from heapq import nsmallest
@@ -16,6 +15,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, Sum
 from django.db.models.query import QuerySet
+from msgspec import Struct
 
 from apps.clusters.domain.window import HOUR_SECONDS, Window, day_of, day_window
 from apps.clusters.models import Cluster, Tier
@@ -198,8 +198,7 @@ def _lock_day(at: datetime) -> None:
         FairnessDay.objects.filter(pk=day.pk).update(rolled=False)
 
 
-@dataclass(frozen=True)
-class _TierHour:
+class _TierHour(Struct, frozen=True, dict=True):
     """A tier of an hour, measured, and the teams that it is of."""
 
     tier: int

@@ -3,12 +3,12 @@
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import NamedTuple
 
 from django.db.models import Min, Q, Sum
+from msgspec import Struct
 
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import HOUR_SECONDS, TimeSpan, Window, union
@@ -40,8 +40,7 @@ class UnknownTiers(NamedTuple):
 _ALL_KNOWN = UnknownTiers(frozenset(), frozenset())
 
 
-@dataclass(frozen=True)
-class DemandSources:
+class DemandSources(Struct, frozen=True):
     """Which clusters' demand of an hour is known from what: ids of clusters.
 
     `watched` clusters were watched all the hour. The demand of the others comes from series, once

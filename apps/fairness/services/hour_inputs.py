@@ -3,7 +3,6 @@
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from hashlib import blake2b
 from itertools import accumulate
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from django.db import connection
 from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Coalesce
+from msgspec import Struct
 
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, holds_after
@@ -229,8 +229,7 @@ class TeamAllocations(NamedTuple):
     idle: NanoGpuHours
 
 
-@dataclass(frozen=True)
-class HourInputs:
+class HourInputs(Struct, frozen=True):
     """The facts and entitlements of an hour, by tier."""
 
     capacity: Mapping[int, HourHalves]

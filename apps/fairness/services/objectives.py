@@ -1,15 +1,13 @@
 """Queue-time objectives as catalogs load them."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from apps.accounts.domain.rows import DatedRecord, row_from
 from apps.clusters.services import tier_ids, write_valid
 from apps.fairness.models import QueueTimeObjective
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectiveRecord(DatedRecord):
+class ObjectiveRecord(DatedRecord, frozen=True):
     """An objective of a tier while it holds: 95 % of its work starts within `p95_seconds`."""
 
     tier: str

@@ -1,7 +1,6 @@
 """Compute the hours that are due: new ones, and those whose facts changed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from celery import current_app
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, Max, Q
+from msgspec import Struct
 
 from apps.clusters.domain.window import Window, day_of, day_start, day_window, hour_floor
 from apps.clusters.selectors import report
@@ -42,8 +42,7 @@ _DAYS_AT_ONCE = 10
 _TASK = "fairness.compute_hours"
 
 
-@dataclass(frozen=True)
-class ChangedHours:
+class ChangedHours(Struct, frozen=True):
     """Hours that are to be computed, newest first, and what to note when they are.
 
     `days` are older days whose hours were compared with the pending history, with the digest of the

@@ -6,9 +6,10 @@ often, else within its family: jobs that do the same work (`eval-*`).
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from statistics import median
+
+from msgspec import Struct
 
 from apps.goodput.domain.poisson import WorkKind, poisson_tail, ratio_range, share_tail
 from apps.goodput.domain.runs import PodRun
@@ -61,8 +62,7 @@ def incident_weights(
     return weights
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """Incidents of some runs beside those that the same work has elsewhere.
 
     `compared` are the incidents of work that ran elsewhere too, `expected` what it would have had

@@ -9,11 +9,13 @@ a bad node accuses none of its GPUs; a node is judged without the runs on GPUs t
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 
+from msgspec import Struct
+
 from apps.accounts.domain.rows import row_from
+from apps.accounts.domain.structs import replace
 from apps.goodput.domain.failure_rates import FailureRates, Tally, incident_weights
 from apps.goodput.domain.poisson import binomial_tail
 from apps.goodput.domain.runs import PodRun
@@ -27,8 +29,7 @@ _APART = 100.0
 """So many times likelier to be sound another GPU of the same runs must be."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFailures:
+class NodeFailures(Struct, frozen=True):
     """How a node did: incidents, and how many its work would have had elsewhere.
 
     `compared` incidents are of work that ran on others too, and `compared_ratio` is its part of
@@ -55,8 +56,7 @@ class NodeFailures:
     compared_ratio: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuFailures(NodeFailures):
+class GpuFailures(NodeFailures, frozen=True, kw_only=True):
     """How a GPU did; fields as those of its node.
 
     `gpu_hours` are its own, `lost_gpu_hours` what failures of its runs cost on all their GPUs.
@@ -206,7 +206,7 @@ class _GpuCourt:
         own = [self._runs[number] for number in self._of_gpu[gpu]]
         of_runs = _failures(self._node[gpu], own, self._tally(self._of_gpu[gpu]), p_value)
         hours = sum(run.gpu_hours / len(run.gpus) for run in own)
-        fields = {name: getattr(of_runs, name) for name in NodeFailures.__dataclass_fields__}
+        fields = {name: getattr(of_runs, name) for name in NodeFailures.__struct_fields__}
         fields.update(is_unreliable=is_accused, gpu_hours=hours)
         return GpuFailures(**fields, uuid=gpu)
 
@@ -247,8 +247,7 @@ def _chance_of_more(one: Tally, other: Tally) -> float:
 # ---------------------------------------------------------------- interruptions
 
 
-@dataclass(frozen=True, slots=True)
-class SizeInterruptions:
+class SizeInterruptions(Struct, frozen=True):
     """Interruptions of workloads that held so many GPUs at once, `least` and more.
 
     `hours` are those in which one of them ran, `mean_hours` hours ÷ interruptions; None where no

@@ -3,11 +3,11 @@
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import Struct, field
 
 from apps.accounts.domain.rows import row_from
 from apps.clusters.domain.columns import Column, Counts
@@ -85,8 +85,7 @@ RatioHighColumn = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuReliabilityRow:
+class GpuReliabilityRow(Struct, frozen=True):
     """A GPU over the last 30 days: failures beside those expected, and what it showed itself."""
 
     cluster: Annotated[str, Column("Cluster")]
@@ -198,8 +197,7 @@ _UNCOUNTED: Mapping[str, Any] = dict.fromkeys(
 )
 
 
-@dataclass(slots=True)
-class _Health:
+class _Health(Struct):
     """What a GPU showed in a window; `blank` are by figure the hours without a sum of it."""
 
     sums: Counter[str] = field(default_factory=Counter)
@@ -212,8 +210,7 @@ class _Health:
         return not (self.xids or any(self.sums.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class _ClusterErrors:
+class _ClusterErrors(Struct, frozen=True):
     """What a cluster's exporters show: states of GPUs, when each was `seen` last and what is broken
     in them now, and the hours with data by figure, in order. `is_judged`: there is a report of it.
     """

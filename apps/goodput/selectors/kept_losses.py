@@ -2,14 +2,15 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import reduce
 from operator import add, or_
 from typing import Any, NamedTuple
 
 from django.db.models import Count, F, Max, Q, QuerySet, Sum
+from msgspec import Struct, field
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
@@ -41,8 +42,7 @@ POOL = (Grouping.CLUSTER, Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_T
 _POOL_COLUMNS = tuple(one.column for one in POOL)
 
 
-@dataclass(slots=True)
-class Losses:
+class Losses(Struct):
     """What was lost, by ids of groups and reason, by time, and how often and of how many pods.
 
     `unwatched` is what pods had allocated of which no loss could be known, by ids of groups;
@@ -75,8 +75,7 @@ class Losses:
         own[reason] = own.get(reason, RunAmounts()).plus(part)
 
 
-@dataclass(frozen=True, slots=True)
-class LossQuery:
+class LossQuery(Struct, frozen=True):
     """What is asked of losses, as of the usage ledger; `filters` name teams the reader sees.
 
     With `groups_by_time` what is by time is by groups, too: a chart does without, and of many

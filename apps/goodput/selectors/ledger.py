@@ -2,11 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
@@ -48,8 +50,7 @@ def _column(label: str, note: str) -> Column:
     return Column(label, "GPU-h", note)
 
 
-@dataclass(frozen=True, slots=True)
-class GoodputRow:
+class GoodputRow(Struct, frozen=True):
     """What became of the GPU-hours that a group had allocated; the six parts sum to them.
 
     Pods that no watch saw held `unwatched` nano-GPU-hours of them: what of these was lost is
@@ -149,8 +150,7 @@ def _known(label: str, note: str, unit: str = "") -> Column:
     return Column(label, unit, note, api_note="Null where none could be checked.", absent="no data")
 
 
-@dataclass(frozen=True, slots=True)
-class LostReasonRow:
+class LostReasonRow(Struct, frozen=True):
     """What failures of one reason cost: the sum of all is what was lost.
 
     A failure of before the window, or after it, counts where it cost some of the window.
@@ -223,8 +223,7 @@ class PoolLoss(NamedTuple):
     of_day: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GoodputLedger:
+class GoodputLedger(Struct, frozen=True):
     """The groups of a window in order, the reasons, most lost first, and the ledger by period.
 
     `periods` are of all groups together, by their start in UTC. Each is judged by itself: a watch

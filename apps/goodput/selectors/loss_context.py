@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from django.db.models import Q, QuerySet
+from msgspec import Struct
 
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 from apps.clusters.models import NodeInterval, Pod
@@ -20,8 +20,7 @@ _HOUR = timedelta(hours=1)
 _Event = tuple[int, float]
 
 
-@dataclass(slots=True)
-class LossContext:
+class LossContext(Struct):
     """Of failures: how many GPUs had shown an XID, how many nodes were not ready or cordoned.
 
     Each beside what these cost, nano-GPU-hours, and how many could be checked: of the others

@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
 from django.db.models import Count
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import EVERYTHING
@@ -27,8 +27,7 @@ from apps.goodput.selectors.gpu_reliability import (
 from apps.goodput.selectors.reports import ClusterReport, reliability_reports
 
 
-@dataclass(frozen=True, slots=True)
-class ReliabilityRow:
+class ReliabilityRow(Struct, frozen=True):
     """A node over the last 30 days: failures beside those that its work would have elsewhere."""
 
     cluster: Annotated[str, Column("Cluster")]
@@ -76,8 +75,7 @@ class ReliabilityRow:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class InterruptionRow:
+class InterruptionRow(Struct, frozen=True):
     """Workloads by the most GPUs that they held at once, and how often they were interrupted."""
 
     cluster: Annotated[str, Column("Cluster")]

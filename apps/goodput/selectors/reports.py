@@ -1,10 +1,10 @@
 """Reports of reliability by cluster, and whether they rest on the days that are known by now."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Count, Q
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.models import Cluster
@@ -15,8 +15,7 @@ from apps.usage.models import CollectionWindow
 _CLEARLY_MORE = 1.5
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterReport:
+class ClusterReport(Struct, frozen=True):
     """The report of a cluster that pages may show, and how many hours it rests on.
 
     Where it is not computed yet, or most of its days were collected later, `row` is an empty one.

@@ -3,13 +3,13 @@
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
 from django.db import transaction
+from msgspec import Struct, field
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window, utc_midnight
@@ -163,8 +163,7 @@ def _facts(cluster: int, days: Sequence[Day]) -> list[str]:
 # ---------------------------------------------------------------- amounts
 
 
-@dataclass(slots=True)
-class _Loss:
+class _Loss(Struct):
     """What one row of a day has: amounts, their sum by hour, and the times of failures."""
 
     by_hour: list[int]

@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
 from django.db.models import Count, Max, Q
+from msgspec.structs import asdict
 
 from apps.accounts.services import leases
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND

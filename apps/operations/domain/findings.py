@@ -1,10 +1,11 @@
 """What the doctor can find: a closed catalogue of kinds, and one finding of such a kind."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 
 class Severity(StrEnum):
@@ -146,8 +147,7 @@ KINDS: dict[str, FindingKind] = {
 MOST_PLACES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Something that is wrong, or better done otherwise, with what to do.
 
     `cluster` is empty for the portal itself. `subject` tells findings of one kind apart and stays

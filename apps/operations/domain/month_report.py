@@ -1,17 +1,17 @@
 """The monthly report for people who never sign in: one page for all, and one for each team."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+
+from msgspec import Struct
 
 from apps.usage.domain.explained import FigureUnit
 
 FigureValue = int | float | Decimal | None
 
 
-@dataclass(frozen=True, slots=True)
-class MonthFigure:
+class MonthFigure(Struct, frozen=True):
     """A figure of a month and of the month before; None where there is no data.
 
     GPU-hours are whole nano-GPU-hours, ratios 0..1, money in `currency`.
@@ -25,8 +25,7 @@ class MonthFigure:
     currency: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TierQueueTime:
+class TierQueueTime(Struct, frozen=True):
     """Queue times of a tier in seconds: of this month and of the month before.
 
     `objective` is that of the tier in seconds, `attainment` the share (0..1) of the month's work of
@@ -42,16 +41,14 @@ class TierQueueTime:
     attainment: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TeamLine:
+class TeamLine(Struct, frozen=True):
     """One team on the page of all; `figures` in the order of the teams' own pages."""
 
     team: str
     figures: Sequence[MonthFigure]
 
 
-@dataclass(frozen=True, slots=True)
-class DayGpus:
+class DayGpus(Struct, frozen=True):
     """Average GPUs of a local day; None where no hour of it has facts, or without capacity."""
 
     day: date
@@ -65,8 +62,7 @@ class DayGpus:
     partial: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class MonthPage:
+class MonthPage(Struct, frozen=True):
     """The page of a team, or of all teams where `team` is empty."""
 
     team: str
@@ -88,8 +84,7 @@ class MonthPage:
         return any(row.objective is not None for row in self.queue_times)
 
 
-@dataclass(frozen=True, slots=True)
-class MonthReport:
+class MonthReport(Struct, frozen=True):
     """A month's pages, that of all first; `until` is where the facts end, None without any.
 
     `runs`: the month is not over. `notes` say what totals exclude.

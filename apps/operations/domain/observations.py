@@ -1,9 +1,10 @@
 """What the doctor looks at: plain records of one cluster, and the rights that it needs there."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, TypedDict, Unpack
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.credentials import Credential
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
@@ -55,8 +56,7 @@ class NodeHeadroom(NamedTuple):
     memory_bytes: float
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsAnswers:
+class MetricsAnswers(Struct, frozen=True):
     """What the metrics server answered to the doctor's own questions.
 
     `skew_seconds` is its clock minus ours. `scraped_twice` counts the devices that more than one
@@ -73,8 +73,7 @@ class MetricsAnswers:
     room: Mapping[str, NodeHeadroom] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsObservations:
+class MetricsObservations(Struct, frozen=True):
     """What the metrics server shows of the newest closed slot.
 
     `nodes` are what kube-state-metrics shows, `kube_state` whether it is there at all (None: not
@@ -119,8 +118,7 @@ class Right(NamedTuple):
         return f"{self.verb} {self.resource}{of}{one}"
 
 
-@dataclass(frozen=True, slots=True)
-class WriterRights:
+class WriterRights(Struct, frozen=True):
     """What the account that changes quotas may do.
 
     `denied` are rights that it lacks in all namespaces, `excess` those that it has and never uses.
@@ -134,8 +132,7 @@ class WriterRights:
     credentials: tuple[Credential, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ApiObservations:
+class ApiObservations(Struct, frozen=True):
     """What the Kubernetes API shows.
 
     `denied` are needed rights that the account lacks, `unexplained` those to follow the causes of
@@ -226,8 +223,7 @@ class UnassignedNamespace(NamedTuple):
     allocated: float
 
 
-@dataclass(frozen=True, slots=True)
-class CollectedHours:
+class CollectedHours(Struct, frozen=True):
     """The collected hours of the last day: counts by state, the newest error, what was noticed.
 
     `newest` is the end of the newest hour with facts, `due` of the newest that should have some.
@@ -242,8 +238,7 @@ class CollectedHours:
     due: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterHistory:
+class ClusterHistory(Struct, frozen=True):
     """What the database has: the nodes as they are, who holds GPUs, and facts.
 
     `quotas` are the keys of ResourceQuotas as the watch lists them; None: they are not watched.
@@ -277,8 +272,7 @@ class FindingDetails(TypedDict, total=False):
     tiers: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterObservations:
+class ClusterObservations(Struct, frozen=True):
     """All that is known of one cluster at `now`.
 
     `api` is None where the catalog gives metrics only. `rules` are the tiers as they are valid,

@@ -5,11 +5,11 @@ decide whether they make sense.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from apps.operations.domain.schema import Budget, Catalog, Period, Team
 
@@ -35,8 +35,7 @@ class ProposalRefused(Exception):
     """The proposal cannot be made or carried out; the text says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalTarget:
+class ProposalTarget(Struct, frozen=True):
     """What is to change: `subject` is the tier of an entitlement, or a budget's period and unit
     as `month gpu_hours`; empty for namespaces.
     """
@@ -57,8 +56,7 @@ class ProposalTarget:
                 return f"budget of {self.team} per {period} in {words}"
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedChange:
+class ProposedChange(Struct, frozen=True):
     """What is to change, from what to what; empty values say that the catalog says nothing."""
 
     target: ProposalTarget

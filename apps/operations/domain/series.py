@@ -1,7 +1,8 @@
 """Series that the portal exports about itself and its data: name, help and labels, each once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 Samples = Sequence[tuple[tuple[str, ...], float]]
 """Values by the values of a series' labels. What is not known is not there: it is never 0."""
@@ -9,8 +10,7 @@ Readings = Mapping[str, Samples]
 """Samples by the name of their series."""
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Struct, frozen=True):
     """A gauge; `help` is one sentence for Prometheus and for docs/how-to/monitor.md."""
 
     name: str

@@ -3,11 +3,12 @@
 import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from itertools import pairwise
 from zoneinfo import ZoneInfo, available_timezones
+
+from msgspec import Struct
 
 Path = tuple[str | int, ...]
 Scalar = str | int | float | bool | None
@@ -17,8 +18,7 @@ _USER_IN_URL = re.compile(r"://[^/\s]*@")
 _LONGEST = 60
 
 
-@dataclass(frozen=True, slots=True)
-class SourceNode:
+class SourceNode(Struct, frozen=True):
     """One value of the text. `line` is that of its key where it has one, counted from 1.
 
     `size` counts the values in it, itself included, as often as aliases repeat them.
@@ -29,8 +29,7 @@ class SourceNode:
     size: int = 1
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Problem:
+class Problem(Struct, frozen=True, order=True):
     """One thing that is wrong; `path` reads `teams[2].entitlements.gold`, empty: the file."""
 
     line: int

@@ -4,14 +4,15 @@ Rows with one key never overlap. What the catalog says holds from its `valid_fro
 nothing changes, so that a fact of an earlier hour keeps the rule it was made with.
 """
 
-import dataclasses
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Generic, TypeVar, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from apps.accounts.domain.rows import CatalogRecord, DatedRecord
 from apps.operations.domain.source_positions import Path, shown
@@ -27,8 +28,7 @@ class RowAction(StrEnum):
     WITHDRAWN = "withdrawn"
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnChange:
+class ColumnChange(Struct, frozen=True):
     """One value before and after; `old` is None where there was nothing before."""
 
     name: str
@@ -41,8 +41,7 @@ class ColumnChange:
         return f"{self.name} {_shown_value(self.old)} → {_shown_value(self.new)}"
 
 
-@dataclass(frozen=True, slots=True)
-class RowChange:
+class RowChange(Struct, frozen=True):
     """One row added, changed or closed. `at` is when it takes effect; None: at once."""
 
     action: RowAction
@@ -57,8 +56,7 @@ class RowChange:
         return f"{self.action} {self.what} {self.name}{since}" + (f": {columns}" if columns else "")
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogDifference:
+class CatalogDifference(Struct, frozen=True):
     """All that a load changes, or would change, in the order of the catalog's sections."""
 
     changes: tuple[RowChange, ...] = ()
@@ -168,8 +166,7 @@ AnyRecord = TypeVar("AnyRecord", bound=CatalogRecord)
 AnyDated = TypeVar("AnyDated", bound=DatedRecord)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordKind(Generic[AnyRecord]):
+class RecordKind(Struct, Generic[AnyRecord], frozen=True):
     """How to tell the records of a table apart and compare them.
 
     `columns` are compared and shown; `quiet` ones are not worth telling of a new row. `corrects`
@@ -184,16 +181,14 @@ class RecordKind(Generic[AnyRecord]):
     corrects: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DesiredRow(Generic[AnyRecord]):
+class DesiredRow(Struct, Generic[AnyRecord], frozen=True):
     """A record that the catalog declares, and its place in the text."""
 
     record: AnyRecord
     path: Path
 
 
-@dataclass(slots=True)
-class TimelinePlan(Generic[AnyRecord]):
+class TimelinePlan(Struct, Generic[AnyRecord]):
     """What is to be stored: `saved` without pk are new; `withdrawn` are pks to delete.
 
     `refused` holds wishes that would rewrite what is in force, with the reason.
@@ -268,8 +263,7 @@ def plan_dated(
     return plan
 
 
-@dataclass(slots=True)
-class _Timeline(Generic[AnyDated]):
+class _Timeline(Struct, Generic[AnyDated]):
     """The rows of one key, oldest first."""
 
     kind: RecordKind[AnyDated]
@@ -452,5 +446,5 @@ def _columns(
 
 
 def _with(record: AnyRecord, **changes: object) -> AnyRecord:
-    """Return a copy with some fields changed (mypy's `replace` wants a known dataclass)."""
-    return cast("AnyRecord", dataclasses.replace(cast("Any", record), **changes))
+    """Return a copy with some fields changed (mypy cannot know them)."""
+    return cast("AnyRecord", replace(cast("Any", record), **changes))

@@ -9,10 +9,10 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from django.contrib.auth import get_user_model
+from msgspec import Struct
 
 from apps.accounts.domain.identity import Role
 
@@ -21,8 +21,7 @@ class PlaceTaken(Exception):
     """The place holds something else, or another demo is at work there; says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class DemoDirectory:
+class DemoDirectory(Struct, frozen=True):
     """The demo's folder under `var`, and the database of one scenario in it.
 
     `own_url` is None where the demo's own file serves; else what tells the database apart that
@@ -114,8 +113,7 @@ class RealAccounts(Exception):
     """The database has accounts and none of them is the demo's: a real portal's, it seems."""
 
 
-@dataclass(frozen=True, slots=True)
-class DemoPerson:
+class DemoPerson(Struct, frozen=True):
     """`what` says in words what this sign-in shows; `team` is one they are a member of."""
 
     name: str

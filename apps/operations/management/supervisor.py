@@ -10,12 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Self
 
 from django.conf import settings
+from msgspec import Struct
 
 
 def portal_commands() -> dict[str, str]:
@@ -69,8 +69,7 @@ class Stopped(BaseException):
         super().__init__(signal.Signals(number).name)
 
 
-@dataclass(slots=True)
-class _Child:
+class _Child(Struct):
     """A process; `settled` says that it ran for a while, `ended` since when it is not there."""
 
     name: str

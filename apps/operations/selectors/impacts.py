@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+
+from msgspec import Struct
 
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.names import NamespacePattern, namespace_team
@@ -31,8 +32,7 @@ COST_DAYS = 30
 _NOBODY = 0
 
 
-@dataclass(frozen=True, slots=True)
-class EntitlementImpact:
+class EntitlementImpact(Struct, frozen=True):
     """An entitlement against its tier: GPUs, averages of the last 24 closed hours.
 
     `others` is the sum of the entitlements of other teams in the tier. `capacity` and `allocated`
@@ -52,8 +52,7 @@ class EntitlementImpact:
         return gpus / (self.others + gpus) if self.others + gpus else None
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceMove:
+class NamespaceMove(Struct, frozen=True):
     """A namespace that another team would have; an empty team is none."""
 
     namespace: str
@@ -61,8 +60,7 @@ class NamespaceMove:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class NamespacesImpact:
+class NamespacesImpact(Struct, frozen=True):
     """The namespaces that change their team, and their cost of the last COST_DAYS by currency.
 
     `costs` is empty where nothing of them has a price, or the reader does not see their money.
@@ -72,8 +70,7 @@ class NamespacesImpact:
     costs: Mapping[str, Decimal]
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetImpact:
+class BudgetImpact(Struct, frozen=True):
     """What a team used in the period that runs, and what it will have used at its end at this pace.
 
     Both in `unit`, `gpu_hours` or a currency; None where no hour of the period is known, or the

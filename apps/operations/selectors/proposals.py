@@ -1,11 +1,11 @@
 """Reads of proposals to change the catalog, and of what was done with them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
 from django.db.models import QuerySet
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.models import AuditEntry
@@ -33,8 +33,7 @@ _CURSOR = "catalog-proposals"
 _STATES = ", ".join(ProposalState)
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalRow:
+class ProposalRow(Struct, frozen=True):
     """A proposal to change what the catalog says of a team; values as the catalog writes them."""
 
     id: Annotated[int, Column("Proposal")]
@@ -127,8 +126,7 @@ def open_proposal_count(*, visibility: Visibility) -> int:
     return undecided_proposals(visibility=visibility).count()
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalStep:
+class ProposalStep(Struct, frozen=True):
     """What was done with a proposal, as the audit has it."""
 
     at: Annotated[datetime, Column("At")]

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from django.conf import settings
 from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Now
 from django.utils import timezone
+from msgspec import Struct
 
 from apps.accounts.models import ProcessLease, Team
 from apps.accounts.permissions import Visibility
@@ -29,8 +29,7 @@ from apps.usage.selectors import node_tiers
 from gpuportal.queries import BatchQuery, BoundQuery, read_once
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedCatalog:
+class LoadedCatalog(Struct, frozen=True):
     """How much of a catalog is loaded; the built-in tiers and team do not count."""
 
     clusters: int
@@ -41,8 +40,7 @@ class LoadedCatalog:
 _STANDSTILL = timedelta(minutes=10)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterProgress:
+class ClusterProgress(Struct, frozen=True):
     """How far the collection of a cluster has come since it was first asked for.
 
     `first_hour` and `last_hour` are the oldest and newest hour ever asked for, None before that;
@@ -148,8 +146,7 @@ def _newest_errors(clusters: list[int]) -> dict[int, str]:
     return dict(failed.filter(wanted).values_list("cluster_id", "error"))
 
 
-@dataclass(frozen=True, slots=True)
-class FindingRow:
+class FindingRow(Struct, frozen=True):
     """An open finding of the doctor; see `apps.operations.domain.findings.Finding`.
 
     `since` is when it began, as far as that is known, else when it was first seen; `seen_at` when
@@ -231,8 +228,7 @@ def _finding(row: DoctorFinding, visibility: Visibility) -> FindingRow:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorVerdict:
+class DoctorVerdict(Struct, frozen=True):
     """The doctor's verdict on a cluster or tier: its open findings by severity.
 
     `checked_at` is the last check, of a tier the oldest of all clusters; None: not checked yet.

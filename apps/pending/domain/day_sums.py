@@ -5,9 +5,10 @@ Amounts are whole nano-GPU-hours: each part of an interval is rounded once, so t
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from itertools import accumulate
+
+from msgspec import Struct
 
 from apps.pending.domain.diagnosis import Counts
 from apps.usage.domain.amounts import nano
@@ -22,8 +23,7 @@ MOST = 2**63 - 1
 """The largest sum that is kept; a larger, impossible amount is cut to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class DayPart:
+class DayPart(Struct, frozen=True):
     """A span of Unix time that is summed by itself: (a part of) a day, under one team."""
 
     start: float

@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.names import family_of
 from apps.usage.domain.amounts import Amounts
@@ -31,8 +32,7 @@ class PendingWork(NamedTuple):
         return self.cluster, self.namespace, kind, family_of(kind, name)
 
 
-@dataclass(slots=True)
-class _ActivitySum:
+class _ActivitySum(Struct):
     busy: int = 0
     measured: int = 0
 
@@ -41,8 +41,7 @@ class _ActivitySum:
         self.measured += amounts.measured
 
 
-@dataclass(slots=True)
-class KnownActivity:
+class KnownActivity(Struct):
     """Active and measured GPU-hours by kind of work, the closest kind first."""
 
     _sums: dict[tuple[str, ...], _ActivitySum] = field(

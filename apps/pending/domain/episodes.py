@@ -5,8 +5,10 @@ are contiguous, disjoint and cover it from `since` until it ended, or are open a
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.pending.domain.diagnosis import Cause, Counts, Outcome
 
 NOT_SEEN = "not seen pending"
@@ -14,8 +16,7 @@ BEFORE_RECORDING = "before recording"
 NOT_WATCHED = "not watched"
 
 
-@dataclass(frozen=True, slots=True)
-class CauseSpan:
+class CauseSpan(Struct, frozen=True):
     """A span with one cause; as a mark (the cause from `start` on) its `end` is unused."""
 
     start: float
@@ -36,8 +37,7 @@ class CauseSpan:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PodLife:
+class PodLife(Struct, frozen=True):
     """What the ledger knows of a pod; `refused`: it failed without a container having run.
 
     `unschedulable`: series showed that a scheduler refused it.
@@ -51,8 +51,7 @@ class PodLife:
     unschedulable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EpisodeTimes:
+class EpisodeTimes(Struct, frozen=True):
     """An episode's times and intervals; `until` is None and `outcome` empty while it lasts."""
 
     since: float
@@ -185,8 +184,7 @@ def rescaled(marks: Sequence[CauseSpan], before: float, now: float) -> list[Caus
     return [replace(mark, counted=counted(mark)) for mark in marks]
 
 
-@dataclass(frozen=True, slots=True)
-class SpanChanges:
+class SpanChanges(Struct, frozen=True):
     """What to write of an episode's intervals, and which to delete by their start.
 
     `touched` is the earliest time at which sums of amounts change; None where none does.
@@ -229,8 +227,7 @@ def changed_at(seen: float | None, *, before: float | None, now: float) -> float
     return seen
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(Struct, frozen=True):
     """When a cluster was watched: disjoint spans in order, the last may be open."""
 
     spans: tuple[tuple[float, float], ...] = ()

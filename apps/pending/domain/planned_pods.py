@@ -1,8 +1,10 @@
 """Pods that are to be submitted, and what quotas and queues count of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
     FlavorUse,
@@ -21,8 +23,7 @@ DEVICES = ".deviceclass.resource.k8s.io/devices"
 """The end of a quota's key that counts devices of a class."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedPods:
+class PlannedPods(Struct, frozen=True):
     """Pods alike that are to be submitted; `count` None: one on each node that it may go to.
 
     `gang`: how many of them start together, and `step` how many at once after these. `templated`

@@ -5,10 +5,10 @@ what the diagnosis says of these is the answer. Nothing is preempted for it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
-from msgspec import structs
+from msgspec import Struct, structs
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     ControllerSnapshot,
     EventSnapshot,
@@ -63,8 +63,7 @@ _BY_SHARES = kai.SCHEDULERS | {_VOLCANO}
 """Schedulers that order pending pods by shares of queues, not by priority and age."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedWork:
+class PlannedWork(Struct, frozen=True):
     """An object that is to be submitted, with all its pods.
 
     `together`: how many pods, of whichever kinds, start at once or not at all. `one_by_one`: Kueue
@@ -82,8 +81,7 @@ class PlannedWork:
     one_by_one: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class QueuePosition:
+class QueuePosition(Struct, frozen=True):
     """Where work would stand, from 1, among `of` with itself; `queue` empty: the scheduler's."""
 
     place: int
@@ -91,8 +89,7 @@ class QueuePosition:
     queue: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedStart:
+class PlannedStart(Struct, frozen=True):
     """Whether pods would start: `could` of `count` now; `why` the others not, None: all would.
 
     `flavor` is that of Kueue that their GPUs come from. `position` is None where nothing queues,
@@ -106,8 +103,7 @@ class PlannedStart:
     position: QueuePosition | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Queued:
+class _Queued(Struct, frozen=True):
     """What a queue says of a work: why it would hold it, else its flavor, and its place.
 
     `work` is as the queue admits it. `cluster_queue` is that of Kueue; empty without one.

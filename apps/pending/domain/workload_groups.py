@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from apps.pending.domain.diagnosis import OF_DEMAND, Cause, Counts, Findings, Suggestion
 
@@ -45,8 +46,7 @@ class GroupKey(NamedTuple):
     resource: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingItemSummary:
+class PendingItemSummary(Struct, frozen=True):
     """One pending object in short. `blocker` reads `cluster_queue:<name>`; empty: none known.
 
     `counted` is what it adds to sums, in GPU-equivalents, `counts` to which of them. `place` is
@@ -73,8 +73,7 @@ class PendingItemSummary:
     place: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadSummary:
+class WorkloadSummary(Struct, frozen=True):
     """A workload with all its pending items, its lead first; `gpus` are GPU-equivalents."""
 
     items: tuple[PendingItemSummary, ...]
@@ -93,8 +92,7 @@ class WorkloadSummary:
         return min(one.since for one in self.items)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadGroup:
+class WorkloadGroup(Struct, frozen=True):
     """Workloads of one key, in order."""
 
     key: GroupKey
@@ -182,8 +180,7 @@ def reason_of(cause: str) -> str:
     return CONFIGURATION
 
 
-@dataclass(frozen=True, slots=True)
-class QueuePlace:
+class QueuePlace(Struct, frozen=True):
     """Where an item stands in its queue, and how full that or its quota is.
 
     `place` counts from 1, 0 where there is no line. `used` of `limit` are units of its resource,

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
 from itertools import starmap
@@ -10,6 +9,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.db.models import F, Q
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
@@ -205,8 +205,7 @@ def _rolled(days: Sequence[date], where: Q) -> dict[SumKey, QueueTimeSums]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _SumNames:
+class _SumNames(Struct, frozen=True):
     """Names of what sums are kept by. Two queries."""
 
     spaces: Mapping[int, ClusterNamespace]

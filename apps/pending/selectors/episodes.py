@@ -2,13 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.db.models import Case, Count, Q, QuerySet, Value, When
 from django.db.models.functions import TruncDate
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
@@ -125,8 +125,7 @@ def _intervals(episodes: Sequence[int]) -> dict[int, list[CauseIntervalRow]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class TypicalQueueTime:
+class TypicalQueueTime(Struct, frozen=True):
     """The time within which half, and 95 %, of `count` such requests started, at most."""
 
     p50_seconds: float

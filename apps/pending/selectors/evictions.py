@@ -1,10 +1,10 @@
 """Evicted pods, and what they had held, by tier or team."""
 
 from collections import defaultdict
-from dataclasses import replace
 
 from django.db.models import Count, Q, Sum
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window

@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window, from_seconds
@@ -89,8 +90,7 @@ _GANGS: Mapping[str, tuple[str, str, str]] = {
 EVICTIONS, PARTIAL = tuple(_EVICTIONS), tuple(_GANGS)
 
 
-@dataclass(frozen=True, slots=True)
-class _SumColumn:
+class _SumColumn(Struct, frozen=True):
     label: str
     meaning: str
     field: str

@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from django.db.models import F, Max, Min, OuterRef, Q, QuerySet, Subquery
+from msgspec import Struct, field
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.clusters.selectors import active_clusters
@@ -86,8 +87,7 @@ def newest_hour() -> Subquery:
     return Subquery(hours.order_by("-hour", "-pk").values("hour")[:1])
 
 
-@dataclass(frozen=True, slots=True)
-class PendingKnown:
+class PendingKnown(Struct, frozen=True):
     """Until when it is known what pends: by active cluster; None where it never was.
 
     That is `at` itself for clusters that are watched.
@@ -262,8 +262,7 @@ def _pods_without_history(known: Iterable[tuple[int, int | None]]) -> QuerySet[P
     return Pod.objects.filter(later)
 
 
-@dataclass(frozen=True, slots=True)
-class Freshness:
+class Freshness(Struct, frozen=True):
     """Until when a cluster's pending work is known; None: it never was.
 
     `refreshed_at` is when the last refresh worked, None before one did; `waiting` how many items

@@ -1,12 +1,12 @@
 """Jobs that hold GPUs while pods that they need are pending."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import Count, Max, Min, Q, QuerySet, Sum
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
@@ -45,8 +45,7 @@ Controller = tuple[int, str, str, str]
 """Cluster, namespace, kind and name of a top controller."""
 
 
-@dataclass(frozen=True, slots=True)
-class _PendingMembers:
+class _PendingMembers(Struct, frozen=True):
     """The pods of a job that wait while others hold."""
 
     pods: int

@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
 from django.db.models import Avg, Count, Max
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import (
@@ -49,8 +49,7 @@ _Key = tuple[int, str]
 """Id of the cluster, name of the ClusterQueue."""
 
 
-@dataclass(frozen=True)
-class QueueSettings:
+class QueueSettings(Struct, frozen=True):
     """The settings of a cluster's queues; `mark` is a digest of everything that demand depends on.
 
     `flavors` are the node labels of a ClusterQueue's flavors, by queue and resource.
@@ -128,8 +127,7 @@ def seen_places(cluster_id: int) -> NodeOffers:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRow:
+class QueueRow(Struct, frozen=True):
     """A ClusterQueue over the hours of a window that were not watched.
 
     `workloads` are pending on average, `demand` are nano-GPU-hours of those without pods, by tier

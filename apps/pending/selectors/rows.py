@@ -1,10 +1,11 @@
 """Rows of pending work for pages, API and commands: frozen."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.columns import Column
 from apps.pending.domain.diagnosis import Cause, Counts
@@ -13,8 +14,7 @@ from apps.pending.domain.workload_groups import QueuePlace
 from apps.usage.domain.usage_query import PlaceFilters
 
 
-@dataclass(frozen=True, slots=True)
-class PendingFilters(PlaceFilters):
+class PendingFilters(PlaceFilters, frozen=True):
     """Narrow a reading to these names, too. `kind` is that of Kubernetes (Pod, Job).
 
     `text` is a part of the name of an item or its workload; only what pends now has it.
@@ -34,8 +34,7 @@ class PendingOrder(StrEnum):
     MOST = "most"
 
 
-@dataclass(frozen=True, slots=True)
-class PendingPage:
+class PendingPage(Struct, frozen=True):
     """Which rows of the list: at most `size` after a cursor, in an order."""
 
     cursor: str | None = None
@@ -59,8 +58,7 @@ class PendingGrouping(StrEnum):
         return "period" if self is PendingGrouping.DAY else self.value
 
 
-@dataclass(frozen=True, slots=True)
-class SuggestionRow:
+class SuggestionRow(Struct, frozen=True):
     """The smallest change that would unblock it; `change` is as `diagnosis.Action` says.
 
     `admits` is how many workloads of a queue it lets in, 0 where it is about this one alone.
@@ -74,8 +72,7 @@ class SuggestionRow:
     admits: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CauseIntervalRow:
+class CauseIntervalRow(Struct, frozen=True):
     """A span of an episode with one cause; `end` None while it lasts."""
 
     cause: Annotated[str, Column("Cause")]
@@ -87,8 +84,7 @@ class CauseIntervalRow:
     message: Annotated[str, Column("Related events", wraps=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class PendingRow:
+class PendingRow(Struct, frozen=True):
     """One pending workload, and why it is pending.
 
     Of an episode that ended `until` and `outcome` say when and how; of an open one `until` is None,
@@ -165,16 +161,14 @@ class PendingRow:
     place: QueuePlace | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EpisodeRow:
+class EpisodeRow(Struct, frozen=True):
     """An episode with every change of its cause, oldest first."""
 
     row: PendingRow
     intervals: tuple[CauseIntervalRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PendingSum:
+class PendingSum(Struct, frozen=True):
     """Work pending now of one cause, tier or team: GPU-equivalents, and how many items.
 
     `oldest_at` is since when the oldest of them is pending.
@@ -188,8 +182,7 @@ class PendingSum:
     oldest_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class RefreshRow:
+class RefreshRow(Struct, frozen=True):
     """The freshness of a cluster's pending data: `at` is the last refresh that worked, None before
     it.
 
@@ -205,8 +198,7 @@ class RefreshRow:
     error: str
 
 
-@dataclass(slots=True)
-class QueueTimeSums:
+class QueueTimeSums(Struct):
     """Nano-GPU-hours pending, blocked and starting; episodes that began and ended."""
 
     waited: Annotated[
@@ -262,8 +254,7 @@ _GROUPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryRow:
+class HistoryRow(Struct, frozen=True):
     """Pending work of one group within a window: `groups` has the requested names, in order.
 
     Where days were asked for, its `period` is the start of the local day.
@@ -284,8 +275,7 @@ class HistoryRow:
         return {key: name for key, name in self.groups.items() if key != _PERIOD}
 
 
-@dataclass(frozen=True, slots=True)
-class StartTimes:
+class StartTimes(Struct, frozen=True):
     """Queue times of items that started, from creation to start; nearest rank."""
 
     schema: ClassVar[str] = "QueueTimes"
@@ -296,8 +286,7 @@ class StartTimes:
     p95_seconds: Annotated[float, Column(help="95 % of them started within it.")]
 
 
-@dataclass(frozen=True, slots=True)
-class DayQueueTimes:
+class DayQueueTimes(Struct, frozen=True):
     """Queue times of the pods that started on a local day; nearest rank."""
 
     day: date
@@ -306,8 +295,7 @@ class DayQueueTimes:
     p95_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class BlockingPod:
+class BlockingPod(Struct, frozen=True):
     """A pod that holds what a pending item needs; `utilization` of the last closed 24 hours.
 
     None where nothing of it was measured.
@@ -325,8 +313,7 @@ class BlockingPod:
     bound_at: Annotated[datetime, Column("Bound")]
 
 
-@dataclass(frozen=True, slots=True)
-class BlockingTeam:
+class BlockingTeam(Struct, frozen=True):
     """The pods of a team that hold what a pending item needs; the most idle first.
 
     `listed` is empty for teams that the reader does not see.
@@ -342,8 +329,7 @@ class BlockingTeam:
     listed: tuple[BlockingPod, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PartialGang:
+class PartialGang(Struct, frozen=True):
     """A job that needs all its pods and has some of them on GPUs; see docs/definitions.md.
 
     `holding` and `waiting` count pods, `since` is when the first of those that wait now began
@@ -379,8 +365,7 @@ class PartialGang:
     holders: tuple[GangMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionSum:
+class EvictionSum(Struct, frozen=True):
     """What was lost to others within a window, by tier or team; amounts in nano-GPU-hours.
 
     `rate` is what evicted pods had held ÷ all that was allocated in the window; None without.

@@ -1,11 +1,11 @@
 """Scope of a read: visible namespaces, the teams they belong to, and filters."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
 from django.db.models import Q, QuerySet
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
@@ -20,8 +20,7 @@ INSTANT = timedelta(seconds=1)
 ALL_PENDING = PendingFilters()
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterNamespace:
+class ClusterNamespace(Struct, frozen=True):
     """A namespace of a cluster, and whether that is still active."""
 
     cluster: str
@@ -29,8 +28,7 @@ class ClusterNamespace:
     active: bool
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedNamespace:
+class OwnedNamespace(Struct, frozen=True):
     """A namespace and whose it is at a moment."""
 
     cluster: str

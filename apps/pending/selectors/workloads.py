@@ -3,13 +3,13 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db.models import Min, Q, Sum, TextField, Value
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
@@ -35,8 +35,7 @@ from apps.pending.selectors.scope import NamespaceContext, PendingScope
 _READ = 500
 
 
-@dataclass(frozen=True, slots=True)
-class PendingWorkload:
+class PendingWorkload(Struct, frozen=True):
     """A pending workload: `row` of the item that speaks for it, and all its `items`."""
 
     row: PendingRow
@@ -45,8 +44,7 @@ class PendingWorkload:
     since: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class PendingGroup:
+class PendingGroup(Struct, frozen=True):
     """A group: `count`, `gpus` and `since` are of all its workloads, `workloads` those shown."""
 
     key: GroupKey
@@ -56,8 +54,7 @@ class PendingGroup:
     workloads: tuple[PendingWorkload, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CauseCount:
+class CauseCount(Struct, frozen=True):
     """Workloads with a pending item of a cause, and the GPU-equivalents of these items."""
 
     cause: str
@@ -65,8 +62,7 @@ class CauseCount:
     gpus: float
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadCounts:
+class WorkloadCounts(Struct, frozen=True):
     """How many workloads are pending, since when, and by cause; `since` is None without any.
 
     A workload whose items have several causes counts in each of them, and once in `count`.
@@ -77,8 +73,7 @@ class WorkloadCounts:
     causes: tuple[CauseCount, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PendingGpus:
+class PendingGpus(Struct, frozen=True):
     """GPU-equivalents of pending items: each is in one of the three.
 
     `blocked` by a quota or a queue, with or without a pod; `unscheduled` is all else without a
@@ -90,8 +85,7 @@ class PendingGpus:
     starting: float
 
 
-@dataclass(frozen=True, slots=True)
-class PendingWorkloads:
+class PendingWorkloads(Struct, frozen=True):
     """All pending workloads that filters leave, in groups; `page` reads a part of them.
 
     `causes` are of all causes, the most GPUs first; everything else is narrowed to those asked

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -11,7 +10,9 @@ from typing import Any
 import msgspec
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import (
     CONTROLLERS,
@@ -68,8 +69,7 @@ _WAITING_KINDS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerPod:
+class LedgerPod(Struct, frozen=True):
     """A pod's row: its names, what it counts as, and its times in Unix seconds."""
 
     id: int

@@ -1,11 +1,13 @@
 """Plans of episodes: what becomes of each item that is or was pending."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import inf
 from typing import Any
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     ClaimSnapshot,
     Condition,
@@ -129,8 +131,7 @@ def _holding(conditions: Iterable[Condition], types: tuple[str, ...]) -> Conditi
     return next((by_type[name] for name in types if name in by_type), None)
 
 
-@dataclass(frozen=True, slots=True)
-class PendingDemand:
+class PendingDemand(Struct, frozen=True):
     """The request of an item; `resource` is empty and `units` 0 if it requests no GPU any more."""
 
     tier_id: int | None
@@ -172,8 +173,7 @@ def _node_offer(node: NodeSnapshot) -> NodeOffer:
     return NodeOffer(node.labels, {*node.allocatable, *node.devices})
 
 
-@dataclass(slots=True)
-class PendingRecord:
+class PendingRecord(Struct):
     """An item and all that is known of it: its present cause, its ledger row, its last episode.
 
     `past`: it was seen to wait, and has gone since. `revised`: series have changed its ledger row.
@@ -191,8 +191,7 @@ class PendingRecord:
         return self.key[0] == POD
 
 
-@dataclass(frozen=True, slots=True)
-class RefreshContext:
+class RefreshContext(Struct, frozen=True):
     """What a refresh knows apart from the items; times in Unix seconds.
 
     `before` is when the last diagnosis was, `certain` whether this one saw all pending items, so
@@ -211,8 +210,7 @@ class RefreshContext:
     evicted: Mapping[int, float] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class EpisodePlan:
+class EpisodePlan(Struct):
     """An episode to be written: its fields and the changes of its intervals.
 
     `owned` names its top controller where the row of that is not known yet. `changed` is

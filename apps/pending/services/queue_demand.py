@@ -2,13 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import Q
+from msgspec import Struct, field
 
 from apps.clusters.domain.pods.ledger import gaps
 from apps.clusters.domain.tiers import NodeOffers, TierRule
@@ -106,8 +106,7 @@ def _by_day(hours: Sequence[datetime]) -> Iterator[list[datetime]]:
     yield from days.values()
 
 
-@dataclass(frozen=True)
-class _QueueHistory:
+class _QueueHistory(Struct, frozen=True):
     """What is the same for all hours; teams and rules are those of an hour."""
 
     settings: QueueSettings

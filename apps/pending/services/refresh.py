@@ -3,12 +3,13 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from celery import current_app
 from django.db.models import Exists, OuterRef, Q
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.services.leases import LeaseLost
 from apps.clusters.domain.observed.objects import (
     Condition,
@@ -57,8 +58,7 @@ _VOLCANO_REASON = "Evict"
 _RECLAIM = re.compile(r"reclaim", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Loss:
+class _Loss(Struct, frozen=True):
     pod: LedgerPod
     reclaimed: bool
     by: str

@@ -7,11 +7,11 @@ would take a third of its memory.
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
+from msgspec import Struct
 
 from apps.clusters.models import Cluster
 from apps.pending.services.refresh import refresh
@@ -43,8 +43,7 @@ def clusters_to_diagnose(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class PendingRefresher:
+class PendingRefresher(Struct, frozen=True):
     """A thread that diagnoses pending work until `stop` is set.
 
     Beat asks workers for the same, but one that collects weeks of hours has no time for it; a

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
 from math import ceil, floor, isclose
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.pending.domain.day_sums import nearest_rank
 from apps.planning.domain.forecast import WEEK, Forecast
 from apps.planning.domain.replay import ReplayWork, TierPlan, replay
@@ -28,8 +30,7 @@ class CaseAction(StrEnum):
     KEEP = "keep"
 
 
-@dataclass(frozen=True, slots=True)
-class BookedGpus:
+class BookedGpus(Struct, frozen=True):
     """GPUs that a booking adds to a tier from `start` until `end`."""
 
     gpus: float
@@ -52,8 +53,7 @@ def booked_by_day(bookings: Iterable[BookedGpus], days: Sequence[datetime]) -> t
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SizePoint:
+class SizePoint(Struct, frozen=True):
     """The last days of a tier, replayed with `gpus` of capacity; GPU-hours and seconds.
 
     `p95_seconds` is None where no work started.
@@ -66,8 +66,7 @@ class SizePoint:
     p95_seconds: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class SpotInterruptions:
+class SpotInterruptions(Struct, frozen=True):
     """Spot nodes of a tier that vanished in the last weeks, over `days` days that are known.
 
     `in_use` of the `nodes` held GPUs of pods until they vanished, or shortly before.
@@ -83,8 +82,7 @@ class SpotInterruptions:
         return self.in_use * 30 / self.days
 
 
-@dataclass(frozen=True, slots=True)
-class TierOutlook:
+class TierOutlook(Struct, frozen=True):
     """What is known of a tier's demand: days so far, days to come, and other sizes replayed.
 
     `demand` and `capacity` are mean GPUs of each day so far, the oldest first, None without data;
@@ -149,8 +147,7 @@ class TierOutlook:
         return next((one for one in self.sizes if isclose(one.gpus, self.capacity_now)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class PoolLimit:
+class PoolLimit(Struct, frozen=True):
     """How many GPUs of a tier a NodePool may have, and has; `most_gpus` None: any number.
 
     `consolidation` is when its nodes go, in Karpenter's words; empty where it does not say.
@@ -163,8 +160,7 @@ class PoolLimit:
     consolidation: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeGroupLimit:
+class NodeGroupLimit(Struct, frozen=True):
     """How many nodes a node group of cluster-autoscaler may have, and GPUs of a tier with them.
 
     `gpus_per_node` is what a node of it has now; None, with an empty `tier`: no node tells. Nodes
@@ -202,8 +198,7 @@ def room_of(pools: Sequence[PoolLimit]) -> float | None:
     return sum(max(0.0, (pool.most_gpus or 0.0) - pool.used_gpus) for pool in pools)
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityCase:
+class CapacityCase(Struct, frozen=True):
     """One action on a tier; `gpus` to buy, return, move to `to_tier`, or win by sharing.
 
     `before` and `after` are the replays that it rests on, of the tier that gets or gives the GPUs.

@@ -8,12 +8,14 @@ input and seed give the same queue times.
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from math import sqrt
 from random import Random
 from statistics import median
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.planning.domain.cluster_replay.engine import replay_cluster
 from apps.planning.domain.cluster_replay.inputs import RecordedWork, ReplayCluster, ReplayPolicy
 from apps.planning.domain.queue_time_ranges import STARTS_NOW_SECONDS
@@ -28,8 +30,7 @@ _DAYS_BACK = 7
 _LEAST_SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class PastWork:
+class PastWork(Struct, frozen=True):
     """A recorded work and how it went."""
 
     work: RecordedWork
@@ -64,8 +65,7 @@ class RunHistory:
         return max(age, 60.0)
 
 
-@dataclass(frozen=True, slots=True)
-class TierState:
+class TierState(Struct, frozen=True):
     """Work of a tier at a moment: running, pending, and what arrived in the days before."""
 
     at: float
@@ -106,8 +106,7 @@ class QueueTimeEstimate(NamedTuple):
     starts_now: float
 
 
-@dataclass(frozen=True, slots=True)
-class TierForecaster:
+class TierForecaster(Struct, frozen=True):
     """Replays a tier forward: `cluster` is that of the tier, `past` are its works by arrival."""
 
     cluster: ReplayCluster

@@ -7,10 +7,10 @@ is known.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from msgspec import Struct
 
 from apps.fairness.domain.shares import Array
 
@@ -34,8 +34,7 @@ _GAINS = np.array(
 ).T
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastSkill:
+class ForecastSkill(Struct, frozen=True):
     """How forecasts of past days came out, each made from the days before it.
 
     `error` and `naive_error` are mean absolute errors in GPUs, of this method and of *as on the
@@ -50,8 +49,7 @@ class ForecastSkill:
     ahead: int
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(Struct, frozen=True):
     """Mean GPUs in demand on each coming day, the first one first; `low` to `high` holds 80 %.
 
     `skill` is None where too few days are known to hold a forecast against what came.

@@ -1,7 +1,8 @@
 """Whether GPUs of another kind would hold what a family of workloads was measured to use."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.devices.mig import geometry
 from apps.clusters.domain.names import ONE_OFF
@@ -18,8 +19,7 @@ ENDING = ONE_OFF | {"CronJob", "Workflow", "PipelineRun", "TaskRun"}
 """Kinds whose work ends by itself: they have a length and a cost of a run."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredUse:
+class MeasuredUse(Struct, frozen=True):
     """The use of whole GPUs of a model by a family of workloads, measured on `days` days.
 
     `memory_peak_mib` is the most on any one GPU, `p95_activity` the 95th percentile of half-hours,
@@ -32,8 +32,7 @@ class MeasuredUse:
     p95_activity: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyHistory:
+class FamilyHistory(Struct, frozen=True):
     """What is known of earlier workloads like one: `runs` of them ended, half of them within
     `run_seconds` of having GPUs (None: none ended). `use` None: they had no whole GPUs.
     """
@@ -45,8 +44,7 @@ class FamilyHistory:
     use: MeasuredUse | None
 
 
-@dataclass(frozen=True, slots=True)
-class GpuOffer:
+class GpuOffer(Struct, frozen=True):
     """A unit of a resource as nodes of a tier offer it: `share` of a GPU, 0..1, and its memory.
 
     `memory_mib` None: not known. `is_part`: a MIG device or a replica, which is no whole GPU.

@@ -5,9 +5,11 @@ seen.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.names import ONE_OFF
 from apps.planning.domain.cluster_replay.backtest import (
     ALL_TIERS,
@@ -25,8 +27,7 @@ from apps.planning.domain.recorded.constraints import TAINTS, needed_taints
 from apps.planning.domain.recorded.works import OwnerKey, family_of
 
 
-@dataclass(frozen=True, slots=True)
-class OtherRequest:
+class OtherRequest(Struct, frozen=True):
     """Units of a tier that each pod requests instead, each `share` of a GPU.
 
     `resource` is what counts them in quotas, `node_selector` the tier's node labels.
@@ -39,8 +40,7 @@ class OtherRequest:
     node_selector: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class MoveEffects:
+class MoveEffects(Struct, frozen=True):
     """The tiers that a move concerns, together, without and with it; and the moved work.
 
     `freed_gpu_hours` is what moved work holds less while it runs, `held_gpu_hours` what it holds

@@ -1,9 +1,11 @@
 """Submissions of a manifest as the pods that a cluster would see of them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.accelerators import labelled_memory, least_memory
 from apps.clusters.domain.devices.resource_claims import ClaimUnits, pod_claims
 from apps.clusters.domain.gpu_shares import may_have_hami_parts
@@ -40,8 +42,7 @@ _UID = "not-submitted"
 _DEFAULT_QUEUE = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestPods:
+class ManifestPods(Struct, frozen=True):
     """What a manifest submits to a cluster: its work, and the state with its claims.
 
     `unknown_templates` are ResourceClaimTemplates that pods name and the manifest does not have:

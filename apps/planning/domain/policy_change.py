@@ -1,8 +1,10 @@
 """Changes of policies, and the recorded cluster and works of a replay with and without them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.planning.domain.cluster_replay.inputs import (
     FlavorQuota,
     Packing,
@@ -23,8 +25,7 @@ class PolicyRefused(ValueError):
     """A change that cannot be replayed; the text says why, for a person."""
 
 
-@dataclass(frozen=True, slots=True)
-class LimitChange:
+class LimitChange(Struct, frozen=True):
     """Another limit of a quota key, in units of its resource.
 
     `others` is the least of the other limits on the resource in the namespace: each of them has to
@@ -50,8 +51,7 @@ class LimitChange:
         return self.key.removeprefix(REQUESTS).removesuffix(DEVICES)
 
 
-@dataclass(frozen=True, slots=True)
-class ShareChange:
+class ShareChange(Struct, frozen=True):
     """Another entitlement (GPU-equivalents) or weight of a team in a tier; None: as it is."""
 
     team: str
@@ -60,8 +60,7 @@ class ShareChange:
     weight: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyChange:
+class PolicyChange(Struct, frozen=True):
     """What is to be otherwise; the defaults change nothing.
 
     `fair_order`: pending work of teams below their entitlement comes first, then of the team that
@@ -104,8 +103,7 @@ class PolicyChange:
         return self.fair_sharing or reclaims or any(one.lends is not None for one in self.limits)
 
 
-@dataclass(frozen=True, slots=True)
-class TeamShare:
+class TeamShare(Struct, frozen=True):
     """What a team may count on in a tier, in GPU-equivalents, and its weight."""
 
     gpus: float

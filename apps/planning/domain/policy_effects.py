@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from apps.planning.domain.cluster_replay.backtest import (
     ALL_TIERS,
@@ -47,8 +48,7 @@ class QueueTimeChange(StrEnum):
     SAME = "same"
 
 
-@dataclass(frozen=True, slots=True)
-class TeamEffect:
+class TeamEffect(Struct, frozen=True):
     """A team in a tier, replayed without and with a change; ALL_TEAMS and ALL_TIERS are sums.
 
     `freed_gpu_hours` are those after the idle limit ended work, which it would have held.
@@ -72,8 +72,7 @@ class TeamEffect:
         return QueueTimeChange.SHORTER if self.pending_change < 0 else QueueTimeChange.LONGER
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyEffects:
+class PolicyEffects(Struct, frozen=True):
     """The effects by tier and team, sums first; and what the replay without the change takes for
     granted, and that with it.
     """
@@ -83,8 +82,7 @@ class PolicyEffects:
     assumed_after: tuple[ReplayAssumption, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedWeeks(RecordedSpan):
+class RecordedWeeks(RecordedSpan, frozen=True):
     """What is replayed, with how long each of the works did nothing until its end.
 
     `shares` are entitlements and weights now; `policy` is how the cluster is replayed without a

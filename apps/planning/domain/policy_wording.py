@@ -1,8 +1,8 @@
 """The sentences of policy simulations: what a change is, and what its replay takes for granted."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.resources import quantity
 from apps.planning.domain.cluster_replay.inputs import Reclaim, ReplayAssumption
 from apps.planning.domain.cluster_replay.wording import assumption_text, packing_text

@@ -5,9 +5,10 @@ multiplied by the ratios of real to estimated queue times, of work with similar 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, exp, floor, log
 from typing import NamedTuple
+
+from msgspec import Struct
 
 STARTS_NOW_SECONDS = 60.0
 """What starts within a minute starts now."""
@@ -26,8 +27,7 @@ class PastForecast(NamedTuple):
     waited: float
 
 
-@dataclass(frozen=True, slots=True)
-class QueueTimeForecast:
+class QueueTimeForecast(Struct, frozen=True):
     """Queue times in seconds: p10, p50, p90 of work that has to queue, and of any; and how likely
     it starts now.
     """
@@ -77,8 +77,7 @@ def _rank(values: Sequence[float], fraction: float) -> float:
     return values[min(len(values), max(1, rank)) - 1]
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastRow:
+class ForecastRow(Struct, frozen=True):
     """The forecast for work of a tier, a ClusterQueue (or none) and a size in units."""
 
     tier: str

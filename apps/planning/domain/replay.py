@@ -2,12 +2,14 @@
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import groupby
 from math import inf
 from typing import NamedTuple
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain import resources
 from apps.clusters.domain.resources import counted, quantity
 
@@ -19,8 +21,7 @@ class ChangeImpossible(ValueError):
     """A change that the layout does not admit; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class TierPlan:
+class TierPlan(Struct, frozen=True):
     """Capacity and entitlements of a tier, in GPU-equivalents; weights are by default these."""
 
     capacity: float
@@ -35,8 +36,7 @@ Layout = Mapping[str, TierPlan]
 """Plans by the tier's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class AddGpus:
+class AddGpus(Struct, frozen=True):
     """More capacity of a tier, or less where negative."""
 
     tier: str
@@ -47,8 +47,7 @@ class AddGpus:
         return f"{sign}{resources.gpus(self.gpus)} in {self.tier}"
 
 
-@dataclass(frozen=True, slots=True)
-class Entitle:
+class Entitle(Struct, frozen=True):
     """Another entitlement of a team; its weight changes in proportion (from none: to `gpus`)."""
 
     team: str
@@ -59,8 +58,7 @@ class Entitle:
         return f"{self.team} entitled to {quantity(self.gpus)} in {self.tier}"
 
 
-@dataclass(frozen=True, slots=True)
-class MoveGpus:
+class MoveGpus(Struct, frozen=True):
     """Whole GPUs that leave one tier and serve another.
 
     `usable` is the part of a GPU that the other tier's units cover: 1 for 7 × 1g.10gb, 6/7 for 2 ×
@@ -76,8 +74,7 @@ class MoveGpus:
         return f"move {counted(self.gpus, 'GPU')} from {self.from_tier} to {self.to_tier}"
 
 
-@dataclass(frozen=True, slots=True)
-class MoveWork:
+class MoveWork(Struct, frozen=True):
     """A team's work asks in another tier, where a GPU-equivalent of it becomes `gpus`."""
 
     team: str
@@ -159,8 +156,7 @@ def _check_work(plans: Mapping[str, TierPlan], change: MoveWork) -> None:
         raise ChangeImpossible("work that moves must ask for some GPU")
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayWork:
+class ReplayWork(Struct, frozen=True):
     """What is scheduled as one: a pod, or a gang of pods. Times are Unix seconds.
 
     `gpus` are its GPU-equivalents. `runs_seconds` counts from its start; None where its end is not
@@ -217,8 +213,7 @@ def _arrival(work: ReplayWork, start: float) -> float:
     return start if work.running else max(work.asked_at, start)
 
 
-@dataclass
-class _ReplayTeam:
+class _ReplayTeam(Struct):
     """What a team holds, and its pending works by size, each oldest first."""
 
     name: str

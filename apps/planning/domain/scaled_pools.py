@@ -5,13 +5,14 @@ few, others go as soon as what holds them ends: nothing is moved or preempted.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from math import ceil, floor
 
 import numpy as np
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.fairness.domain.shares import Array
 from apps.planning.domain.cluster_replay.backtest import (
     TierTimes,
@@ -32,8 +33,7 @@ from apps.planning.domain.policy_effects import RecordedWeeks
 _HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleEffects:
+class ScaleEffects(Struct, frozen=True):
     """A tier without and with fewer GPUs; `freed_gpu_hours` are away and held by no work."""
 
     before: TimesRow

@@ -1,8 +1,9 @@
 """Whether work starts at once, later or never, and the limits that it counts in."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from apps.clusters.domain.observed.objects import (
     ObservedKind,
@@ -36,8 +37,7 @@ class Verdict(StrEnum):
     NEVER = "never"
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaTouched:
+class QuotaTouched(Struct, frozen=True):
     """A key of a quota or queue that work counts in: what it needs, and what is left of the limit.
 
     `left` of a queue that may borrow can exceed what its own quota leaves; `most` is what it may

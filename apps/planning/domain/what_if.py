@@ -1,11 +1,12 @@
 """What if: the same demand against another entitlement, capacity or tier layout."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.fairness.domain.measures import FairnessSums, Measured, TierSlots, integrate, measure
 from apps.fairness.domain.queue_times import QueueTimes
 from apps.fairness.domain.shares import Array
@@ -79,8 +80,7 @@ def slot_means(parts: Iterable[LevelSpan], *, edges: Sequence[float], teams: int
     return means
 
 
-@dataclass(frozen=True)
-class TierOutcome:
+class TierOutcome(Struct, frozen=True):
     """A tier after a replay: `sums` in GPU-hours in the order of `teams`, and the teams' queue
     times.
     """
@@ -90,8 +90,7 @@ class TierOutcome:
     waits: Mapping[str, QueueTimes]
 
 
-@dataclass(frozen=True)
-class TierReplay:
+class TierReplay(Struct, frozen=True):
     """A tier replayed: its measures slot by slot, and the teams' queue times."""
 
     teams: tuple[str, ...]
@@ -99,8 +98,7 @@ class TierReplay:
     waits: Mapping[str, QueueTimes]
 
 
-@dataclass(frozen=True)
-class WhatIf:
+class WhatIf(Struct, frozen=True):
     """The tiers before and after the changes, and what the comparison takes for granted."""
 
     before: Mapping[str, TierOutcome]

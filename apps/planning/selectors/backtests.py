@@ -1,10 +1,10 @@
 """What was computed of each cluster: its newest backtest, and its expected queue times."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
@@ -15,8 +15,7 @@ from apps.planning.domain.queue_time_ranges import ForecastRow
 from apps.planning.models import Backtest, QueueForecast
 
 
-@dataclass(frozen=True, slots=True)
-class BacktestReport:
+class BacktestReport(Struct, frozen=True):
     """The backtest of a cluster: None for times and no rows where none was computed yet.
 
     `error` is a sentence that says why the newest try gave nothing. `left_out` counts by reason

@@ -1,13 +1,14 @@
 """Reads of the capacity plan: the outlook of each tier, and what it speaks for."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated
 
 import msgspec
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import day_start
@@ -33,8 +34,7 @@ MONTH_HOURS = 730
 _DAYS = 28
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityPlanRow:
+class CapacityPlanRow(Struct, frozen=True):
     """What the outlook of a tier speaks for: one row for each action."""
 
     tier: Annotated[str, Column("Tier")]
@@ -184,8 +184,7 @@ class CapacityPlanRow:
     computed_at: Annotated[datetime, Column("Computed", off_page=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class TierPrice:
+class TierPrice(Struct, frozen=True):
     """What a GPU-hour of a tier costs, over the clusters that have it."""
 
     per_gpu_hour: Decimal
@@ -196,8 +195,7 @@ class TierPrice:
         return (Decimal(gpus) * self.per_gpu_hour * MONTH_HOURS).quantize(Decimal("0.01"))
 
 
-@dataclass(frozen=True, slots=True)
-class TierCapacityPlan:
+class TierCapacityPlan(Struct, frozen=True):
     """The outlook of a tier with its cases; `price` None where none is known, or may be seen.
 
     `pools` are the NodePools that have had nodes of it, or would make some, `groups` the node

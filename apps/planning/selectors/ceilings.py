@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
 
 from django.db.models import Q
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
@@ -54,8 +54,7 @@ class SourceGap(StrEnum):
     SILENT = "not written for two hours"
 
 
-@dataclass(frozen=True, slots=True)
-class CeilingGap:
+class CeilingGap(Struct, frozen=True):
     """What is not known of a cluster's autoscaler: `source` is its status, or its requests."""
 
     cluster: str
@@ -63,8 +62,7 @@ class CeilingGap:
     gap: SourceGap
 
 
-@dataclass(frozen=True, slots=True)
-class ProvisioningRow:
+class ProvisioningRow(Struct, frozen=True):
     """A ProvisioningRequest: capacity that is requested of an autoscaler."""
 
     name: Annotated[str, Column("Name")]
@@ -82,8 +80,7 @@ class ProvisioningRow:
     since: Annotated[datetime | None, Column("Since")]
 
 
-@dataclass(frozen=True, slots=True)
-class Ceilings:
+class Ceilings(Struct, frozen=True):
     """What autoscalers may add, by tier; node groups whose GPUs no node tells are under ``.
 
     `hidden` counts the requests of namespaces that a reader does not see into.

@@ -2,14 +2,15 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
 import msgspec
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.dra import is_gpu_class
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
@@ -124,8 +125,7 @@ def recorded_window(cluster: str, window: Window) -> Window:
     return Window(max(window.start, window.end - timedelta(days=days)), window.end)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedDemand:
+class RecordedDemand(Struct, frozen=True):
     """What was asked of a cluster in a window, with what it had: all that a replay takes.
 
     `works` are by arrival; `lives` tell in the same order how each went. `cluster` has nodes with

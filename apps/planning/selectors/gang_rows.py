@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from django.db.models import Q
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
@@ -38,8 +38,7 @@ _Owner = tuple[str, str, str, str]
 """Cluster, namespace, kind and name of a top controller."""
 
 
-@dataclass(frozen=True, slots=True)
-class GangRow:
+class GangRow(Struct, frozen=True):
     """A gang as it was when it held most GPUs, and the use of its GPUs over the window."""
 
     cluster: Annotated[str, Column("Cluster")]

@@ -1,13 +1,14 @@
 """The newest layout advice of each cluster: figures for everybody, the plan for who runs it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.models import Pod
@@ -16,8 +17,7 @@ from apps.planning.domain.layouts.figures import TierFigures
 from apps.planning.models import LayoutPlan
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutRow:
+class LayoutRow(Struct, frozen=True):
     """A tier of a cluster, its recorded demand replayed with the layout of now and the advised."""
 
     cluster: Annotated[str, Column("Cluster")]
@@ -58,8 +58,7 @@ class LayoutRow:
         return f"{self.cluster}\n{self.tier}"
 
 
-@dataclass(frozen=True, slots=True)
-class BlockingPod:
+class BlockingPod(Struct, frozen=True):
     """A pod that runs on a node whose layout is to change; `gpus` in GPU-equivalents."""
 
     cluster: str
@@ -71,8 +70,7 @@ class BlockingPod:
     bound_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutReport:
+class LayoutReport(Struct, frozen=True):
     """The advice of a cluster: None, and no times, where none was computed yet.
 
     `error` is a sentence that says why the newest try gave nothing. `changed` counts the nodes

@@ -1,12 +1,12 @@
 """What a policy simulation begins with: limits that may be changed, entitlements, idle ends."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from math import isfinite
 
 from django.db.models import Count, ExpressionWrapper, F, FloatField, Max, Min, Q
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import HOUR_SECONDS, Window
 from apps.clusters.models import Cluster, holds_at

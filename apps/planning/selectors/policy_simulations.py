@@ -1,13 +1,13 @@
 """Policy simulations as pages and the API show them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
 import msgspec
 from django.db.models import Q, QuerySet
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.models import User
@@ -34,8 +34,7 @@ class SimulationState(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedTeamRow:
+class SimulatedTeamRow(Struct, frozen=True):
     """A team in a tier, replayed without and with a change."""
 
     team: Annotated[str, Column("Team", api_note="Null: the sum over teams.", empty_is_null=True)]
@@ -79,8 +78,7 @@ def team_row(one: TeamEffect) -> SimulatedTeamRow:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationReport:
+class SimulationReport(Struct, frozen=True):
     """A simulation of policies.
 
     `effects` are empty until it is done. `requests` are the quota requests that were made of it.

@@ -1,14 +1,14 @@
 """Rows of planning: tiers and teams after a replay."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apps.clusters.domain.window import Window
 from apps.planning.domain.replay import WhatIfChange
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomeRow:
+class OutcomeRow(Struct, frozen=True):
     """A team in a tier after a replay; GPU-hours over the window."""
 
     tier: str
@@ -26,8 +26,7 @@ class OutcomeRow:
     gave_up: int
 
 
-@dataclass(frozen=True, slots=True)
-class TierOutcomeRow:
+class TierOutcomeRow(Struct, frozen=True):
     """A tier after a replay, with its teams by name."""
 
     tier: str
@@ -38,8 +37,7 @@ class TierOutcomeRow:
     teams: tuple[OutcomeRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIfReport:
+class WhatIfReport(Struct, frozen=True):
     """Tiers before and after some changes, in the same order, and what that takes for granted."""
 
     window: Window

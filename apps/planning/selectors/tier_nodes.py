@@ -4,11 +4,11 @@ Computed from node intervals and the pod ledger: see docs/definitions.md#slots.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django.db.models import Q, QuerySet, Sum
+from msgspec import Struct, field
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
@@ -79,8 +79,7 @@ Offers = Callable[
 ]
 
 
-@dataclass(slots=True)
-class TierNodes:
+class TierNodes(Struct):
     """The nodes of a tier in a cluster; spans name them by their number here.
 
     `device` is empty where these offer whole GPUs, else what parts of GPUs its units stand for.

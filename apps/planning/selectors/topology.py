@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -11,6 +10,7 @@ import numpy as np
 from django.db.models import Count, Q
 
 from apps.accounts.domain.rows import row_from
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import ObservedKind
 from apps.clusters.domain.observed.places import NodeResourceTopologySnapshot, NumaZone

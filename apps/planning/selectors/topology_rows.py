@@ -1,16 +1,16 @@
 """Rows of a cluster's topology: slots for gangs, and fragmentation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
+
+from msgspec import Struct
 
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.topology import TopologyLevel
 
 
-@dataclass(frozen=True, slots=True)
-class SlotRow:
+class SlotRow(Struct, frozen=True):
     """How many gangs of a size fit now into single domains of a level, in a tier of a cluster."""
 
     cluster: Annotated[str, Column("Cluster")]
@@ -38,8 +38,7 @@ class SlotRow:
         return f"{self.cluster}/{self.tier}/{self.level}/{self.gang_gpus}"
 
 
-@dataclass(frozen=True, slots=True)
-class FragmentationRow:
+class FragmentationRow(Struct, frozen=True):
     """Free GPU-hours of a tier over a period, and those that were of no use for what was asked."""
 
     period: Annotated[
@@ -91,8 +90,7 @@ _OF_SIZE = "Gangs of this size that fitted into single domains of the level."
 _SIZE_NULL = "Null where no domain could take one, and for parts of GPUs."
 
 
-@dataclass(frozen=True, slots=True)
-class SlotHourRow:
+class SlotHourRow(Struct, frozen=True):
     """What was free of a tier at the start of an hour: slots at a level, or parts of GPUs."""
 
     hour: Annotated[datetime, Column("Hour", help="Start of the hour.")]
@@ -132,8 +130,7 @@ class SlotHourRow:
         return f"{self.hour.isoformat()}/{self.cluster}/{self.tier}/{self.device}/{self.level}"
 
 
-@dataclass(frozen=True, slots=True)
-class SlotSeries:
+class SlotSeries(Struct, frozen=True):
     """Slots of a tier at a level at the start of each hour, by size of gang, and what is free.
 
     None: the hour is not stored. Sizes that no domain could ever take are left out. `device` is
@@ -149,8 +146,7 @@ class SlotSeries:
     free: list[int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRow:
+class DeviceRow(Struct, frozen=True):
     """MIG devices of a profile, or replicas of GPUs, in a tier of a cluster now."""
 
     cluster: Annotated[str, Column("Cluster")]
@@ -166,8 +162,7 @@ NumaRoom = tuple[str, int, int | None]
 """Name, GPUs and free ones of a NUMA node; None: what is available there is not published."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRoom:
+class NodeRoom(Struct, frozen=True):
     """A node of a tier: the domains around it, its whole GPUs, and how many of them are free.
 
     `place` ends with the narrowest of zone, block and rack that the node's labels name, and

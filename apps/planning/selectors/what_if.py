@@ -1,13 +1,14 @@
 """What if: the work of a window replayed against other entitlements, capacity or tiers."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import numpy as np
 from django.db.models import Max, Min, Q
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
@@ -59,8 +60,7 @@ _REPLAY_ORIGIN = "Work of the window, replayed by the rules that the page lists 
 _JAIN, _QUEUE_TIMES = "what_if_jain_index", ("what_if_queue_time_p50", "what_if_queue_time_p95")
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayLimits:
+class ReplayLimits(Struct, frozen=True):
     """How much is replayed at most within one page request.
 
     Each of the `pods` is scheduled twice. `cells` are slots × teams, summed over the tiers that
@@ -419,8 +419,7 @@ def _tier_row(name: str, outcome: TierOutcome) -> TierOutcomeRow:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _ReplaySum:
+class _ReplaySum(Struct, frozen=True):
     """A measure in each half hour, of each team or, of a tier's capacity, alone."""
 
     label: str

@@ -4,12 +4,12 @@ Whether the scheduler packs or spreads is not recorded: the days before the back
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from django.db.models import Q
+from msgspec.structs import asdict
 
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.services import leases

@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
 import msgspec
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.tiers import CapacityType
 from apps.clusters.domain.window import Window, day_of, day_start
@@ -86,8 +87,7 @@ def _is_due(plan: CapacityPlan | None, days: Mapping[date, TierDay], now: dateti
     return plan.days != len(days) and plan.computed_at <= now - _AGAIN_AFTER
 
 
-@dataclass(frozen=True)
-class _OutlookReader:
+class _OutlookReader(Struct, frozen=True):
     """What the outlooks of all tiers are made of, each read once."""
 
     window: Window

@@ -5,9 +5,10 @@ The portal never moves a pod. Who runs the cluster sees the plan, and carries it
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import (
@@ -55,8 +56,7 @@ class _OwnSettings(NamedTuple):
 _NO_SETTINGS = _OwnSettings({}, "")
 
 
-@dataclass(frozen=True, slots=True)
-class TierDrainPlan:
+class TierDrainPlan(Struct, frozen=True):
     """The plan of a tier in a cluster; `fixed` pods of it cannot be moved, `movable` can.
 
     `largest`: GPUs of its largest host. Where these are too few for a slot, no move opens one.

@@ -1,12 +1,12 @@
 """The layout advice of each cluster, worked out once a day. Nothing of a cluster is changed."""
 
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 import msgspec
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import active_clusters, report

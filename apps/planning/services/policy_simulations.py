@@ -1,14 +1,16 @@
 """Policy simulations: asked for on a page, replayed by a worker, and kept."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 from celery import current_app
 from django.db import transaction
+from msgspec import Struct
+from msgspec.structs import asdict
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING, visibility_of
 from apps.accounts.services import leases
@@ -49,8 +51,7 @@ TASK = "planning.simulate_policies"
 _LEASE = timedelta(minutes=15)
 
 
-@dataclass(frozen=True, slots=True)
-class LimitInput:
+class LimitInput(Struct, frozen=True):
     """A limit as somebody wants it, in units of its resource."""
 
     ref: QuotaRef

@@ -1,10 +1,10 @@
 """Other requests of planned pods: those that start now, and cheaper ones that hold what is used."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.tiers import (
     capacity_type,

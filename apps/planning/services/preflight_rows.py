@@ -1,10 +1,11 @@
 """What a preflight answers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from apps.pending.domain.submission import QueuePosition
 from apps.pending.selectors import SuggestionRow
@@ -12,8 +13,7 @@ from apps.planning.domain.measured_use import FamilyHistory
 from apps.planning.domain.verdicts import QuotaTouched
 
 
-@dataclass(frozen=True, slots=True)
-class QueueTimeRange:
+class QueueTimeRange(Struct, frozen=True):
     """The 10th, 50th and 90th percentile of queue times, in seconds.
 
     `basis`: `history` of pods of like size, or a `replay` of what runs and is pending. Only a
@@ -34,8 +34,7 @@ class AlternativeBasis(StrEnum):
     MEASURED_USE = "measured_use"
 
 
-@dataclass(frozen=True, slots=True)
-class AlternativeRow:
+class AlternativeRow(Struct, frozen=True):
     """Another request: `units` of a resource in each pod, of a tier, on nodes with these labels."""
 
     tier: str
@@ -50,8 +49,7 @@ class AlternativeRow:
     node_selector: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class PreflightResult:
+class PreflightResult(Struct, frozen=True):
     """The answer for pods alike of an object.
 
     `role` tells those of one object apart. `pods` is how many there are, `could_start` how many
@@ -87,8 +85,7 @@ class PreflightResult:
     unchecked: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PreflightReport:
+class PreflightReport(Struct, frozen=True):
     """The answers for a manifest, by what was known at `as_of`."""
 
     results: tuple[PreflightResult, ...]

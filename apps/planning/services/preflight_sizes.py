@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
+
+from msgspec import Struct
 
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
@@ -43,8 +44,7 @@ _RANGE = (0.1, 0.5, 0.9)
 _CENT = Decimal("0.01")
 
 
-@dataclass(frozen=True, slots=True)
-class PodSize:
+class PodSize(Struct, frozen=True):
     """What pods count as: `units` of their main resource, `each` GPU-equivalents a pod."""
 
     tier: str

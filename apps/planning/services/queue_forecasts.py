@@ -2,12 +2,12 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
 from django.db.models import Q
+from msgspec.structs import asdict
 
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.services import leases

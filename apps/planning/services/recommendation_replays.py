@@ -1,11 +1,11 @@
 """Recommendations replayed: what they would do to the recorded demand, handed to costs."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Protocol
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.tiers import TierRule, capacity_type, gpu_model, same_model
 from apps.clusters.domain.window import HOUR_SECONDS, from_seconds, utc_midnight
 from apps.clusters.models import Cluster

@@ -1,8 +1,9 @@
 """Which requests need whom: approval by rule (off by default) and thresholds for two people."""
 
-from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Struct
 
 from apps.accounts.domain.formats import money
 from apps.clusters.domain.resources import quantity
@@ -13,8 +14,7 @@ RECENT_DAYS: Final = 30
 GPU_HOURS: Final = "gpu_hours"
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalRules:
+class ApprovalRules(Struct, frozen=True):
     """The rules of the site. GPU-equivalents and money are of the change, not of the quota.
 
     A raise approves itself only where `raises_by_rule` is on and it is at most
@@ -31,8 +31,7 @@ class ApprovalRules:
     currency: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RecentIncreases:
+class RecentIncreases(Struct, frozen=True):
     """The team's raises of the days before that a rule or one person approved and that still stand.
 
     Together they may be one large raise, requested in parts. `by_rule_gpus` are those approved by
@@ -45,8 +44,7 @@ class RecentIncreases:
     cost: Decimal | None = Decimal(0)
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetFacts:
+class BudgetFacts(Struct, frozen=True):
     """A budget of the team in its running period; `unit` is gpu_hours or a currency.
 
     `burn_rate` 1.0 lands exactly on the budget, None before the first known hour. `hours` is the
@@ -78,8 +76,7 @@ class BudgetFacts:
         return self.used + self.allowance * Decimal(str(pace))
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyFacts:
+class PolicyFacts(Struct, frozen=True):
     """What is known of a request when it is submitted; None is not known.
 
     `gpus` is the change in GPU-equivalents of the tier that weighs most, negative for a decrease.
@@ -109,8 +106,7 @@ class PolicyFacts:
     recent: RecentIncreases = RecentIncreases()
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyCheck:
+class PolicyCheck(Struct, frozen=True):
     """One condition, whether it holds (None: not known), and the sentence with its figures."""
 
     name: str
@@ -118,8 +114,7 @@ class PolicyCheck:
     sentence: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyDecision:
+class PolicyDecision(Struct, frozen=True):
     """Whether a rule approves the request, how many people it needs otherwise, and why.
 
     `decides` names the first of `checks`: the reason for two people, or the condition that keeps a
@@ -133,7 +128,7 @@ class PolicyDecision:
     gpus: float | None = None
     cost_per_month: Decimal | None = None
     checks: tuple[PolicyCheck, ...] = ()
-    verdict: str = field(default="", metadata=LEFT_OUT)
+    verdict: Annotated[str, LEFT_OUT] = ""
 
 
 def decide(facts: PolicyFacts, rules: ApprovalRules, *, decrease: bool) -> PolicyDecision:

@@ -1,17 +1,17 @@
 """Bookings: raises with a start and an end, what they plan for a key, and how they fit a tier."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
+
+from msgspec import Struct
 
 from apps.planning.domain.capacity_cases import BookedGpus
 from apps.quota_requests.domain.execution.applied_changes import AppliedLayer, beneath
 from apps.quota_requests.domain.quantities import Quantity
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedChange:
+class PlannedChange(Struct, frozen=True):
     """A change of a key; `start` None: it is applied already. `end` None: it stays."""
 
     before: Quantity
@@ -20,8 +20,7 @@ class PlannedChange:
     end: datetime | None
 
 
-@dataclass(slots=True)
-class _Layer:
+class _Layer(Struct):
     change: PlannedChange
     stands: bool = True
 
@@ -66,8 +65,7 @@ def _ended(layers: Sequence[_Layer], one: PlannedChange, amount: Quantity) -> Qu
     return beneath(one.before, earlier)
 
 
-@dataclass(frozen=True, slots=True)
-class TierLimits:
+class TierLimits(Struct, frozen=True):
     """What a tier has and promises now, in GPUs; None is not known."""
 
     capacity: float | None
@@ -75,8 +73,7 @@ class TierLimits:
     limits: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class BookedSpan:
+class BookedSpan(Struct, frozen=True):
     """A span in which the same bookings hold, in GPUs.
 
     `clashes`: entitlements and bookings together exceed the capacity. `overcommitted`: limits and

@@ -1,20 +1,21 @@
 """Effects of a changed limit: on overcommitment, on borrowing and on blocked work."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from math import fsum
-from typing import Final
+from typing import Annotated, Final
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.resources import quantity
 from apps.quota_requests.domain.quantities import LEFT_OUT, NEVER_STORED, Quantity
 
 EPSILON: Final = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaCommitment:
+class QuotaCommitment(Struct, frozen=True):
     """A quota as observed that can reach a tier; `ours`: the one that is to be changed."""
 
     owner: str
@@ -22,8 +23,7 @@ class QuotaCommitment:
     ours: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TierCapacity:
+class TierCapacity(Struct, frozen=True):
     """What there is of a tier that the key can reach, for its resource.
 
     `capacity_units` is None where it is not known, `free_units` too. `weight` is GPU-equivalents
@@ -38,8 +38,7 @@ class TierCapacity:
     entitlements: Sequence[QuotaCommitment] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Overcommitment:
+class Overcommitment(Struct, frozen=True):
     """Σ quota before and after, in units, against capacity: of one tier, or of several together.
 
     A key that reaches several tiers is counted whole in each: any of them may get all of it.
@@ -48,7 +47,7 @@ class Overcommitment:
     before; `crosses`: by this very change.
     """
 
-    tier: str = field(default="", metadata=LEFT_OUT)
+    tier: Annotated[str, LEFT_OUT] = ""
     before_units: float = 0.0
     after_units: float = 0.0
     capacity_units: float | None = None
@@ -57,7 +56,7 @@ class Overcommitment:
     over: bool = False
     was_over: bool = False
     crosses: bool = False
-    sentence: str = field(default="", metadata=LEFT_OUT)
+    sentence: Annotated[str, LEFT_OUT] = ""
 
 
 def overcommitment(tier: TierCapacity, *, before: Quantity, after: Quantity) -> Overcommitment:
@@ -137,8 +136,7 @@ def _percent(ratio: float | None) -> str:
     return "" if ratio is None else f" ({ratio * 100:,.0f} %)"
 
 
-@dataclass(frozen=True, slots=True)
-class CohortShare:
+class CohortShare(Struct, frozen=True):
     """A queue of a cohort, of one flavor and resource: limits None are none; `held` is used now."""
 
     name: str
@@ -148,8 +146,7 @@ class CohortShare:
     lending_limit: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BorrowingRoom:
+class BorrowingRoom(Struct, frozen=True):
     """What a queue could borrow at most, before and after, in units.
 
     While our queue uses nothing (`idle`) its nominal quota can be lent; while it uses all of it
@@ -221,8 +218,7 @@ def _lendable(share: CohortShare) -> float:
     return left if share.lending_limit is None else min(left, share.lending_limit)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockedWork:
+class BlockedWork(Struct, frozen=True):
     """Work that this very key holds back: `pods` not made for it, `units` each of its resource.
 
     A `whole` one is let through with all its pods or not at all. `other_headroom` is the least
@@ -240,8 +236,7 @@ class BlockedWork:
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class UnblockedStart:
+class UnblockedStart(Struct, frozen=True):
     """How many pods of a workload would be made at once, and how many of these find a free GPU.
 
     `free` is None where it is not known what is free. `left` pods would still be refused.
@@ -251,7 +246,7 @@ class UnblockedStart:
     admitted: int
     free: int | None
     left: int
-    uid: str = field(default="", metadata=NEVER_STORED)
+    uid: Annotated[str, NEVER_STORED] = ""
 
 
 def would_start(

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final, get_args
+from functools import cache
+from typing import Annotated, Any, Final, get_args, get_origin
+
+from msgspec import Struct
+from msgspec.structs import fields, force_setattr
 
 _WRITTEN: Final = re.compile(
     r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"
@@ -32,24 +35,23 @@ _FACTORS: Final = {
 _LONGEST: Final = 40
 MOST: Final = 2**63 - 1
 """The most units that Kubernetes keeps."""
-LEFT_OUT: Final = {"left out": "while it has its default"}
-NEVER_STORED: Final = {"left out": "always"}
-"""Metadata of fields that `stored` leaves out; all others are written, None as null."""
+LEFT_OUT: Final = "left out while it has its default"
+NEVER_STORED: Final = "always left out"
+"""Marks of fields that `stored` leaves out; all others are written, None as null."""
 
 
 class NotAQuantity(ValueError):
     """A text is not a quantity that Kubernetes would keep unchanged; the message says why."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Quantity:
+class Quantity(Struct, frozen=True, order=True):
     """An exact amount. `2`, `2000m` and `2.0` are equal; `text` is how the portal writes it."""
 
     nanos: int
-    text: str = field(init=False, compare=False)
+    text: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", _formatted(self.nanos))
+        force_setattr(self, "text", _formatted(self.nanos))
 
     def __str__(self) -> str:
         return self.text
@@ -129,8 +131,8 @@ def moment(at: datetime | None) -> str | None:
 
 
 def stored(value: Any) -> Any:
-    """Return a dataclass, or a part of one, as JSON values without floats."""
-    if is_dataclass(value):
+    """Return a struct, or a part of one, as JSON values without floats."""
+    if isinstance(value, Struct):
         return dict(_fields_of(value))
     if isinstance(value, (float, Decimal)):
         return figure(value)
@@ -139,11 +141,22 @@ def stored(value: Any) -> Any:
     return [stored(each) for each in value] if isinstance(value, (tuple, list)) else value
 
 
-def _fields_of(value: Any) -> Iterator[tuple[str, Any]]:
-    for one in fields(value):
-        own = getattr(value, one.name)
-        if one.metadata == NEVER_STORED or (one.metadata == LEFT_OUT and own == one.default):
+def _fields_of(value: Struct) -> Iterator[tuple[str, Any]]:
+    for name, default, is_amount, mark in _stored_fields(type(value)):
+        own = getattr(value, name)
+        if mark == NEVER_STORED or (mark == LEFT_OUT and own == default):
             continue
+        yield name, figure(float(own)) if is_amount and own is not None else stored(own)
+
+
+@cache
+def _stored_fields(kind: type[Struct]) -> list[tuple[str, Any, bool, str]]:
+    """Return the name, default, whether it is an amount, and the mark of each field."""
+    found = []
+    for one in fields(kind):
+        holds, mark = one.type, ""
+        if get_origin(holds) is Annotated:
+            holds, mark = get_args(holds)
         # An amount that happens to be whole is a text all the same: by what the field holds.
-        is_amount = own is not None and float in (one.type, *get_args(one.type))
-        yield one.name, figure(float(own)) if is_amount else stored(own)
+        found.append((one.name, one.default, float in (holds, *get_args(holds)), mark))
+    return found

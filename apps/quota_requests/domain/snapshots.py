@@ -5,10 +5,11 @@ reads it). What earlier versions of the portal kept may lack the fields with a d
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Struct
 
 from apps.quota_requests.domain.execution.patches import PatchFile
 from apps.quota_requests.domain.limit_effects import (
@@ -33,14 +34,12 @@ _NOTHING: Final = Quantity(0)
 ANNOUNCED_BEFORE: Final = (timedelta(days=7), timedelta(days=1))
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceWindow:
+class EvidenceWindow(Struct, frozen=True):
     start: datetime
     end: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class TierUse:
+class TierUse(Struct, frozen=True):
     """What the team held with the key in a tier, in GPU-hours."""
 
     tier: str
@@ -54,8 +53,7 @@ class TierUse:
     utilization_ratio: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CurrencyCost:
+class CurrencyCost(Struct, frozen=True):
     """What the team's GPUs cost in a currency, and what of that was idle or else wasted."""
 
     currency: str
@@ -64,8 +62,7 @@ class CurrencyCost:
     wasted: Decimal | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaUse:
+class QuotaUse(Struct, frozen=True):
     """How full the key was over the window, in its known `hours`, and is now; units of the key."""
 
     hours: int = 0
@@ -85,8 +82,7 @@ class QuotaUse:
     full_now: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FairShare:
+class FairShare(Struct, frozen=True):
     """The team's fair share in all `tiers` together: the mean over `days`."""
 
     gpus: float | None
@@ -94,8 +90,7 @@ class FairShare:
     days: int
 
 
-@dataclass(frozen=True, slots=True)
-class TierFairness:
+class TierFairness(Struct, frozen=True):
     """How the team stood in a tier over the window."""
 
     tier: str
@@ -112,8 +107,7 @@ class TierFairness:
     usage_factor: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetUse:
+class BudgetUse(Struct, frozen=True):
     """A budget of the team in its running period; `unit` is gpu_hours or a currency."""
 
     unit: str
@@ -126,25 +120,24 @@ class BudgetUse:
     data_start: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """The team's allocation, waste, pending work and entitlement in the days before its request.
 
     `missing` names what is not known. `denied_whole` is False where hours are missing from the
     unmet fair share, `denied_estimated` True where it is from series in part.
     """
 
-    window: EvidenceWindow | None = field(default=None, metadata=LEFT_OUT)
-    taken_at: datetime | None = field(default=None, metadata=LEFT_OUT)
-    missing: tuple[str, ...] = field(default=(), metadata=LEFT_OUT)
-    usage: tuple[TierUse, ...] | None = field(default=None, metadata=LEFT_OUT)
-    money: tuple[CurrencyCost, ...] | None = field(default=None, metadata=LEFT_OUT)
-    quota: QuotaUse | None = field(default=None, metadata=LEFT_OUT)
-    denied_whole: bool | None = field(default=None, metadata=LEFT_OUT)
-    denied_estimated: bool | None = field(default=None, metadata=LEFT_OUT)
-    fair_share: FairShare | None = field(default=None, metadata=LEFT_OUT)
-    fairness: tuple[TierFairness, ...] | None = field(default=None, metadata=LEFT_OUT)
-    budgets: tuple[BudgetUse, ...] | None = field(default=None, metadata=LEFT_OUT)
+    window: Annotated[EvidenceWindow | None, LEFT_OUT] = None
+    taken_at: Annotated[datetime | None, LEFT_OUT] = None
+    missing: Annotated[tuple[str, ...], LEFT_OUT] = ()
+    usage: Annotated[tuple[TierUse, ...] | None, LEFT_OUT] = None
+    money: Annotated[tuple[CurrencyCost, ...] | None, LEFT_OUT] = None
+    quota: Annotated[QuotaUse | None, LEFT_OUT] = None
+    denied_whole: Annotated[bool | None, LEFT_OUT] = None
+    denied_estimated: Annotated[bool | None, LEFT_OUT] = None
+    fair_share: Annotated[FairShare | None, LEFT_OUT] = None
+    fairness: Annotated[tuple[TierFairness, ...] | None, LEFT_OUT] = None
+    budgets: Annotated[tuple[BudgetUse, ...] | None, LEFT_OUT] = None
 
     @property
     def unit(self) -> str:
@@ -152,8 +145,7 @@ class Evidence:
         return (self.quota and self.quota.unit) or ""
 
 
-@dataclass(frozen=True, slots=True)
-class FieldOwner:
+class FieldOwner(Struct, frozen=True):
     """Another tool that owns the limit, and what that means for the change."""
 
     manager: str
@@ -163,8 +155,7 @@ class FieldOwner:
     reverts: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ImpactPreview:
+class ImpactPreview(Struct, frozen=True):
     """What the form, the review page and the audit show of a change before it is made.
 
     `together` is what all tiers that the key reaches promise. The cost is a month's, at most, of
@@ -190,17 +181,16 @@ class ImpactPreview:
     live: str | None = None
     dry_run_passed: bool | None = None
     dry_run: str = ""
-    dry_run_detail: str | None = field(default=None, metadata=LEFT_OUT)
+    dry_run_detail: Annotated[str | None, LEFT_OUT] = None
     api_version: str = ""
     uid: str = ""
     owners: tuple[FieldOwner, ...] = ()
     patch_file: PatchFile | None = None
     revert_file: PatchFile | None = None
-    conflicts: tuple[str, ...] = field(default=(), metadata=LEFT_OUT)
+    conflicts: Annotated[tuple[str, ...], LEFT_OUT] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CostCeiling:
+class CostCeiling(Struct, frozen=True):
     """What the change costs a month at most, if all of it were held all the time.
 
     Between tiers of different price there is a range. None where a tier has no price; `missing`
@@ -230,8 +220,7 @@ def cost_ceiling(
     return CostCeiling(costs[0], costs[-1])
 
 
-@dataclass(frozen=True, slots=True)
-class TimeBox:
+class TimeBox(Struct, frozen=True):
     """When a raise with an end goes back, and when that is announced."""
 
     reverts_at: datetime
@@ -252,8 +241,7 @@ def time_box(until: datetime | None, *, applied_at: datetime) -> TimeBox | None:
     return TimeBox(until, times or (applied_at,))
 
 
-@dataclass(frozen=True, slots=True)
-class KeyState:
+class KeyState(Struct, frozen=True):
     """What is known of a key, whatever its change; `unit_name` says what its units are.
 
     `entitlements` are of all its tiers, each quota once. `waiting` is the work that it holds back,

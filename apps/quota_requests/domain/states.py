@@ -5,9 +5,12 @@ the same person may be author here and reviewer there.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 
 
 class RequestState(StrEnum):
@@ -90,8 +93,7 @@ class ActorRole(StrEnum):
     SYSTEM = "portal"
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(Struct, frozen=True):
     """One row of the table; `why` is the sentence of the docs."""
 
     start: RequestState
@@ -279,16 +281,14 @@ class TransitionDenied(Exception):
     """An action is not possible now, or not for this person; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class ActingPerson:
+class ActingPerson(Struct, frozen=True):
     """Who acts. `admin`: a platform admin."""
 
     name: str
     admin: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TransitionFacts:
+class TransitionFacts(Struct, frozen=True):
     """Where a request stands: its state, whose it is and who has approved it.
 
     `authors` are all who wrote or edited it; `leads` lead its team now. `approvals` are of the

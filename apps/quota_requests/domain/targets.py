@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from apps.clusters.domain.resources import is_gpu, names_gpus
 from apps.clusters.domain.tiers import TierRule, tier_of
@@ -32,8 +33,7 @@ class TargetRefused(ValueError):
         self.fix = fix
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaKeyTarget:
+class QuotaKeyTarget(Struct, frozen=True):
     """A key of `spec.hard` of a ResourceQuota, as `requests.nvidia.com/gpu`."""
 
     namespace: str
@@ -53,8 +53,7 @@ class QuotaKeyTarget:
         return f"{self.key} of ResourceQuota {self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class _OfWholeCluster:
+class _OfWholeCluster(Struct, frozen=True):
     """What a queue's cells have alike: no namespace."""
 
     name: str
@@ -62,8 +61,7 @@ class _OfWholeCluster:
     namespace = ""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueCell(_OfWholeCluster):
+class QueueCell(_OfWholeCluster, frozen=True):
     """The `nominalQuota` of a resource in a flavor of a Kueue ClusterQueue."""
 
     flavor: str
@@ -82,8 +80,7 @@ class QueueCell(_OfWholeCluster):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class VolcanoCell(_OfWholeCluster):
+class VolcanoCell(_OfWholeCluster, frozen=True):
     """A resource in `spec.capability` or `spec.deserved` of a Volcano queue."""
 
     part: VolcanoField

@@ -1,16 +1,17 @@
 """The audit as it is read: pages, entries of one request, new entries, and its last check."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
 from typing import Any
 
 from django.db.models import Q, QuerySet
+from msgspec import Struct
 
 from apps.accounts.domain.audit import AuditRecord, canonical, content_of, entry_text
 from apps.accounts.domain.rows import row_from
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import AuditEntry, AuditHead
 from apps.accounts.permissions import NotAllowed
 from apps.quota_requests.models import AuditCheck, ChangeRequest
@@ -30,8 +31,7 @@ def check_read(actor: Actor) -> None:
         raise NotAllowed("The audit is for administrators; each request shows its own history.")
 
 
-@dataclass(frozen=True, slots=True)
-class AuditFilters:
+class AuditFilters(Struct, frozen=True):
     """Which lines are asked for: empty or None for all.
 
     `who` and `what` are parts of the actor, and of the action, the subject or what changed,
@@ -175,8 +175,7 @@ def _content(text: str) -> Any:
         return {"altered": text}
 
 
-@dataclass(frozen=True, slots=True)
-class AuditChecked:
+class AuditChecked(Struct, frozen=True):
     """`number` is the last line that a check found whole (0: none yet), `held_at` when.
 
     `words` say what the check of `at` found.

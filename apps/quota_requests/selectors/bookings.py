@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Q, QuerySet
+from msgspec import Struct
 
 from apps.accounts.domain.formats import utc_words
 from apps.clusters.domain.resources import counted
@@ -65,8 +65,7 @@ _UNDECIDED = frozenset(
 _MOST_WARNINGS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class BookingRow:
+class BookingRow(Struct, frozen=True):
     """A raise with an end in a tier, in GPUs; one that is only asked for is not `approved`.
 
     Of a team that the reader does not see in detail `id` is None and the texts are empty.
@@ -86,8 +85,7 @@ class BookingRow:
         return self.state in _APPROVED
 
 
-@dataclass(frozen=True, slots=True)
-class TierBookings:
+class TierBookings(Struct, frozen=True):
     """The raises with an end of a tier, by their start, and what is promised meanwhile."""
 
     rows: Sequence[BookingRow]

@@ -1,14 +1,15 @@
 """Requests: lists by whose turn it is, and one with everything on one screen."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 from django.db.models import Q, QuerySet
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import NotAllowed
 from apps.clusters.models import Cluster
 from apps.quota_requests.domain.approval_policy import PolicyDecision
@@ -243,8 +244,7 @@ def open_request_of(actor: Actor, ref: QuotaRef) -> int | None:
     return rows.order_by("pk").values_list("pk", flat=True).first()
 
 
-@dataclass(frozen=True, slots=True)
-class KeyChange:
+class KeyChange(Struct, frozen=True):
     """A limit that a request set at a time: who asked for it and who approved it."""
 
     at: datetime

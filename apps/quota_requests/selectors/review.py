@@ -1,11 +1,11 @@
 """Requests that wait for a decision, and how many wait for a person."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count, F, IntegerField, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
+from msgspec import Struct
 
 from apps.accounts.models import Membership
 from apps.quota_requests.domain.execution.patches import PatchFile
@@ -155,8 +155,7 @@ def gitops_file(pk: int, actor: Actor) -> PatchFile | None:
     return preview.patch_file if preview else None
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
+class Turns(Struct, frozen=True):
     """`deciding` needs a decision of an administrator, as `review_queue` lists it.
 
     `answering` came back to who wrote it, or is a raise of theirs that was announced to end.

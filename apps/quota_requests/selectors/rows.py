@@ -1,10 +1,11 @@
 """What the read side of quota changes hands to pages, API and commands: frozen rows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
+
+from msgspec import Struct
 
 from apps.clusters.domain.columns import Column
 from apps.quota_requests.domain.approval_policy import PolicyDecision
@@ -41,8 +42,7 @@ class RequestExtra(StrEnum):
     ACCEPT_DRIFT = "accept_drift"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFilters:
+class RequestFilters(Struct, frozen=True):
     """Narrow a list to these names; empty means all."""
 
     state: tuple[str, ...] = ()
@@ -52,8 +52,7 @@ class RequestFilters:
     source: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRow:
+class RequestRow(Struct, frozen=True):
     """A request to change one quota key.
 
     `before` and `after` are texts of quantities, in units of the key. `changed_at` is of the last
@@ -128,8 +127,7 @@ class RequestRow:
         return QuotaRef(self.source, self.namespace, self.name, self.key, self.cluster)
 
 
-@dataclass(frozen=True, slots=True)
-class CommentRow:
+class CommentRow(Struct, frozen=True):
     """A comment on a request."""
 
     at: Annotated[datetime, Column()]
@@ -138,8 +136,7 @@ class CommentRow:
     offer: Annotated[str, Column(help="A counter-offer, an amount; else empty.")]
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionRow:
+class ExecutionRow(Struct, frozen=True):
     """An order that is or was carried out.
 
     `end` is empty while it lasts, `sentence` tells how it stands.
@@ -172,8 +169,7 @@ class ExecutionRow:
         return None if self.patch_file is None else stored(self.patch_file)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRow:
+class AuditRow(Struct, frozen=True):
     """A line of the audit.
 
     `before` and `after` hold what changed, None for nothing.
@@ -193,8 +189,7 @@ class AuditRow:
     digest: Annotated[str, Column("Digest", api=False, off_page=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class DriftRow:
+class DriftRow(Struct, frozen=True):
     """A span in which the cluster showed something else than was approved."""
 
     request_id: int
@@ -211,8 +206,7 @@ class DriftRow:
     accepted_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class RequestDetail:
+class RequestDetail(Struct, frozen=True):
     """A request with all that one screen shows of it.
 
     `evidence`, `preview` and `ruling` are as frozen at submission (None before). `actions` are all
@@ -242,8 +236,7 @@ class RequestDetail:
         return tuple(name.replace("_", "-") for name in self.actions)
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewRow:
+class ReviewRow(Struct, frozen=True):
     """A request in the review queue with what it is decided by, and what the reader may do."""
 
     row: RequestRow

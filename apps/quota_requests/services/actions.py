@@ -5,10 +5,11 @@ what a reader may do now. Editing is not here: it has a form of its own.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from apps.accounts.domain.identity import TokenScope
 from apps.quota_requests.domain.states import RequestAction
@@ -31,8 +32,7 @@ class ActionTakes(StrEnum):
     OWNERS = "whether by commit, and whose limit is taken over"
 
 
-@dataclass(frozen=True, slots=True)
-class ActionInput:
+class ActionInput(Struct, frozen=True):
     """What somebody gives with an action; `version` is of the request as they read it."""
 
     # No request has this version: a client that leaves it out meets a conflict, never a blind
@@ -48,8 +48,7 @@ ActionMethod = Callable[[int, ActionInput, dict[str, Any]], object]
 """Does it: number of the request, what is given, and who acts when on which version."""
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Struct, frozen=True):
     """`label` is of its button, `summary` of the API.
 
     `text` labels what is said with it. One that is not `versioned` leaves the text of the request

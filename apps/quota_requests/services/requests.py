@@ -1,11 +1,11 @@
 """Requests as authors and reviewers change them: created, submitted, approved, rejected."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
+from msgspec import Struct
 
 from apps.accounts.domain.formats import utc_words
 from apps.accounts.services import record
@@ -65,8 +65,7 @@ class RequestRefused(ValueError):
         self.fix = fix
 
 
-@dataclass(frozen=True, slots=True)
-class RequestInput:
+class RequestInput(Struct, frozen=True):
     """A request as a person writes it; `before` and `after` are amounts such as 8.
 
     `team` is needed where several teams use a queue. With `starts_at` it is a booking: the raise is
@@ -83,8 +82,7 @@ class RequestInput:
     team: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
+class Edited(Struct, frozen=True):
     """What may be changed until it is taken for review; None leaves a thing as it is.
 
     `clear` names what is to be emptied: needed_by, until, starts_at.
@@ -363,8 +361,7 @@ def submit(
     return step.request.version
 
 
-@dataclass(frozen=True, slots=True)
-class _Frozen:
+class _Frozen(Struct, frozen=True):
     """The data stored with the text of a request from the moment of its submission."""
 
     preview: ImpactPreview

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+from msgspec import Struct, field
 
 from apps.accounts.domain.formats import utc_words
 from apps.accounts.services import record
@@ -41,8 +41,7 @@ class KeyTaken(TransitionDenied):
         self.number = number
 
 
-@dataclass(slots=True)
-class RequestTransition:
+class RequestTransition(Struct):
     """A locked request that is being changed; what `note` and `extras` say goes to the audit."""
 
     request: ChangeRequest

@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.observed.objects import (
     ClaimRequest,
@@ -88,8 +89,7 @@ def claim_lives(
     return found
 
 
-@dataclass(slots=True)
-class PodLives:
+class PodLives(Struct):
     """Pods of one cluster, found by their top controller, their names, their Job and queue."""
 
     by_owner: dict[Owner, list[RequestLife]] = field(default_factory=lambda: defaultdict(list))
@@ -144,8 +144,7 @@ def _meets(life: RequestLife, start: float, end: float | None) -> bool:
     return (life.ended is None or life.ended > start) and (end is None or life.created < end)
 
 
-@dataclass(slots=True)
-class QueueUse:
+class QueueUse(Struct):
     """What was taken of each cell of queues, and held by pods: unit spans."""
 
     taken: dict[QueueCell, list[UnitSpan]] = field(default_factory=lambda: defaultdict(list))

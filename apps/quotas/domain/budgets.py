@@ -5,13 +5,14 @@ facts are there (of money: when they are priced too; docs/definitions.md#quota-b
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from math import fsum
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.window import Window, day_of, day_start, day_window, days_in
 
@@ -65,8 +66,7 @@ class DayUse(NamedTuple):
     hours: float
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetUsage:
+class BudgetUsage(Struct, frozen=True):
     """What is known at `at`, the end of the last closed hour.
 
     `used` is since the period's start, in its known `hours` (None: all until `at`): hours that were
@@ -83,8 +83,7 @@ class BudgetUsage:
     hours: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Burn:
+class Burn(Struct, frozen=True):
     """Rates against a linear pace, 1.0 landing exactly on the budget; None where unknown.
 
     `exhausted_at` is None where that is after the period, or nothing is used. `exhausted_at_late`
@@ -237,8 +236,7 @@ def _weekday_rates(days: Sequence[DayUse], *, highest: bool) -> list[float]:
     return [pick(seen[weekday]) if weekday in seen else of_all for weekday in range(7)]
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
+class Allowance(Struct, frozen=True):
     """A team's budget in its running period, in one unit; `exact`: the money in full."""
 
     team: str
@@ -253,8 +251,7 @@ class Allowance:
         return self.team, self.unit
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterHours:
+class ClusterHours(Struct, frozen=True):
     """The known hours of a cluster: starts of the first and last; None: none is known.
 
     `day` and `week` count those among the last 24 and 168 hours, `since` those from the start of
@@ -288,8 +285,7 @@ class ClusterHours:
         return max(0, (end - start) // _HOUR)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownHours:
+class KnownHours(Struct, frozen=True):
     """Up to when anything is known, and how much of the time before is.
 
     `clusters` are the active ones, `retired` those that were collected once. `whole_days` are the
@@ -352,8 +348,7 @@ class KnownHours:
         return known / expected if expected else None
 
 
-@dataclass(frozen=True, slots=True)
-class Spending:
+class Spending(Struct, frozen=True):
     """What was spent: of each local day, and in the last day and week by cluster.
 
     `booked` is what was booked on a day for others before it: it counts against the budget, and
@@ -468,8 +463,7 @@ def day_of_end(days: Sequence[tuple[date, float]], amount: float) -> tuple[date,
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class SpendingAt:
+class SpendingAt(Struct, frozen=True):
     """What teams had spent at a time, as far as hours are known; None before any is."""
 
     at: datetime

@@ -4,9 +4,10 @@ Sources: the evaluators of Kubernetes' quota controller (pods, resource claims) 
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from apps.clusters.domain.observed.objects import QuotaScope
 from apps.clusters.domain.resources import GPU_FRACTION, GPU_MEMORY, is_gpu, names_gpus
@@ -57,8 +58,7 @@ class Counting(StrEnum):
     OBJECTS = "objects"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyMeaning:
+class KeyMeaning(Struct, frozen=True):
     """What one key of `spec.hard` means.
 
     `resource` is the resource or device class it names, of GPUs where `of_gpus`. Where it is not
@@ -202,8 +202,7 @@ def _inert(meaning: KeyMeaning, instead: str) -> KeyMeaning:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ScopedRequest:
+class ScopedRequest(Struct, frozen=True):
     """What scopes look at in a pod; None for what is not known of it.
 
     `terminating`: it has an active deadline. `best_effort`: it requests neither CPU nor memory.
@@ -216,8 +215,7 @@ class ScopedRequest:
     cross_namespace: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NamedQuota:
+class NamedQuota(Struct, frozen=True):
     """A ResourceQuota: its limits and what is used of them, by key."""
 
     name: str
@@ -226,8 +224,7 @@ class NamedQuota:
     scopes: tuple[QuotaScope, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Headroom:
+class Headroom(Struct, frozen=True):
     """Units that may still be asked for, and the key that lets no more in.
 
     Below 0 where a limit was lowered under what is used. `certain` is False where a quota that

@@ -1,7 +1,8 @@
 """Limits of quotas and queues, at a moment and over time."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
@@ -34,8 +35,7 @@ SOURCES: Mapping[ObservedKind, QuotaSource] = {
 QUOTA_KINDS = tuple(SOURCES)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueLimit:
+class QueueLimit(Struct, frozen=True):
     """A queue's limit on one resource: of Kueue in one flavor (`part`), else of one kind of it.
 
     `hard` is Kueue's nominal quota, Volcano's capability or deserved share, KAI's limit or quota.

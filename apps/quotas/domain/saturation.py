@@ -5,10 +5,11 @@ there. Times are Unix seconds (docs/definitions.md#quota-burn).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import fsum
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.observed.objects import QuotaScope
 from apps.quotas.domain.keys import Counting, QuotaRef, ScopedRequest, counts
@@ -32,8 +33,7 @@ class LimitInterval(NamedTuple):
     scopes: tuple[QuotaScope, ...] = ()
 
 
-@dataclass(slots=True)
-class KeyIntervals:
+class KeyIntervals(Struct):
     """All settings of one key in a window, disjoint and the oldest first."""
 
     id: QuotaRef
@@ -43,8 +43,7 @@ class KeyIntervals:
     intervals: list[LimitInterval] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLife:
+class RequestLife(Struct, frozen=True):
     """What asked for units: a pod, or a ResourceClaim; None: not yet.
 
     Between `created` and `ended` a ResourceQuota counts it, bound or not. `bound` spans are when
@@ -72,8 +71,7 @@ class RefusedSpan(NamedTuple):
     quotas: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class KeyHour:
+class KeyHour(Struct):
     """One key in one hour, in quota-hours; None for what is not known.
 
     `seconds` is how long the key was there: amounts × 3600 ÷ seconds are means of that time.

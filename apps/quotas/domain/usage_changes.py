@@ -8,13 +8,15 @@ had: limits are whole.
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import accumulate
 from math import ceil
 from operator import attrgetter
 from typing import Annotated, NamedTuple
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import from_seconds
 from apps.quotas.domain.allocations import UnitSpan
@@ -25,8 +27,7 @@ _SAME = 1e-6
 _SLACK_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class UsageStep:
+class UsageStep(Struct, frozen=True):
     """A span in which nothing changed; amounts in units of the key, None: not known."""
 
     start: Annotated[datetime, Column("From")]
@@ -36,8 +37,7 @@ class UsageStep:
     blocked: Annotated[float | None, Column("Blocked", key="suppressed")]
 
 
-@dataclass(frozen=True, slots=True)
-class KeySpans:
+class KeySpans(Struct, frozen=True):
     """What is known to the second, in Unix time: settings, what was used, what was blocked."""
 
     limits: Sequence[LimitInterval] = ()
@@ -45,8 +45,7 @@ class KeySpans:
     blocked: Sequence[UnitSpan] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
+class _Level(Struct, frozen=True):
     """The sum of spans at any time: `totals[n]` from `times[n]` on, and nothing before."""
 
     times: Sequence[float] = field(default_factory=list)

@@ -2,13 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
@@ -85,8 +85,7 @@ _HOUR = timedelta(hours=1)
 _NO_BURN = Burn(None, None, None, None, None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class EntitledTeam:
+class EntitledTeam(Struct, frozen=True):
     """A team and the GPU-equivalents of a tier that it may count on."""
 
     tier: str
@@ -123,8 +122,7 @@ ENTITLED_TIERS = BatchQuery(_entitled_tiers, is_pure=True)
 _Ids = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuHours:
+class GpuHours(Struct, frozen=True):
     """What teams were allocated, straight from the sums by team, which the database sums.
 
     Their ledgers in full (`usage_rows`) would be ten times the work. `own` are the ids that are

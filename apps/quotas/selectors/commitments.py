@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import isfinite
+
+from msgspec import Struct
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.tiers import tier_of, unit_weight
@@ -21,8 +22,7 @@ from apps.usage.selectors import known_hours, usage_rows
 _DAY = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class TierCommitment:
+class TierCommitment(Struct, frozen=True):
     """All entitlements of a tier, and its capacity as the average of the last 24 closed hours.
 
     Both in GPUs; `capacity` is None where no hour of the tier is known.

@@ -2,13 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from django.db.models import Case, Count, Q, QuerySet, TextField, Value, When
 from django.db.models.functions import Cast
+from msgspec import Struct, field
 
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import QuotaScope
@@ -34,16 +34,14 @@ _CAUSE_COLUMNS = (
 )
 
 
-@dataclass(slots=True)
-class OpenUnits:
+class OpenUnits(Struct):
     """Units that are there: bound, and not bound yet."""
 
     held: float = 0.0
     pending: float = 0.0
 
 
-@dataclass(slots=True)
-class OpenPods:
+class OpenPods(Struct):
     """Open pods and allocated claims, summed by what quotas look at.
 
     By (cluster, namespace, resource, counting), then by priority class.
@@ -173,8 +171,7 @@ def pod_lives(at: datetime, clusters: Collection[int]) -> dict[int, PodLives]:
     return found
 
 
-@dataclass(slots=True)
-class BlockedWork:
+class BlockedWork(Struct):
     """Of one cluster: refused work by namespace, and pending work by (queue, resource).
 
     Work pending in a queue could be admitted in any of its flavors, and counts in each.

@@ -1,10 +1,12 @@
 """Explain quotas, queues and budgets."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
@@ -112,8 +114,7 @@ def _queue_inputs(row: QuotaRow, lent: Sequence[QuotaUnits]) -> list[FigureInput
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _BudgetFigure:
+class _BudgetFigure(Struct, frozen=True):
     label: str
     meaning: str
     unit: FigureUnit
@@ -258,8 +259,7 @@ def _known_hours(row: BurnRow) -> dict[str, float]:
     return {"with data": row.known_hours, "no data": max(0.0, elapsed - row.known_hours)}
 
 
-@dataclass(frozen=True, slots=True)
-class _QuotaAmount:
+class _QuotaAmount(Struct, frozen=True):
     """An amount of a key: a field of QuotaRow, and the parts of QuotaDetail that it sums."""
 
     label: str

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby
 from math import fsum
@@ -10,6 +9,7 @@ from typing import Any
 
 from django.db.models import Count, ExpressionWrapper, F, FloatField, Q, QuerySet, Sum, Value
 from django.db.models.functions import Greatest
+from msgspec import Struct, field
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
@@ -222,8 +222,7 @@ def quota_hours(
     return [(hour, teams.get(pk, ""), hard, used or 0.0) for hour, pk, hard, used in found]
 
 
-@dataclass(slots=True)
-class _Settings:
+class _Settings(Struct):
     """What sums do not say: scopes, with which a quota counts no claims, and flavors' labels."""
 
     keys: dict[str, dict[QuotaRef, KeyIntervals]] = field(default_factory=dict)

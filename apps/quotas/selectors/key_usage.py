@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import fsum
+
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import (
@@ -41,8 +42,7 @@ _WORKLOADS = (ObservedKind.KUEUE_WORKLOAD,)
 _HOUR = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Consumer:
+class Consumer(Struct, frozen=True):
     """A workload that a key counts: units of bound and of pending pods, since the oldest."""
 
     namespace: str

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from math import inf
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Case, Count, Max, OuterRef, QuerySet, Subquery, Sum, When
 from django.db.models.lookups import Exact
+from msgspec import Struct, field
 
 from apps.clusters.domain.observed.objects import (
     FlavorSnapshot,
@@ -147,8 +147,7 @@ def _watch_issues() -> QuerySet[WatchIssue, tuple[int, str, datetime]]:
 WATCH_ISSUES = BatchQuery(_watch_issues)
 
 
-@dataclass(slots=True)
-class ObservedKey:
+class ObservedKey(Struct):
     """One key that is there. `limit` is set of queues, `quota` of ResourceQuotas.
 
     `as_of` is the last confirmation, `stale` says that it is old. If the cluster is not watched,
@@ -190,8 +189,7 @@ class ObservedKey:
         return () if self.quota is None else self.quota.scopes
 
 
-@dataclass(slots=True)
-class PresentQuotas:
+class PresentQuotas(Struct):
     """All keys of active clusters, and what of their clusters is needed beside.
 
     `with_queues` are the clusters that have queues of each source.

@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import fsum
 
 from django.db.models import QuerySet
+from msgspec import Struct, field
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
@@ -38,8 +38,7 @@ _INSTANT = timedelta(seconds=1)
 _NOTHING_BLOCKED = BlockedWork()
 
 
-@dataclass(slots=True)
-class QuotaState:
+class QuotaState(Struct):
     """What is known at a moment, and the keys of it that are shown.
 
     The teams of namespaces, their open pods, and how fresh the pending data is.

@@ -1,10 +1,11 @@
 """What the read side of quotas hands to pages, API and files."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated
+
+from msgspec import Struct
 
 from apps.clusters.domain.columns import Column
 from apps.quotas.domain.budgets import NOTHING, SpentAmount
@@ -35,8 +36,7 @@ def saturation_ratio(hard: float, used: float | None) -> float | None:
     return None if used is None or hard <= 0 else used / hard
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaFilters(PlaceFilters):
+class QuotaFilters(PlaceFilters, frozen=True):
     """Narrow rows to these names, too. `effective` None means both.
 
     `text` is a part of namespace, name or key, whatever its case; `key` is one key alone.
@@ -53,8 +53,7 @@ class QuotaFilters(PlaceFilters):
         return not wanted or any(wanted in name.casefold() for name in names)
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaRow:
+class QuotaRow(Struct, frozen=True):
     """One GPU key of a quota or queue.
 
     Amounts are in units of its resource. `used` of a ResourceQuota counts pods and claims from
@@ -179,8 +178,7 @@ class QuotaRow:
         return QuotaRef(self.source, self.namespace, self.name, self.key, self.cluster)
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaSum:
+class QuotaSum(Struct, frozen=True):
     """What the ResourceQuotas of a team's namespaces allow of a resource, and what they count.
 
     Amounts are None where that of one quota is not known: the rest alone would be too little.
@@ -211,8 +209,7 @@ class QuotaSum:
         return saturation_ratio(self.hard, self.used)
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaShare:
+class QuotaShare(Struct, frozen=True):
     """What one quota adds to the sum of its team; units of the resource."""
 
     cluster: str
@@ -225,8 +222,7 @@ class QuotaShare:
     suppressed: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaUnits:
+class QuotaUnits(Struct, frozen=True):
     """Units that a key counts, and of what: a pod, a refused workload, or another quota's room."""
 
     name: str
@@ -234,8 +230,7 @@ class QuotaUnits:
     since: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaDetail:
+class QuotaDetail(Struct, frozen=True):
     """A key with what its amounts are made of; nothing of amounts that are means of an hour.
 
     `allocated` and `pending` are the pods that it counts (of a queue what its pods hold, and
@@ -254,8 +249,7 @@ class QuotaDetail:
     claims: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaPoint:
+class QuotaPoint(Struct, frozen=True):
     """A quota key over one period: means, in units, of the time that it was there (`seconds`).
 
     Amounts are None where no part of the period is known; `unit_hours` of `hard` are hard ×
@@ -276,8 +270,7 @@ class QuotaPoint:
         return saturation_ratio(self.hard, self.used)
 
 
-@dataclass(frozen=True, slots=True)
-class UnusedRow:
+class UnusedRow(Struct, frozen=True):
     """Quota that was allowed over a window and not used, and GPUs that were held without use.
 
     `hard`, `used` and `unused` are quota-hours, of hours in which `used` is known; `unused` sums
@@ -313,16 +306,14 @@ class UnusedRow:
         return QuotaRef(self.source, self.namespace, self.name, self.key, self.cluster)
 
 
-@dataclass(frozen=True, slots=True)
-class BurnPoint:
+class BurnPoint(Struct, frozen=True):
     """The used part of a period's budget by the time `at`."""
 
     at: datetime
     used: float
 
 
-@dataclass(frozen=True, slots=True)
-class BurnRow:
+class BurnRow(Struct, frozen=True):
     """A budget in the period that runs, in GPU-hours or in money.
 
     Rates are against a linear pace: 1.0 lands exactly on the budget; None before the first
@@ -419,8 +410,7 @@ class BurnRow:
         return self.coverage_ratio is not None and self.coverage_ratio < 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetRow(BurnRow):
+class BudgetRow(BurnRow, frozen=True):
     """A budget in the period that runs.
 
     In GPU-hours, as of `at`; `points` is the burn-down by local day.
@@ -432,8 +422,7 @@ class BudgetRow(BurnRow):
     at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetAlertRow:
+class BudgetAlertRow(Struct, frozen=True):
     """That a share of a budget is used (`used`), or will be before its end."""
 
     at: Annotated[datetime, Column("When")]

@@ -1,7 +1,6 @@
 """Writes of entitlements and budgets, as the catalog states them."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 
 from apps.accounts.domain.rows import DatedRecord, row_from
@@ -10,8 +9,7 @@ from apps.clusters.services import tier_ids, write_valid
 from apps.quotas.models import Budget, Entitlement
 
 
-@dataclass(frozen=True, slots=True)
-class EntitlementRecord(DatedRecord):
+class EntitlementRecord(DatedRecord, frozen=True):
     """GPU-equivalents of a tier that a team may count on in a span, and its weight."""
 
     team: str
@@ -20,8 +18,7 @@ class EntitlementRecord(DatedRecord):
     weight: float
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetRecord(DatedRecord):
+class BudgetRecord(DatedRecord, frozen=True):
     """A team's budget per period in a span: `gpu_hours` or `money` with its currency."""
 
     team: str

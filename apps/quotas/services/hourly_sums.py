@@ -3,7 +3,6 @@
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import F, OuterRef, Q, Subquery
+from msgspec import Struct, field
 
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import ClusterQueueSnapshot, ObservedKind, ObservedObject
@@ -88,8 +88,7 @@ _HOUR = timedelta(hours=1)
 _Users = Mapping[tuple[str, str], Collection[str]]
 
 
-@dataclass(slots=True)
-class QuotaInputs:
+class QuotaInputs(Struct):
     """What was set, asked for, held and refused in a window; times in Unix seconds.
 
     `lives` are by hour's start and namespace. `watched` are the slots in which every change was

@@ -6,9 +6,10 @@ high and never too low (docs/definitions.md#ledger).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import ceil
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 CLASSES = 22
 LETTERS = "0123456789abcdefghijkl"
@@ -152,8 +153,7 @@ class PodHourAmounts(NamedTuple):
         return not self.unmeasured and not self.is_active
 
 
-@dataclass(slots=True)
-class QuietTime:
+class QuietTime(Struct):
     """Waste of quiet hours in nano-GPU-hours.
 
     `head` lies before a pod's first active hour, `tail` after its last one. `after` has by hour

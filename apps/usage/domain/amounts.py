@@ -5,9 +5,10 @@ rows equals the row of the sum to the last digit, however rows are grouped.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import fsum
 from typing import NamedTuple, Self
+
+from msgspec import Struct
 
 from apps.clusters.domain.devices.state import NO_LEVELS, ActivityLevels
 
@@ -53,8 +54,7 @@ def coverage_ratio(running: int, unmeasured: int) -> float | None:
     return 1.0 - unmeasured / running if running else None
 
 
-@dataclass(slots=True)
-class Amounts:
+class Amounts(Struct):
     """One ledger row in nano-GPU-hours; see docs/definitions.md for each field.
 
     Levels are None where no exporter shows them, the two of SPLIT_FIELDS without such a GPU.

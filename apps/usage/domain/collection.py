@@ -8,10 +8,11 @@ Each rule takes what was counted and says what contradicts what. Thresholds are 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.resources import counted, gpus
 from apps.usage.domain.attribution.attribute_hour import HourFacts
@@ -129,8 +130,7 @@ def late_recheck(
     return end + late
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceHour:
+class ReferenceHour(Struct, frozen=True):
     """What an hour that is complete had: GPU nodes, pods, and the series' shares."""
 
     nodes: int
@@ -138,8 +138,7 @@ class ReferenceHour:
     shares: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class HourEvidence:
+class HourEvidence(Struct, frozen=True):
     """What the sources of one hour say, counted where one can be held against another.
 
     Only slots that were read from series count in it: in the others `watch` saw every change.
@@ -188,8 +187,7 @@ class HourEvidence:
         return ReferenceHour(self.nodes, self.pods, self.shares)
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
+class Thresholds(Struct, frozen=True):
     """`tolerated`: a smaller part of samples or time that does not fit means nothing.
 
     `fallen`: a count under this part of the reference's is a drop, which needs a second witness.
@@ -369,8 +367,7 @@ _NO_EVIDENCE = HourEvidence()
 _USUAL = Thresholds()
 
 
-@dataclass(frozen=True, slots=True)
-class HourVerdict:
+class HourVerdict(Struct, frozen=True):
     """`coverage_ratio` is None when nothing ran; `error` is empty when all is well.
 
     `withheld`: the sources contradict each other, so that no figure of the hour is to be shown.

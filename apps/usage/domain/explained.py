@@ -7,11 +7,12 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, field
 
 Number = int | float | Decimal
 
@@ -40,8 +41,7 @@ class FigureUnit(StrEnum):
     KG_CO2E = "kg CO2e"
 
 
-@dataclass(frozen=True, slots=True)
-class FigureInput:
+class FigureInput(Struct, frozen=True):
     """A number of a formula by its `name` there; `figure` is the key of what explains it."""
 
     name: str
@@ -51,8 +51,7 @@ class FigureInput:
     figure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RowColumn:
+class RowColumn(Struct, frozen=True):
     """A column of the rows below a figure; the formula may sum it by its key."""
 
     key: str
@@ -60,8 +59,7 @@ class RowColumn:
     unit: FigureUnit = FigureUnit.TEXT
 
 
-@dataclass(frozen=True, slots=True)
-class PriceLine:
+class PriceLine(Struct, frozen=True):
     """A line of the price book that a figure rests on, and from when until when it holds.
 
     Measured energy costs `per_kwh` × `pue` on top, None where it is not billed.
@@ -80,8 +78,7 @@ class PriceLine:
     pue: Decimal | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(Struct, frozen=True):
     """One figure: `formula` over the names of `inputs` and the keys of `columns`.
 
     `value` is None where it is not known, and `nothing` says why. `grades` are hours, or

@@ -1,9 +1,9 @@
 """Planned outages: what of a node's hour was away by intention, and is no waste."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.window import HOUR_SECONDS
 from apps.usage.domain.amounts import Amounts
 

@@ -4,13 +4,14 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain
 from typing import Annotated, Any, Generic, TypeVar
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct, field
 
 from apps.clusters.domain import window
 from apps.clusters.domain.columns import Column
@@ -84,8 +85,7 @@ class Grouping(StrEnum):
 _Filters = TypeVar("_Filters", bound="PlaceFilters")
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceFilters:
+class PlaceFilters(Struct, frozen=True):
     """Narrow a reading to names of where its rows are and whose they are; empty means all."""
 
     cluster: tuple[str, ...] = ()
@@ -98,8 +98,7 @@ class PlaceFilters:
         return kind(self.cluster, self.tier, self.team, self.namespace, **others)
 
 
-@dataclass(frozen=True, slots=True)
-class Filters(PlaceFilters):
+class Filters(PlaceFilters, frozen=True):
     """Narrow a reading to these names, too; `workload` reads `Kind/name`."""
 
     workload: tuple[str, ...] = ()
@@ -108,8 +107,7 @@ class Filters(PlaceFilters):
     node: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class UsageQuery:
+class UsageQuery(Struct, frozen=True):
     """What is asked of the ledger."""
 
     window: Window
@@ -130,8 +128,7 @@ GROUPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class UsageRow:
+class UsageRow(Struct, frozen=True):
     """One period × one group. `period` carries the report zone's offset; None for a total.
 
     `groups` holds the names asked for, in the order asked; a workload reads `Kind/name`.
@@ -148,8 +145,7 @@ class UsageRow:
     amounts: Amounts
 
 
-@dataclass(frozen=True, slots=True)
-class PodRow:
+class PodRow(Struct, frozen=True):
     """A pod of the ledger with what it held in the window.
 
     `ended_at` is when it was over for the ledger: its latest finish, else its deletion as observed.
@@ -197,8 +193,7 @@ class PodRow:
         return self.bound_at or self.end
 
 
-@dataclass(frozen=True, slots=True)
-class RowPage(Generic[Row]):
+class RowPage(Struct, Generic[Row], frozen=True):
     """Some rows in order and the cursor of the next ones; None at the end."""
 
     rows: tuple[Row, ...]
@@ -219,8 +214,7 @@ def every_row(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[Row]:
     return chain.from_iterable(every_page(page_at))
 
 
-@dataclass(frozen=True, slots=True)
-class CollectionRow:
+class CollectionRow(Struct, frozen=True):
     """The data quality of one hour of one cluster."""
 
     cluster: Annotated[str, Column("Cluster")]
@@ -292,8 +286,7 @@ def is_day_start(at: datetime, zone: ZoneInfo) -> bool:
     return day_start(at.astimezone(zone).date(), zone) == at
 
 
-@dataclass(frozen=True, slots=True)
-class Periods:
+class Periods(Struct, frozen=True):
     """The periods of one interval in one zone."""
 
     interval: TimeStep

@@ -6,7 +6,6 @@ claim, only the API server tells, and only while somebody watches: before, there
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
@@ -19,7 +18,9 @@ from django.db.models import (
     OuterRef,
     Q,
 )
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import for_reader
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile, differences, with_earlier
@@ -57,8 +58,7 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CoverageGap:
+class CoverageGap(Struct, frozen=True):
     """Hours of a window that are in no sum of some tiers, though they have facts of others.
 
     `until` is when the watch began; None where it never did.
@@ -304,8 +304,7 @@ def _collection(row: Sequence[object], visibility: Visibility) -> CollectionRow:
     return for_reader(own, admin=visibility.operations)
 
 
-@dataclass(frozen=True, slots=True)
-class Freshness:
+class Freshness(Struct, frozen=True):
     """Up to where facts are there, and what is missing in a window.
 
     `last_hour_end` is the end of the newest collected hour (None: nothing yet), `first_hour` the
@@ -500,16 +499,14 @@ def data_ready(window: Window | None = None) -> bool:
     return rows.exists()
 
 
-@dataclass(frozen=True, slots=True)
-class ExporterChange:
+class ExporterChange(Struct, frozen=True):
     """From the hour that begins at `hour` exporters showed themselves differently: `what`."""
 
     hour: datetime
     what: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ExporterHistory:
+class ExporterHistory(Struct, frozen=True):
     """The profile of the newest hour that showed any, and the changes up to it, newest first."""
 
     cluster: str
@@ -543,8 +540,7 @@ def exporter_histories(*, since: datetime, visibility: Visibility) -> list[Expor
     return [_history(cluster, some, profiles) for cluster, some in of_cluster.items()]
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     cluster: str
     first: datetime
     last: datetime

@@ -2,13 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 import msgspec
 from django.db.models import Max, Q, QuerySet, Sum
+from msgspec import Struct, field
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
@@ -33,8 +33,7 @@ _ORDER = ("cluster__name", "node_name", "place", "pk")
 _LONGEST = timedelta(days=HOURLY_DAYS, hours=1)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceFilters:
+class DeviceFilters(Struct, frozen=True):
     """Narrow a list of devices; empty means all. `text` is a part of a UUID."""
 
     cluster: tuple[str, ...] = ()
@@ -44,8 +43,7 @@ class DeviceFilters:
     uuid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceTenant:
+class DeviceTenant(Struct, frozen=True):
     """A pod that a device's labels name; `uid` is None where the pod ledger has it not running."""
 
     namespace: str
@@ -54,8 +52,7 @@ class DeviceTenant:
     team: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRow:
+class DeviceRow(Struct, frozen=True):
     """A GPU or MIG instance. `tenants` are those that the reader may see, `hidden_tenants` counts
     the others; `state` is that of `last_seen`, and `looked_at` the newest reading of the cluster.
     """
@@ -82,8 +79,7 @@ class DeviceRow:
         return self.health is not Health.UNSEEN and self.state.is_active and not self.state.tenants
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRow:
+class NodeRow(Struct, frozen=True):
     """A node by its newest interval; all but the names is None where no interval is known.
 
     `devices` are what ResourceSlices offer on it, each with the fields of `OfferedDevice`.
@@ -300,8 +296,7 @@ def _running(rows: Sequence[Any]) -> dict[tuple[int, str, str], str]:
     return {tuple(row[:3]): row[3] for row in pods.order_by("pk").values_list(*columns)}
 
 
-@dataclass(frozen=True, slots=True)
-class UnattributedRow:
+class UnattributedRow(Struct, frozen=True):
     """What the devices of a node did in a window that no pod explains, in nano-GPU-hours.
 
     `within` is the part of it that lies within the node's `capacity` of the same hour. In hours of

@@ -3,7 +3,6 @@
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from hashlib import sha256
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from django.core.cache import cache
 from django.db.models import Aggregate, F, Max, Model, Q, QuerySet
 from django.db.models.lookups import In
+from msgspec import Struct
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
@@ -60,8 +60,7 @@ _SECONDS = 3600
 Found = TypeVar("Found")
 
 
-@dataclass(frozen=True, slots=True)
-class FactTables:
+class FactTables(Struct, frozen=True):
     """The tables of a grouping.
 
     `days` is None where only hours are kept. `capacity`: whether the whole ledger is there.
@@ -100,7 +99,7 @@ def source_of(group_by: Sequence[Grouping], filters: Filters, visibility: Visibi
 
 def filtered(filters: Filters) -> set[Grouping]:
     """Return the dimensions that the filters narrow."""
-    return {Grouping(f.name) for f in fields(filters) if getattr(filters, f.name)}
+    return {Grouping(name) for name in filters.__struct_fields__ if getattr(filters, name)}
 
 
 def condition(source: FactTables, filters: Filters, visibility: Visibility) -> Q:
@@ -206,8 +205,7 @@ class _DaySpan(NamedTuple):
     period: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class WindowCover:
+class WindowCover(Struct, frozen=True):
     """The whole days of a window that are read from sums, in order, and the spans left of it."""
 
     days: Sequence[DayWithSpan]
@@ -218,8 +216,7 @@ class WindowCover:
         return cls(days, rest_of(window, [(start, end) for _, start, end in days]))
 
 
-@dataclass(frozen=True, slots=True)
-class WindowPart:
+class WindowPart(Struct, frozen=True):
     """How the clusters `clusters` read a window: runs of whole days, and hours for the rest.
 
     A day run holds its last day; an hour span does not hold its end.
@@ -230,8 +227,7 @@ class WindowPart:
     hours: tuple[HourSpan, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPlan:
+class ReadPlan(Struct, frozen=True):
     """The stretches of a window, and the period that each day read from daily sums is in."""
 
     stretches: tuple[WindowPart, ...]

@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Max, Q
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.mig import mig_part
@@ -35,8 +35,7 @@ NodeKey = tuple[str, str]
 """A node's cluster and name."""
 
 
-@dataclass(frozen=True, slots=True)
-class FleetDevice:
+class FleetDevice(Struct, frozen=True):
     """A GPU or MIG device: `share` is its part of the GPU, 0..1; `tiers` are empty if unknown.
 
     `replicas` counts the units that the GPU is offered as: 1 where it is not shared.
@@ -62,8 +61,7 @@ class FleetDevice:
         return len(self.row.tenants) + self.row.hidden_tenants
 
 
-@dataclass(frozen=True, slots=True)
-class FleetState:
+class FleetState(Struct, frozen=True):
     """The devices by cluster, node and number in it, and their nodes."""
 
     devices: Sequence[FleetDevice]

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
 from math import ceil
@@ -11,7 +10,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.db.models import Aggregate, Q, QuerySet, Sum
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod, Workload
@@ -69,8 +70,7 @@ _Key = tuple[datetime, tuple[str, ...]]
 _Keyed = tuple[_Key, Amounts]
 
 
-@dataclass(frozen=True, slots=True)
-class PodPart:
+class PodPart(Struct, frozen=True):
     """One pod's part of a figure; `workload` reads `Kind/name`."""
 
     cluster: str
@@ -81,8 +81,7 @@ class PodPart:
     amounts: Amounts
 
 
-@dataclass(frozen=True, slots=True)
-class PodParts:
+class PodParts(Struct, frozen=True):
     """The pods of a figure, those first that hold most of it, and what all held together."""
 
     total: Amounts
@@ -326,8 +325,7 @@ def usage_page(
     )
 
 
-@dataclass(slots=True)
-class _LedgerQuery:
+class _LedgerQuery(Struct):
     """One question, checked; keeps what its pages look up."""
 
     query: UsageQuery

@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
 
 from django.db.models import F, Q
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
@@ -29,8 +29,7 @@ class OutageState(StrEnum):
     CANCELED = "canceled"
 
 
-@dataclass(frozen=True, slots=True)
-class OutageRow:
+class OutageRow(Struct, frozen=True):
     """An announced outage of a node; `gpu_hours` is what it took so far, None before any hour."""
 
     number: Annotated[int, Column("Number")]

@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
 from itertools import accumulate
@@ -10,6 +9,7 @@ from typing import Any
 
 from django.db.models import Case, Count, F, Min, Q, QuerySet, Sum, Value, When
 from django.db.models.lookups import In
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
@@ -28,8 +28,7 @@ _INSTANT = timedelta(seconds=1)
 PENDING_GPUS = "waiting_gpus"
 
 
-@dataclass(frozen=True, slots=True)
-class PendingGpus:
+class PendingGpus(Struct, frozen=True):
     """Pods not bound now: how many, the GPU-equivalents they ask for, and the oldest's creation."""
 
     tier: str
@@ -131,8 +130,7 @@ def _of_tiers(filters: Filters) -> Q:
     return of_tier | Q(tier__isnull=True) if UNDETERMINED in filters.tier else of_tier
 
 
-@dataclass(slots=True)
-class AllocatedGpus:
+class AllocatedGpus(Struct):
     """GPU-equivalents of the pods of a team on a tier: bound, and not bound yet."""
 
     held: float = 0.0
@@ -228,8 +226,7 @@ QUEUE_TIME_DAYS = 30
 """Queue times are of the pods bound in so many days."""
 
 
-@dataclass(frozen=True, slots=True)
-class TierQueueTimes:
+class TierQueueTimes(Struct, frozen=True):
     """The pods of a tier bound in a window: how many, and the p50 and p95 queue time."""
 
     tier: str

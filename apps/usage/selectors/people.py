@@ -5,12 +5,12 @@ are left out, whomever they name.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import Q
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.models import User
@@ -49,8 +49,7 @@ class PersonWorkload(NamedTuple):
     tier: str
 
 
-@dataclass(frozen=True, slots=True)
-class PersonPod:
+class PersonPod(Struct, frozen=True):
     """A pod of a person: what it requests, and its times as far as they have come."""
 
     key: PersonWorkload

@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from django.db.models import Count, Q
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
@@ -268,8 +269,7 @@ def _pod_row(row: Any, team: str, amounts: Amounts) -> PodRow:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CoTenant:
+class CoTenant(Struct, frozen=True):
     """A pod that held units of the same shared GPUs for `shared_seconds` together."""
 
     pod: Annotated[str, Column("Pod")]
@@ -285,8 +285,7 @@ class CoTenant:
         return "running" if self.lasts else "ended"
 
 
-@dataclass(frozen=True, slots=True)
-class CoTenants:
+class CoTenants(Struct, frozen=True):
     """`pods` are those that the reader may see, the longest together first; `others` counts the
     pods of other teams. `devices` says over how many GPUs their shares were spread: one was shared
     for certain, with several a pod may have been beside. None: that is not known.

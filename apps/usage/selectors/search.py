@@ -1,13 +1,13 @@
 """Finding teams, tiers, namespaces, workloads and pods by their names."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from django.db.models import Count, Exists, Max, Model, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Length, Lower, StrIndex
+from msgspec import Struct
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
@@ -36,8 +36,7 @@ class ResultKind(StrEnum):
     POD = "pod"
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(Struct, frozen=True):
     """One thing of that name.
 
     `team` is the last team it belonged to, of those that the reader sees. `alive` says that a pod
@@ -220,8 +219,7 @@ def _found_pods(rows: Sequence[Any], scope: PodScope, spans: _Spans) -> list[Sea
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class PodMatch:
+class PodMatch(Struct, frozen=True):
     """A pod of the ledger; the times are None where it did not happen yet."""
 
     cluster: str

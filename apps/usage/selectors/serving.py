@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from django.db.models import Count, F, FloatField, Max, Min, Q, QuerySet, Sum
 from django.db.models.functions import Cast
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
@@ -38,8 +39,7 @@ class ServiceKey(NamedTuple):
     tier: str
 
 
-@dataclass(slots=True)
-class ServingSums:
+class ServingSums(Struct):
     """What was served, and the nano-GPU-hours (`measured`) of which that is known.
 
     `tokens` are those in and out where both are known, and `measured_of_tokens` is the part of it
@@ -93,8 +93,7 @@ _BOTH = F("tokens_in") + F("tokens_out")
 _ABSENT = "Null where no server exported it in this hour."
 
 
-@dataclass(frozen=True, slots=True)
-class ServingTime:
+class ServingTime(Struct, frozen=True):
     """Replicas of services in an hour, and their load.
 
     What `silent` replicas served is not known, and is in neither sum.

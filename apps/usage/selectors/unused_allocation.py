@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from heapq import nsmallest
@@ -11,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.db.models import Count, F, Max, Min, Q, Sum
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
@@ -45,8 +45,7 @@ _Sums = tuple[int, int, int, int]
 _SumsMade = Callable[[], Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class WasteRow:
+class WasteRow(Struct, frozen=True):
     """What one workload of a team held on one tier without using it, in nano-GPU-hours.
 
     `workload` reads `Kind/name`. GPU-hours without metrics are in none of the three causes.
@@ -173,8 +172,7 @@ _PARTS, _IDLE_PARTS = 20, 19
 _IDLE = Q(idle__gte=F("allocated") * _IDLE_PARTS / _PARTS)
 
 
-@dataclass(frozen=True, slots=True)
-class IdleWorkload:
+class IdleWorkload(Struct, frozen=True):
     """A workload whose pods were idle `since` then, `until` the end of the last collected hour.
 
     `gpus` are GPU-equivalents held in that hour. `worked_at` is the end of the last hour in which
@@ -193,8 +191,7 @@ class IdleWorkload:
     since_at_least: bool
 
 
-@dataclass(frozen=True, slots=True)
-class IdleNow:
+class IdleNow(Struct, frozen=True):
     """Idle workloads, and the names of the clusters of which that is known at all."""
 
     workloads: tuple[IdleWorkload, ...]

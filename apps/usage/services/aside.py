@@ -1,7 +1,8 @@
 """What is read of a window beside its device rows, and no GPU-hour depends on."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.devices.errors import HealthAnswer
 from apps.clusters.domain.serving_objectives import TtftObjectives
@@ -16,8 +17,7 @@ from apps.clusters.ports import (
 from apps.usage.domain.serving import ServingState
 
 
-@dataclass
-class AsideAnswer:
+class AsideAnswer(Struct):
     """What a window shows of inference servers, errors of GPUs and checkpoints.
 
     `serving` is what inference servers did, `serving_state` whether that could be read. `health` is

@@ -5,7 +5,6 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import groupby
@@ -15,7 +14,9 @@ from typing import Any
 from django.conf import settings
 from django.db import DataError, OperationalError, transaction
 from django.db.models import F, Q
+from msgspec import Struct, field
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
 from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.gateways import metrics_source
@@ -97,8 +98,7 @@ class UnknownCluster(Exception):
     """No active cluster of that name is in the catalog."""
 
 
-@dataclass(frozen=True, slots=True)
-class HourOutcome:
+class HourOutcome(Struct, frozen=True):
     """How the collection of one hour ended; `error` is for a person to act on."""
 
     hour: datetime
@@ -107,8 +107,7 @@ class HourOutcome:
     coverage_ratio: float | None = None
 
 
-@dataclass
-class _Answers:
+class _Answers(Struct, dict=True):
     """Everything read for a window, before any of it is written.
 
     Device rows and what is read `aside` may still be on their way: the first reader blocks until
@@ -299,8 +298,7 @@ def _collect_hour(
     return HourOutcome(hour.start, verdict.state, verdict.error, verdict.coverage_ratio)
 
 
-@dataclass(frozen=True, slots=True)
-class _Computed:
+class _Computed(Struct, frozen=True):
     """An hour before it is written; `started` is when work on it began (monotonic seconds)."""
 
     facts: HourFacts
@@ -370,8 +368,7 @@ def _evidence(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _RawSamples:
+class _RawSamples(Struct, frozen=True):
     """Reads the raw samples of some devices in an hour; None where the source refuses.
 
     `lacking` collects the server's words for what they lack.

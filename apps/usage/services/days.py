@@ -3,7 +3,6 @@
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import add
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.db import models, transaction
 from django.db.models import Exists, OuterRef
+from msgspec import Struct, field
 
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod, Workload
@@ -62,8 +62,7 @@ _KEYS = (
 _ROLLUP = Rollup(PodHour, WorkloadDay, _KEYS, HELD_COLUMNS)
 
 
-@dataclass(slots=True)
-class _PodDay:
+class _PodDay(Struct):
     resource: str
     units: float
     hours: list[str] = field(default_factory=list)
@@ -99,8 +98,7 @@ def _pod_hours(day: Day, keys: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     yield from named.iterator(_ROWS_AT_A_TIME)
 
 
-@dataclass(frozen=True, slots=True)
-class _Edges:
+class _Edges(Struct, frozen=True):
     """The pods that were bound on a day, and those that ended on it."""
 
     began: frozenset[int]

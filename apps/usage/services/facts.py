@@ -5,7 +5,6 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from datetime import date, datetime
 from itertools import chain
 from operator import attrgetter
@@ -14,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from django.db import connection, models
 from django.db.models import Aggregate, Max, Model, QuerySet, Sum
+from msgspec import Struct, field
 
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
 from apps.clusters.domain.pods.ledger import NodeInterval
@@ -130,8 +130,7 @@ class PodIds(NamedTuple):
     namespace_name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Dimensions:
+class Dimensions(Struct, frozen=True):
     """The ids of everything that facts name. `team_of` maps a namespace's name to a team id."""
 
     cluster: int
@@ -211,8 +210,7 @@ def set_up_id(cluster: Cluster, profile: ExporterProfile) -> int | None:
     return found[0].pk
 
 
-@dataclass(frozen=True, slots=True)
-class Rollup:
+class Rollup(Struct, frozen=True):
     """A table of hours and that of its days; `keys` tell rows apart, `sums` are added up.
 
     `counts` are columns of days alone.

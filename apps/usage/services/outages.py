@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from msgspec import Struct
 
 from apps.accounts import services as accounts
 from apps.accounts.domain.identity import ActingParty
+from apps.accounts.domain.structs import replace
 from apps.accounts.models import User
 from apps.accounts.permissions import check_administer
 from apps.clusters.domain.window import Window
@@ -34,8 +35,7 @@ class OutageRefused(ValueError):
     """It cannot be announced or canceled so; the text says why, for a person."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutageInput:
+class OutageInput(Struct, frozen=True):
     """A node that will be away from `start` to `end`, and what for."""
 
     cluster: str

@@ -1,7 +1,6 @@
 """Objectives of inference services as catalogs load them, and those in force in a window."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from django.conf import settings
 from django.db.models import Q
@@ -17,8 +16,7 @@ from apps.usage.models import ServingObjective
 _MATCHES = ("namespace", "workload", "model")
 
 
-@dataclass(frozen=True, slots=True)
-class ServingObjectiveRecord(DatedRecord):
+class ServingObjectiveRecord(DatedRecord, frozen=True):
     """A time to first token while it is the objective of what it matches; empty matches all.
 
     Those of lower `position` are tried first.

@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import ceil
 
 from django.conf import settings
 from django.db.models import QuerySet
+from msgspec import field
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.gpu_shares import names_reservation
@@ -58,8 +59,7 @@ _Key = tuple[int, str, str]
 """(slot, namespace, resource)."""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerInput(PodLedger):
+class LedgerInput(PodLedger, frozen=True):
     """The ledger of a window. `unwatched` are the spans that had to be read from series.
 
     `covered` says for each of their slots whether kube-state-metrics was there, `ids` gives the

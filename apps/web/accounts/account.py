@@ -1,7 +1,6 @@
 """A user's own account: sign-in and sign-out, password, API tokens and saved views."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any, cast
@@ -19,6 +18,7 @@ from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
+from msgspec import Struct
 
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.identity import TokenScope
@@ -274,8 +274,7 @@ def _listed(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLine:
+class TokenLine(Struct, frozen=True):
     """A token in the list and in its file."""
 
     name: Annotated[str, Column("Purpose")]

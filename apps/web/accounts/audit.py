@@ -1,13 +1,13 @@
 """The audit log: a page of it, and the file for auditors."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from http import HTTPStatus
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.http import Http404, HttpResponse, HttpResponseBase, QueryDict, StreamingHttpResponse
+from msgspec import Struct
 
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.permissions import can_administer
@@ -58,8 +58,7 @@ _NAMES: Mapping[str, str] = {
 _WAYS: Mapping[str, str] = {"direct": "the portal writes it", "gitops": "people commit it"}
 
 
-@dataclass(frozen=True, slots=True)
-class AuditPageQuery:
+class AuditPageQuery(Struct, frozen=True):
     """The query of the address; `query` reproduces it, `problems` say what was not understood."""
 
     filters: AuditFilters
@@ -69,8 +68,7 @@ class AuditPageQuery:
     problems: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedField:
+class ChangedField(Struct, frozen=True):
     """One thing that changed, before and after in words; empty where there was none."""
 
     name: str

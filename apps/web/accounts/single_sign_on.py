@@ -5,7 +5,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
 from typing import Any
@@ -26,6 +25,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedi
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare, get_random_string
+from msgspec import Struct
 
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.identity import granted, groups_in
@@ -39,8 +39,7 @@ MOST_BYTES = 1_000_000
 _CHUNK = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class _Cached:
+class _Cached(Struct, frozen=True):
     """What came of a fetch, and until when (of the monotonic clock) it is told again."""
 
     until: float

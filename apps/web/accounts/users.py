@@ -1,7 +1,6 @@
 """Users and their roles on teams, for administrators."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
 from http import HTTPStatus
@@ -16,6 +15,7 @@ from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
+from msgspec import Struct
 
 from apps.accounts import selectors
 from apps.accounts.adapters.addresses import client_address
@@ -141,8 +141,7 @@ _GIVEN_BY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class UserLine:
+class UserLine(Struct, frozen=True):
     """An account in the list and in its file."""
 
     username: Annotated[str, Column("User name")]
@@ -201,8 +200,7 @@ def _place_words(place: MembershipRow) -> str:
     return f"{place.team} ({'lead' if place.lead else 'member'}, {given})"
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceLine:
+class PlaceLine(Struct, frozen=True):
     """A place on a team, in the list and the file of an account's page."""
 
     team: Annotated[str, Column("Team")]

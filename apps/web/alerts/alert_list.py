@@ -1,7 +1,6 @@
 """The list of alerts, answers to idle alerts, and the delivery log."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -11,7 +10,9 @@ from django.conf import settings
 from django.http import Http404, HttpResponseBase, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 from django.utils import timezone
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import NotAllowed, visibility_of
 from apps.accounts.selectors import team_names
 from apps.alerts import selectors
@@ -67,8 +68,7 @@ _LONGEST = 200
 _LONGEST_SUBJECT = 600
 
 
-@dataclass(frozen=True, slots=True)
-class AlertQuery:
+class AlertQuery(Struct, frozen=True):
     """The query of the address; it reproduces it but for the place within the list.
 
     Alerts of one `subject`, and those `before` an id, are listed one by one, else by subject.
@@ -95,8 +95,7 @@ class AlertQuery:
         return not self.subject and self.before is None
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """An answer as it was typed, and why it was not taken."""
 
     alert: int
@@ -106,8 +105,7 @@ class Attempt:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AlertLine:
+class AlertLine(Struct, frozen=True):
     """One line of the list; `may_answer`: of an idle alert that the reader answers for.
 
     Of several alerts about one thing only the latest on the page is answered. `count` alerts of
@@ -125,8 +123,7 @@ class AlertLine:
     all_href: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Days:
+class Days(Struct, frozen=True):
     """The first and last day that something can be kept until, as a date field takes them."""
 
     first: str

@@ -1,14 +1,15 @@
 """Channels, muted alerts and deliveries as tables of pages."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, time
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
+from apps.accounts.domain.structs import replace
 from apps.alerts.domain.alerts import WEEKDAYS, AlertKind
 from apps.alerts.domain.channels import ChannelKind
 from apps.alerts.domain.digests import HEADINGS, Cadence
@@ -61,8 +62,7 @@ def _channel_label(name: str) -> str:
 # ---------------------------------------------------------------- channels
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelLine:
+class ChannelLine(Struct, frozen=True):
     """A channel in words: in the list, in its file, and at the head of its page."""
 
     name: Annotated[str, Column("Name")]
@@ -147,8 +147,7 @@ def _clock(at: time) -> str:
 # ---------------------------------------------------------------- muted alerts
 
 
-@dataclass(frozen=True, slots=True)
-class MuteLine:
+class MuteLine(Struct, frozen=True):
     """A silence of a channel; `what` is what is not heard."""
 
     channel: Annotated[str, Column("Channel")]
@@ -190,8 +189,7 @@ def of_one_channel(table: Table) -> Table:
 # ---------------------------------------------------------------- deliveries
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryLine:
+class DeliveryLine(Struct, frozen=True):
     """An alert on a channel, and what became of it."""
 
     title: Annotated[str, Column("Alert", wraps=True)]
@@ -251,8 +249,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-@dataclass(frozen=True, slots=True)
-class MailLine:
+class MailLine(Struct, frozen=True):
     """A month's report to one address by mail."""
 
     month: Annotated[str, Column("Month")]

@@ -1,7 +1,6 @@
 """Channels: where alerts go, when, and what is muted."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, time, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from apps.accounts.adapters.addresses import client_address
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import NotAllowed, can_administer
 from apps.alerts import selectors
 from apps.alerts.domain.alerts import AlertKind

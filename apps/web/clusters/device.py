@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from django.http import Http404, HttpResponseBase
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.state import Health, Xid, XidKind, meaning
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import node_dashboard
@@ -44,8 +45,7 @@ _ON_NODE = "All pods of the node: which of its GPUs a pod had is not kept."
 _PROCESSES = "nvidia-smi --query-compute-apps=pid,process_name,gpu_uuid --format=csv"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceVerdict:
+class DeviceVerdict(Struct, frozen=True):
     """What is to be said first of a GPU: cause, action and owner; `command` may be empty."""
 
     text: str

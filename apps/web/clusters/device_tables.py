@@ -1,11 +1,12 @@
 """Tables of GPUs, MIG devices and nodes, and of unattributed GPU activity."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.state import DeviceState, Health, Xid, meaning
 from apps.clusters.domain.resources import counted
 from apps.usage.selectors import (
@@ -77,8 +78,7 @@ _COLUMNS = (
 _UNREAD = "The exporter of this cluster shows none, or was not looked at yet."
 
 
-@dataclass(frozen=True, slots=True)
-class Staleness:
+class Staleness(Struct, frozen=True):
     """A cluster whose devices were not read recently; `age` is empty where they never were."""
 
     cluster: str

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
 
 from django.http import HttpResponseBase, QueryDict
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.state import Health
 from apps.usage.domain.amounts import NANO
 from apps.usage.selectors import (
@@ -63,8 +64,7 @@ _LONGEST_NAME = 253
 _MOST_NAMES = 100
 
 
-@dataclass(frozen=True, slots=True)
-class _DeviceQuery:
+class _DeviceQuery(Struct, frozen=True):
     """What the address asks of the page beside window and filters; `query` holds it for links."""
 
     filters: DeviceFilters

@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from django.conf import settings
+from msgspec import Struct
 
 from apps.clusters.domain.devices.state import Health
 from apps.usage.selectors import FleetDevice, FleetState, NodeKey
@@ -47,8 +47,7 @@ class MapColour(StrEnum):
     HEALTH = "health"
 
 
-@dataclass(frozen=True, slots=True)
-class MapChoice:
+class MapChoice(Struct, frozen=True):
     """How the map is drawn; `opened` are the labels of folded groups that are to be unfolded."""
 
     grouping: MapGrouping = MapGrouping.TIER
@@ -56,8 +55,7 @@ class MapChoice:
     opened: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MapLinks:
+class MapLinks(Struct, frozen=True):
     """The addresses of a map: `open_group` unfolds a group, `list_state` lists GPUs in a state."""
 
     open_group: Callable[[str], str]

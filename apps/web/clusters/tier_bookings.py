@@ -1,8 +1,9 @@
 """The calendar of a tier: raises with an end by day, beside what is promised and what was used."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+
+from msgspec import Struct
 
 from apps.clusters.domain.window import Window, day_start
 from apps.quota_requests.domain.bookings import BookedSpan
@@ -19,8 +20,7 @@ from apps.web.query_session import QuerySession
 _BACK, _AHEAD = 7, 28
 
 
-@dataclass(frozen=True, slots=True)
-class BookingDay:
+class BookingDay(Struct, frozen=True):
     """A day: what was allocated of the tier then, and the most that is booked in it.
 
     `state` is clash, over or empty; `title` tells it in words.
@@ -34,8 +34,7 @@ class BookingDay:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class BookingBar:
+class BookingBar(Struct, frozen=True):
     """A booking in the grid, from column `first` up to, without, `last`."""
 
     row: BookingRow
@@ -46,8 +45,7 @@ class BookingBar:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class BookingCalendar:
+class BookingCalendar(Struct, frozen=True):
     """The days, and a bar for each booking."""
 
     days: Sequence[BookingDay]

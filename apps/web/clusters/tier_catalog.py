@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 from django.http import HttpResponseBase
+from msgspec import Struct
 
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.tiers import GpuSharing
@@ -44,8 +45,7 @@ from apps.web.usage import glance
 from apps.web.usage.glance import TierPending, tier_pending
 
 
-@dataclass(frozen=True, slots=True)
-class SharingKind:
+class SharingKind(Struct, frozen=True):
     """`isolation` says what neighbours cannot do, `failures` what happens when something fails."""
 
     label: str
@@ -127,8 +127,7 @@ class Cost:
     explain_href: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class TierOffer:
+class TierOffer(Struct, frozen=True):
     """What a tier offers, and how it is requested; `teams` are entitled to GPUs of it."""
 
     kind: SharingKind
@@ -159,8 +158,7 @@ def tier_offer(tier: TierRow, reading: QuerySession, freshness: Freshness) -> Ti
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TierFacts:
+class TierFacts(Struct, frozen=True):
     """Data of the tiers, by the tier's name: commitments, GPUs, queue times, pending work, prices.
 
     `amounts` are those of the newest collected hour; `hour_query` is what they are explained with:

@@ -1,15 +1,15 @@
 """The guide to a tier: five questions about a workload, and what follows from the answers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apps.clusters.domain.tiers import GpuSharing
 
 Answers = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class GuideQuestion:
+class GuideQuestion(Struct, frozen=True):
     """`key` is the field of the form; each option is (value, words)."""
 
     key: str
@@ -17,8 +17,7 @@ class GuideQuestion:
     options: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """What suits: kinds of sharing, best first, and why.
 
     `reshape` holds what to change about the work before it gets a GPU; with it the kinds are those

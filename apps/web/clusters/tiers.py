@@ -1,12 +1,13 @@
 """One service tier: figures, average GPUs by state, its teams, and what its tabs show."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.http import Http404, HttpResponseBase
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.selectors import TEAMS
 from apps.clusters import selectors as clusters
 from apps.fairness.selectors import (
@@ -129,8 +130,7 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TierUsage:
+class TierUsage(Struct, frozen=True):
     """What is read of a tier for all of its tabs."""
 
     row: clusters.TierRow

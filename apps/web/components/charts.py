@@ -7,7 +7,6 @@ called and when it starts stands once in the figure's `layout.meta`, not once fo
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from json import JSONEncoder
@@ -19,6 +18,7 @@ import msgspec
 from django.utils import timezone
 from django.utils.html import json_script
 from django.utils.safestring import SafeString
+from msgspec import Struct
 
 from apps.clusters.domain.resources import counted
 from apps.clusters.domain.window import day_start
@@ -43,8 +43,7 @@ class _PlainJSON(JSONEncoder):
         return msgspec.json.encode(o).decode()
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(Struct, frozen=True):
     """A figure (None when there is nothing to draw: `empty` says why) and its table."""
 
     id: str
@@ -69,8 +68,7 @@ class Chart:
         return json_script(self.figure, self.figure_id, encoder=_PlainJSON)
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """The periods of a window: their starts in UTC, oldest first; `zone` is for labels alone.
 
     In UTC, because Python holds the two 02:00 at the end of summer time for the same time when

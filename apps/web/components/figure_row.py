@@ -14,8 +14,9 @@ the page behind the figure or to its explanation. Six figures at most: what need
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from apps.web.components.formats import unit_words
 
@@ -40,8 +41,7 @@ class Verdict(StrEnum):
     NEUTRAL = "neutral"
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodChange:
+class PeriodChange(Struct, frozen=True):
     """The comparison with another period: `+4 pp`; `than` says which one, on hover."""
 
     text: str
@@ -49,8 +49,7 @@ class PeriodChange:
     than: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyFigure:
+class KeyFigure(Struct, frozen=True):
     """One figure: `of` is its unit or whole, `basis` says `now` or `average`, `note` is short.
 
     `missing` is the reason why there is no data; the value is then not shown. A figure with an
@@ -81,8 +80,7 @@ class KeyFigure:
         return self.note if len(words) <= NOTE_WORDS else " ".join(words[:NOTE_WORDS]) + " …"
 
 
-@dataclass(frozen=True, slots=True)
-class FigureRow:
+class FigureRow(Struct, frozen=True):
     """The figures in order; `name` is for screen readers."""
 
     figures: Sequence[KeyFigure]

@@ -13,12 +13,13 @@ the capacity. A period without facts is a gap. The file has average GPUs and GPU
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import dropwhile, pairwise
 from operator import attrgetter
-from typing import NamedTuple
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.usage_query import UsageRow
 from apps.web.components import tables
@@ -51,7 +52,7 @@ _ASIDE = "aside"
 """The group of what is no part of the sum in the box that a chart shows under the pointer."""
 
 
-class _Period(NamedTuple):
+class _Period(Struct, frozen=True):
     """A period: its start, its hours with facts, and its sums; None without facts."""
 
     start: datetime

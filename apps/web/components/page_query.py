@@ -1,7 +1,6 @@
 """The query of a page's address: its window, filters and pages, and links that keep them."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from urllib.parse import urlencode
@@ -10,6 +9,7 @@ from zoneinfo import ZoneInfo
 from django.http import HttpRequest, QueryDict
 from django.urls import NoReverseMatch, get_script_prefix, reverse
 from django.utils.encoding import escape_uri_path
+from msgspec import Struct, field
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import (
@@ -191,8 +191,7 @@ class WindowRefused(ValueError):
     """The stretch of time asked for makes no sense; the text says what does."""
 
 
-@dataclass(frozen=True, slots=True)
-class WindowChoice:
+class WindowChoice(Struct, frozen=True):
     """The window of a page: `preset` is empty for days chosen by hand.
 
     `query` reproduces the choice in an address; `problem` says why the default is shown.
@@ -282,8 +281,7 @@ def names_from(
     return kept, f"There is no {label or key} “{unknown[0][:80]}”; there are: {allowed}."
 
 
-@dataclass(frozen=True, slots=True)
-class Pages:
+class Pages(Struct, frozen=True):
     """Which page of a list is shown; `number` and `last` count from 1, `count` is of all rows."""
 
     number: int
@@ -440,8 +438,7 @@ EVERY = tuple(LABELS)
 _MOST = 100  # names under one key, which somebody else may have written
 
 
-@dataclass(frozen=True, slots=True)
-class Filtering:
+class Filtering(Struct, frozen=True):
     """`filters` are in force. `asides` are pairs that this page does not take.
 
     `query` holds both, for links. `choices` are the names that can be added, by the key of the

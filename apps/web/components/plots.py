@@ -1,10 +1,11 @@
 """Plots drawn on the server as inline SVG: lines over time, and sparklines of thirty days."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import ceil, floor, log10
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.window import Window, day_start, last_day_before
 from apps.web.components.formats import Format, shown, tick_text
@@ -17,16 +18,14 @@ _UTC = ZoneInfo("UTC")
 Points = Iterable[tuple[datetime, float | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """A label, and where it stands on its axis in percent."""
 
     text: str
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class PlotLine:
+class PlotLine(Struct, frozen=True):
     """A line of a plot; `css` gives colour and dash, which differ both."""
 
     label: str
@@ -34,8 +33,7 @@ class PlotLine:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
+class Plot(Struct, frozen=True):
     """Curves over time and their table; without curves `empty` says why there are none.
 
     `areas` are shaded and listed in the legend as lines are; `gaps` are (left, width) in percent,
@@ -57,8 +55,7 @@ class Plot:
     height: int = HEIGHT
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """Where times and values lie: a window across, 0 to `top` upwards."""
 
     window: Window

@@ -5,12 +5,13 @@ the table's name stands before them: `teams.sort`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 
 from django.http import HttpRequest, HttpResponseBase, QueryDict
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.web.components.formats import Format, Value
 from apps.web.components.page_query import pages_from, path_of, with_query
 from apps.web.components.table_cells import ColumnChoice, TableTools
@@ -25,8 +26,7 @@ _LONGEST_TEXT = 100
 _COOKIE_AGE = 400 * 24 * 3600  # seconds; browsers keep none longer
 
 
-@dataclass(frozen=True, slots=True)
-class TableOrder:
+class TableOrder(Struct, frozen=True):
     """A wish to sort: by the column of this key, from large to small where `falling`."""
 
     key: str
@@ -36,8 +36,7 @@ class TableOrder:
         return f"-{self.key}" if self.falling else self.key
 
 
-@dataclass(frozen=True, slots=True)
-class _TableAddress:
+class _TableAddress(Struct, frozen=True):
     """What the address of a request says of one table; `prefix` goes before its keys."""
 
     request: HttpRequest

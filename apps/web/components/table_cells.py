@@ -1,15 +1,15 @@
 """What a table is written with: its cells, and the fields above it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apps.web.components.page_query import Query
 
 _LONG_TEXT = 24  # characters; longer ones take half of a phone
 
 
-@dataclass(frozen=True, slots=True)
-class CellPart:
+class CellPart(Struct, frozen=True):
     """A name in a cell: where it leads, what stands beside it, the class of its colour."""
 
     text: str
@@ -18,8 +18,7 @@ class CellPart:
     swatch: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """One cell ready for the page: `text` short, `title` the exact value.
 
     `explain_href` leads to what the figure is made of; `share` (0..1) is drawn as a bar, `mark`
@@ -53,8 +52,7 @@ class Cell:
         return self.length > _LONG_TEXT
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnChoice:
+class ColumnChoice(Struct, frozen=True):
     """A column that can be shown or hidden."""
 
     key: str
@@ -62,8 +60,7 @@ class ColumnChoice:
     is_shown: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TableTools:
+class TableTools(Struct, frozen=True):
     """The fields above a table: filter and choice of columns, each empty where it has none.
 
     `filter_hidden` and `columns_hidden` are what else of the address a form keeps.

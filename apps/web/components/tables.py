@@ -1,12 +1,14 @@
 """Tables: one structure that a page shows and a file carries, cell for cell."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Generic, Protocol, TypeVar, overload
 from zoneinfo import ZoneInfo
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.columns import Column as Declared
 from apps.clusters.domain.columns import columns_of
 from apps.clusters.domain.resources import counted
@@ -30,8 +32,7 @@ def hue_class(key: str) -> str:
     return "of-active" if key == "busy" else f"of-{key.replace('_', '-')}"
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerClass:
+class LedgerClass(Struct, frozen=True):
     """One class: `key` names the field of Amounts; `pattern` is a shape of Plotly, or a line."""
 
     key: str
@@ -76,8 +77,7 @@ WHOLE_CLASSES = (*CAPACITY_CLASSES, PLANNED_OUTAGE)
 """All classes of capacity: for what leaves out those that nothing is of."""
 
 
-@dataclass(frozen=True, slots=True)
-class StripPart:
+class StripPart(Struct, frozen=True):
     """One class as a part of a bar; `percent` of the whole, 0..100."""
 
     cls: LedgerClass
@@ -98,8 +98,7 @@ def strip(amounts: Amounts, classes: Sequence[LedgerClass]) -> list[StripPart]:
 _PHONE_ROWS, _PHONE_COLUMNS = 6, 4
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """`key` heads the column in files and carries its unit; `label` and `unit` on the page.
 
     A column `in_files` is not on the page. `absent` says there that a value is none: `never`.
@@ -230,8 +229,7 @@ class Explained:
         return f"{self._address}{joint}figure={figure}"
 
 
-@dataclass(frozen=True, slots=True)
-class RowAction:
+class RowAction(Struct, frozen=True):
     """What a reader may do with a row: a button that posts `fields`, or a link.
 
     `name` says it with what the row is about, to who hears one button after the other.
@@ -244,8 +242,7 @@ class RowAction:
     is_link: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TableRow:
+class TableRow(Struct, frozen=True):
     """Values by column key, and the address that a value leads to, where it leads anywhere.
 
     `explained` tells where the row's figures of the ledger are explained, `explains` where others
@@ -291,8 +288,7 @@ class LaterRows(Sequence[TableRow], Generic[_Source]):
         return self._row_of(self._found[place])
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(Struct, frozen=True):
     """The head of a column: where a click on it leads, and how the table is sorted by it.
 
     A phone shows the column on demand where it `is_more`.
@@ -304,8 +300,7 @@ class Heading:
     is_more: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """`total` is shown as a last line; `empty` says why there are no rows and what to do.
 
     `every` gives the rows of all pages of a table that shows one at a time: what a file carries.

@@ -16,10 +16,11 @@ The bar and what it opens stand inside `#results`: a click swaps both and the ad
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from django.http import HttpRequest
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.web.components.page_query import PER_PAGE_KEY, path_of, with_query
 from apps.web.components.window_picker import PLACE_KEYS, remaining_query
 
@@ -28,8 +29,7 @@ _OF_TABLES = ("sort", PER_PAGE_KEY)
 """What one tab's table is asked for; the next tab has another table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tab:
+class Tab(Struct, frozen=True):
     """A tab: `label` has three words at most, `count` stands beside it where it is known."""
 
     key: str
@@ -37,8 +37,7 @@ class Tab:
     count: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TabLink:
+class TabLink(Struct, frozen=True):
     """A tab and where it leads; `is_chosen` marks the open one."""
 
     tab: Tab
@@ -46,8 +45,7 @@ class TabLink:
     is_chosen: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TabBar:
+class TabBar(Struct, frozen=True):
     """The tabs of a page; `chosen` is the key of the open one, `name` is for screen readers."""
 
     name: str

@@ -2,13 +2,13 @@
 
 from calendar import monthrange
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import Enum
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest
+from msgspec import Struct
 
 from apps.clusters.domain.window import Window, day_start, hour_floor, month_before
 from apps.web.components.page_query import (
@@ -176,15 +176,13 @@ PLACE_KEYS = ("page", "pods", "cursor", "format", "table", "part", "card")
 _MOST_CHOICES = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
+class Preset(Struct, frozen=True):
     label: str
     href: str
     chosen: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FilterChoice:
+class FilterChoice(Struct, frozen=True):
     """A filter that can be added: `names` to choose from; without any, one is written."""
 
     key: str
@@ -192,8 +190,7 @@ class FilterChoice:
     names: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Chip:
+class Chip(Struct, frozen=True):
     """A filter of the address; the link leads to the page without it, where there is one.
 
     `applies`: whether it narrows this page. Others are only kept for the pages that take them.
@@ -205,8 +202,7 @@ class Chip:
     applies: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Picker:
+class Picker(Struct, frozen=True):
     """`hidden` are the fields that the form of the days carries along unseen, `every` those of
     the form that adds one of the filters `choices`.
 

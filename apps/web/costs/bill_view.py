@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import date
 from math import ceil
 from typing import Annotated
 
 from django.http import QueryDict
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.resources import counted
 from apps.costs.domain.bills.reconciliation import ComparedCost
@@ -231,8 +232,7 @@ def bill_table(bills: Sequence[BillRow], reading: QuerySession) -> Table:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SkuLine:
+class SkuLine(Struct, frozen=True):
     """A SKU of a month's bills in its file; `billed_cost` in units of 1e-8."""
 
     sku: Annotated[str, Column("SKU", wraps=True)]
@@ -243,8 +243,7 @@ class SkuLine:
     capacity_type: Annotated[str, Column("Capacity type")]
 
 
-@dataclass(frozen=True, slots=True)
-class SkuField(MoneyRow):
+class SkuField(MoneyRow, frozen=True):
     """A SKU in the form of mappings: `chosen` is the value of its field.
 
     `before` is what the form was filled from: a field that still says so was not changed.

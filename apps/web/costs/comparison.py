@@ -1,7 +1,8 @@
 """The period before, which costs are held against, and why there may be none."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apps.clusters.domain.window import Window
 from apps.costs.selectors import CostRow, not_priced
@@ -15,8 +16,7 @@ from apps.web.query_session import QuerySession
 _ENOUGH = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class PreviousCosts:
+class PreviousCosts(Struct, frozen=True):
     """The rows of the period before; `problem` says why there are none although asked for."""
 
     words: str = ""

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
@@ -10,7 +9,9 @@ from typing import Any
 
 from django.http import HttpResponseBase
 from django.urls import reverse
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.selectors import team_names
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import WASTE, Cause
@@ -156,8 +157,7 @@ def _chart(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Links:
+class _Links(Struct, frozen=True):
     """Where the amounts of a period are explained; those of other groups together are not.
 
     `waste` is explained by who held it, costs by who pays.

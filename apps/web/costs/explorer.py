@@ -2,9 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import FREE, WASTE, Cause, money
@@ -68,8 +70,7 @@ NOTHING = (
 )
 
 
-@dataclass(slots=True)
-class GroupCost:
+class GroupCost(Struct):
     """What a group comes to: units of money, and nano-GPU-hours with and without price.
 
     `unused` and `used` are what its unused and its active GPU-hours (`active`) cost.
@@ -102,8 +103,7 @@ class GroupCost:
         self.cost += row.cost or 0
 
 
-@dataclass(frozen=True, slots=True)
-class WindowCosts:
+class WindowCosts(Struct, frozen=True):
     """The rows of the window, by currency the report's first; unpriced ones are with those.
 
     Without `platform` they are of teams alone. `whose` names these for a reader who may not see

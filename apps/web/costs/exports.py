@@ -1,7 +1,6 @@
 """Exports and month close: files on request, written in the background, and kept."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
@@ -12,6 +11,8 @@ from django.http import FileResponse, Http404, HttpResponseBase, HttpResponseRed
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from apps.accounts.permissions import NotAllowed, can_administer
 from apps.clusters.domain.resources import counted
@@ -68,8 +69,7 @@ class InvalidExport(ValueError):
     """What was asked for is no month, no days, or no format; the text says what would be."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExportLine:
+class ExportLine(Struct, frozen=True):
     """A requested file, in words; `percent` None: its length is unknown."""
 
     row: ExportRow
@@ -86,8 +86,7 @@ class ExportLine:
         return self.row.state is ExportState.DONE
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedMonth:
+class ClosedMonth(Struct, frozen=True):
     """A month with what is said of its kept files: (label, sentence); `bill` is empty without one.
 
     `differs`: its bill is further from the portal's cost than can be left without a question.
@@ -205,8 +204,7 @@ def _closed_sentence(row: ClosedFileRow | None, zone: ZoneInfo) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Background:
+class Background(Struct, frozen=True):
     """The form that has the rows of a page written: `hidden` fields, and what can be chosen."""
 
     hidden: Sequence[tuple[str, str]]
@@ -352,8 +350,7 @@ def _months(request: PageRequest, reading: QuerySession, asked: PageAsked) -> di
     }
 
 
-@dataclass(frozen=True, slots=True)
-class ExportForm:
+class ExportForm(Struct, frozen=True):
     """The form of a month's file: `month` is chosen at first, of `teams` those named in `team`.
 
     `warnings` say of which hours of that month its file has no costs.

@@ -1,9 +1,10 @@
 """Tables with money: printed in cents that add up within the table, carried in full by files."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
+
+from msgspec import field
 
 from apps.clusters.domain.columns import columns_of
 from apps.costs.domain.costing import SCALE_DIGITS, cents, minor_digits, money
@@ -15,8 +16,7 @@ UNPRICED = "unpriced"
 MoneyOf = Mapping[str, int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class MoneyRow(TableRow):
+class MoneyRow(TableRow, frozen=True):
     """`amounts` are units of 1e-8 by column key, None where there is no price; `texts` is what
     the page shows of them. In `values` the same stand as numbers, to be sorted by.
     """
@@ -25,10 +25,8 @@ class MoneyRow(TableRow):
     texts: Mapping[str, str] = field(default_factory=dict)
 
 
-class MoneyTable(Table):
+class MoneyTable(Table, frozen=True):
     """A table whose columns of money are written by its rows, not by their format."""
-
-    __slots__ = ()
 
     def _record(self, row: TableRow) -> list[str]:
         record = Table._record(self, row)

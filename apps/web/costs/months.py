@@ -1,7 +1,6 @@
 """Months of the report: open or closed, their cost files, and later adjustments."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from http import HTTPStatus
 from os import SEEK_END
@@ -10,6 +9,7 @@ from typing import BinaryIO
 from django.http import FileResponse, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
+from msgspec import Struct
 
 from apps.costs.adapters.formats import csv_parts, write_to_file
 from apps.costs.domain.files import CostFile, FileFormat, FileRefused, file_name
@@ -108,8 +108,7 @@ STATES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FileLink:
+class FileLink(Struct, frozen=True):
     """A file of a month; `sha256` is what it was frozen with, empty while the month is open."""
 
     label: str
@@ -117,8 +116,7 @@ class FileLink:
     sha256: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Month:
+class Month(Struct, frozen=True):
     """A month as its line shows it; `gaps` say what keeps it from being closed."""
 
     name: str

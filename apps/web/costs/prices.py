@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.http import HttpResponseBase
 
+from apps.accounts.domain.structs import replace
 from apps.costs import selectors as costs
 from apps.costs.domain.prices import PriceEntry
 from apps.costs.selectors import CostQuery, ExchangeRateRow

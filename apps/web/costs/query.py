@@ -1,10 +1,11 @@
 """The query of a page of costs (groups, basis, policy), and names and links of cost groups."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from django.http import QueryDict
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.costs.domain.costing import STATEMENTS, Basis, Cause, Policy
 from apps.costs.domain.monthly_report import BASIS_STATEMENTS
 from apps.costs.selectors import (
@@ -55,15 +56,13 @@ _WITHIN = {
 _MOST_GROUPS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class CostOption:
+class CostOption(Struct, frozen=True):
     value: str
     label: str
     chosen: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CostPageQuery:
+class CostPageQuery(Struct, frozen=True):
     """`by` is what the reader chose, `groups` the same with what its names stand in.
 
     `query` reproduces what is asked here, for links; `problem` says what makes no sense. `waste`:

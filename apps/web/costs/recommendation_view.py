@@ -1,10 +1,11 @@
 """One recommendation as pages show it: its words, links, evidence and what came of it."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.clusters.domain.names import ANY
 from apps.clusters.domain.resources import quantity
@@ -140,8 +141,7 @@ _PRICE_DIGITS = 4
 _UNKNOWN = "This cannot be told: not everything since was priced, or not at comparable prices."
 
 
-@dataclass(frozen=True, slots=True)
-class RecommendationLine:
+class RecommendationLine(Struct, frozen=True):
     """One recommendation ready for a page: `ask` is the form of the change that it proposes."""
 
     row: RecommendationRow

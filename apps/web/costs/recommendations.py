@@ -1,14 +1,15 @@
 """Recommendations: the list by state, the page of one, decisions, and the file."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import parse_qsl
 from zoneinfo import ZoneInfo
 
 from django.http import Http404, HttpResponseBase, HttpResponseRedirect, QueryDict
 from django.urls import reverse
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import can_administer, teams_led_by
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import money as in_units
@@ -83,8 +84,7 @@ GAPS: Mapping[str, str] = {
 """Why nothing open is recommended against some waste."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecommendationQuery:
+class RecommendationQuery(Struct, frozen=True):
     """`query` reproduces what is asked here, for links; `problem` says what makes no sense."""
 
     kinds: tuple[str, ...]
@@ -113,8 +113,7 @@ def query_of(params: QueryDict) -> RecommendationQuery:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Covered:
+class Covered(Struct, frozen=True):
     """Waste covered as the page shows it; `rest` adds up to what is not covered, to the cent."""
 
     ratio: float

@@ -1,9 +1,10 @@
 """The waste waterfall, the unused cost of groups, and the workloads that wasted most."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.costs.domain.costing import (
     FREE,
@@ -63,8 +64,7 @@ NOTHING = "No unused cost in this window."
 _ORDER = [cause for cause in WATERFALL_CAUSES if cause in UNUSED]
 
 
-@dataclass(frozen=True, slots=True)
-class WaterfallBar:
+class WaterfallBar(Struct, frozen=True):
     """A step as it is drawn: where it starts and how long it is, in percent of the whole."""
 
     cls: LedgerClass
@@ -77,8 +77,7 @@ class WaterfallBar:
     change: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WasteWaterfall(Drawing):
+class WasteWaterfall(Drawing, frozen=True, kw_only=True):
     """From the cost of all capacity to its active part, in one currency; energy is on top."""
 
     template: ClassVar[str] = "costs/_waterfall.html"
@@ -227,8 +226,7 @@ def _waterfall_table(
 # ---------------------------------------------------------------- by group
 
 
-@dataclass(slots=True)
-class _ByCause:
+class _ByCause(Struct):
     """What one group cost by cause, None for a cause of which nothing has a price."""
 
     cost: dict[Cause, int | None]

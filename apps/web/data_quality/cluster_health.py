@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.resources import counted
 from apps.clusters.domain.window import Window, days_in, hour_floor
 from apps.clusters.selectors import ClusterRow
@@ -29,8 +31,7 @@ TierHours = Mapping[str, tuple[int, int]]
 """Hours collected and due, by tier."""
 
 
-@dataclass(frozen=True, slots=True)
-class HourStatus:
+class HourStatus(Struct, frozen=True):
     """One due hour; `row` is None for one that was never tried."""
 
     hour: datetime
@@ -38,8 +39,7 @@ class HourStatus:
     row: CollectionRow | None
 
 
-@dataclass(frozen=True, slots=True)
-class HourRun:
+class HourRun(Struct, frozen=True):
     """Neighbouring hours in one state and for one reason, from `start` to, not including, `end`.
 
     `newest` is the row of the last of them that has one.
@@ -126,8 +126,7 @@ LONGEST_CALENDAR_DAYS = 62
 SIGNS = {"complete": "", "partial": "◐", "failed": "×", "missing": "?"}
 
 
-@dataclass(frozen=True, slots=True)
-class RunLine:
+class RunLine(Struct, frozen=True):
     """Neighbouring hours that are alike, as one line; `href` leads to the hours themselves."""
 
     cluster: str
@@ -140,8 +139,7 @@ class RunLine:
     href: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterHealth:
+class ClusterHealth(Struct, frozen=True):
     """A cluster's hours in the window: `due` of them should have facts, `complete` have all.
 
     There is no `calendar`, and `runs` leave complete hours out, where the window is too long.
@@ -283,8 +281,7 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HealthSummary:
+class HealthSummary(Struct, frozen=True):
     """What data quality leads with: the issues in numbers; none, or not checked yet.
 
     `has_errors`: figures lack something, be it hours or what an error hides.
@@ -331,8 +328,7 @@ def summary(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterVerdict:
+class ClusterVerdict(Struct, frozen=True):
     """The verdict on a cluster in words: `state` colours it, `counts` say what was found."""
 
     name: str

@@ -1,9 +1,10 @@
 """Issues of data quality in the order of what they cost: hours, then GPU-hours, then pods."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+
+from msgspec import Struct
 
 from apps.clusters.domain.resources import counted
 from apps.costs.selectors import CapacityValue
@@ -34,8 +35,7 @@ Values = Mapping[tuple[str, str], CapacityValue]
 _NEVER_TRIED = "These hours were never collected."
 
 
-@dataclass(frozen=True, slots=True)
-class QualityIssue:
+class QualityIssue(Struct, frozen=True):
     """An issue with its cause, effect, action and owner; `cost` is empty where none is known.
 
     `commands` are what to type or to write; `href` leads to what it is about.

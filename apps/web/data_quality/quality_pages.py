@@ -1,14 +1,15 @@
 """The data quality page: which hours are there, which are not, and why."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.devices.exporter_profile import VENDOR_LIMITS, JobProfile, VirtualGpus
 from apps.clusters.domain.window import last_closed_hour
@@ -45,8 +46,7 @@ from apps.web.query_session import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ExporterNote:
+class ExporterNote(Struct, frozen=True):
     """A change of a cluster's exporters, or what those of a family cannot tell."""
 
     cluster: str

@@ -1,10 +1,10 @@
 """The checklist of the first run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.http import HttpResponseBase
+from msgspec import Struct
 
 from apps.clusters.domain.resources import counted
 from apps.operations.selectors import (
@@ -24,8 +24,7 @@ _WATCH_STALE = timedelta(minutes=5)
 _MANAGE = "python manage.py"
 
 
-@dataclass(frozen=True, slots=True)
-class ChecklistItem:
+class ChecklistItem(Struct, frozen=True):
     """One line of the checklist. `state` is done, working, todo or failed.
 
     `say` tells how it stands, `command` what to run where something is to be done, `docs` the

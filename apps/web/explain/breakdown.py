@@ -1,9 +1,9 @@
 """Explain a ledger figure: the rows that it sums, down to the hours of one pod."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from django.http import Http404, HttpRequest, HttpResponseBase
+from msgspec import Struct
 
 from apps.clusters import selectors as clusters
 from apps.usage import selectors as usage
@@ -50,8 +50,7 @@ _TITLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SplitFigure:
+class SplitFigure(Struct, frozen=True):
     """The figure that is split: its amounts and what it is of."""
 
     figure: LedgerFigure
@@ -242,8 +241,7 @@ def hours_of(whole: SplitFigure) -> Table:
 # ---------------------------------------------------------------- the sum of the pods
 
 
-@dataclass(frozen=True, slots=True)
-class PodReconciliation:
+class PodReconciliation(Struct, frozen=True):
     """How the pods listed add up to the number: a table, and whether they alone are all of it."""
 
     table: Table

@@ -1,9 +1,10 @@
 """An explanation of one figure: its formula with its own numbers, and where these come from."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+
+from msgspec import Struct
 
 from apps.clusters import gateways
 from apps.clusters import selectors as clusters
@@ -27,8 +28,7 @@ _MARGIN = timedelta(milliseconds=1)
 Write = Callable[[LedgerFigure, Number], str]
 
 
-@dataclass(frozen=True, slots=True)
-class FormulaTerm:
+class FormulaTerm(Struct, frozen=True):
     """A part of a formula: an operator alone, or a number with its name and explanation.
 
     `title` is the number in full where `text` is rounded.
@@ -40,16 +40,14 @@ class FormulaTerm:
     title: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Equation:
+class Equation(Struct, frozen=True):
     """An equation of the ledger with the numbers in it; `holds`: whether they agree exactly."""
 
     terms: Sequence[FormulaTerm]
     holds: bool
 
 
-@dataclass(frozen=True, slots=True)
-class QuerySource:
+class QuerySource(Struct, frozen=True):
     """Queries of some clusters; `from_api` are those whose pods the Kubernetes API tells.
 
     A cluster that is known by its job log has no queries but `files` with `columns`.
@@ -63,8 +61,7 @@ class QuerySource:
     columns: Sequence[ShownColumn] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """What the page of a figure says; `nothing` says why there is no value, where there is none.
 
     `value` is as other pages show it, `rounded` as in the formula, `in_full` to the last digit.
@@ -255,8 +252,7 @@ def queries_of(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Instants:
+class Instants(Struct, frozen=True):
     """When the queries are put: at `count` instants, half an hour apart."""
 
     first: str

@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.http import Http404, HttpResponseBase
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import (
     FUNCTIONS,
@@ -54,15 +55,13 @@ _FORMATS = {
 _TOLERANCE = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class GradeShare:
+class GradeShare(Struct, frozen=True):
     name: str
     amount: str
     share: str
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainedPage:
+class ExplainedPage(Struct, frozen=True):
     """What the page of a figure shows; `holds` says whether its formula gives the figure."""
 
     one: Explained

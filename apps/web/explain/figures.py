@@ -1,11 +1,12 @@
 """Ledger figures that can be explained: meaning, formula, and scope as an address names it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from django.http import QueryDict
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Filters, Grouping
 from apps.web.components.page_query import LABELS, SCOPES, Query, explain_href, href, workload_href
@@ -15,8 +16,7 @@ from apps.web.query_session import QuerySession
 Number = int | float | None
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerFigure:
+class LedgerFigure(Struct, frozen=True):
     """A figure by its column key.
 
     `formula` is made of operators and of the keys of other figures, as `("busy_gpu_hours", "÷",
@@ -244,8 +244,7 @@ def terms_of(figure: LedgerFigure) -> list[LedgerFigure]:
 _LABELS = {**LABELS, "workload": "workload", "pod": "pod"}
 
 
-@dataclass(frozen=True, slots=True)
-class ScopePart:
+class ScopePart(Struct, frozen=True):
     """A part of a scope in words, and its page where it has one."""
 
     label: str
@@ -253,8 +252,7 @@ class ScopePart:
     href: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class FigureScope:
+class FigureScope(Struct, frozen=True):
     """Names by the keys of SCOPES, as far as given; a workload reads `Kind/name`."""
 
     names: Mapping[str, str]

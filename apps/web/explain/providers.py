@@ -1,11 +1,12 @@
 """Which room explains which figure."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from django.http import QueryDict
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.selectors import report, team_rows, tier_rows
 from apps.costs.domain.costing import Cause
 from apps.costs.selectors import (
@@ -97,8 +98,7 @@ _NAMES = ("cluster", "namespace", "source", "name", "key", "team", "period", "cu
 _PLACE = ("tier", "cluster", "gpu_model", "capacity_type")
 
 
-@dataclass(frozen=True, slots=True)
-class FigureQuery:
+class FigureQuery(Struct, frozen=True):
     """A figure that is to be explained, and what of: `names` are those of the address."""
 
     figure: str

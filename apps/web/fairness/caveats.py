@@ -1,7 +1,8 @@
 """How much is known of the hours behind fairness, and how it is said."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apps.fairness.selectors import HourCounts
 from apps.web.components.formats import Format
@@ -19,8 +20,7 @@ NOT_COMPUTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Caveats:
+class Caveats(Struct, frozen=True):
     """What is not known of some hours; `known` hours are in the sums.
 
     `lacking` are the tiers with missing hours, empty where all tiers have some.

@@ -1,7 +1,8 @@
 """Queue-time objectives of tiers: a line, a figure and a table of what a selector returns."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apps.accounts.domain.formats import whole_duration
 from apps.clusters.domain.window import Window
@@ -21,8 +22,7 @@ from apps.web.query_session import QuerySession
 from gpuportal.queries import BoundQuery
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectiveLine:
+class ObjectiveLine(Struct, frozen=True):
     """How an objective stands, in a few words; `title` has all of it."""
 
     text: str

@@ -1,11 +1,11 @@
 """The fairness page: index, unmet fair share and idle entitlement by tier; dominant shares."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from django.http import Http404, HttpResponseBase
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.selectors import TEAMS
 from apps.clusters import selectors as clusters
 from apps.fairness.selectors import (

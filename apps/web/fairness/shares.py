@@ -1,9 +1,11 @@
 """Shares of teams over time, as small multiples on one scale."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.fairness.selectors import ShareSeries, TierShares, share_series
 from apps.usage.domain.usage_query import TimeStep
 from apps.usage.selectors import Freshness
@@ -26,8 +28,7 @@ MOST_PANELS = 24
 _OPEN_TEAMS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class EverySeries:
+class EverySeries(Struct, frozen=True):
     """How many series there are where a part of them is drawn; all are read for a file."""
 
     count: int

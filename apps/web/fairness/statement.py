@@ -1,11 +1,11 @@
 """A team's week: a sentence per tier, and the figures behind it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from django.http import Http404, HttpResponseBase, QueryDict
+from msgspec import Struct
 
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.resources import counted
@@ -53,8 +53,7 @@ def week_href(team: str, week: date | None, query: Query) -> str | None:
     return href("statement", (("week", str(week)), *query), name=team)
 
 
-@dataclass(frozen=True, slots=True)
-class StatementCoverage:
+class StatementCoverage(Struct, frozen=True):
     """Of when a statement is, and how many of its hours are in every figure.
 
     `passed` hours are over; `known` are those of the tier of which least is known. In `estimated`

@@ -1,10 +1,10 @@
 """What a tier's fairness lists: its teams, their queue times, and its index day by day."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.window import day_start
 from apps.fairness.selectors import HourCounts, TeamFairness, TierDayIndex, TierFairness
 from apps.usage.domain.amounts import nano

@@ -1,10 +1,11 @@
 """Fairness on one tier: shares over time, unmet fair share, unused entitlement, and its tabs."""
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.selectors import TEAMS
 from apps.clusters.domain.resources import counted
 from apps.clusters.selectors import TIERS
@@ -224,8 +225,7 @@ def _tab(chosen: str, name: str, reading: QuerySession) -> dict[str, Any]:
 # ---------------------------------------------------------------- figures
 
 
-@dataclass(frozen=True, slots=True)
-class TierSums:
+class TierSums(Struct, frozen=True):
     """The sums of a tier that stand above its tabs; amounts in GPU-hours."""
 
     tier: str

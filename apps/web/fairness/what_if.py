@@ -1,11 +1,12 @@
 """What would be if: what an address asks to change, and the same work before and after."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import isfinite
 
 from django.http import HttpResponseBase, QueryDict
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.window import Window, day_start
 from apps.planning import selectors as planning
@@ -41,8 +42,7 @@ KEYS = ("gpus", "who", "entitled", "cards", "to", "usable", "work", "work_to", "
 _MOST = 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIfInput:
+class WhatIfInput(Struct, frozen=True):
     """What the form holds, as written, and the changes that it means; `problems` are for it."""
 
     fields: dict[str, str]

@@ -1,12 +1,12 @@
 """Goodput: what became of allocated GPU-hours, and why work was lost."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from types import SimpleNamespace
 
 from django.http import HttpResponseBase
 
+from apps.accounts.domain.structs import replace
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import money as in_money
 from apps.costs.selectors import LossCostRow
@@ -42,8 +42,7 @@ from apps.web.query_session import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GoodputClass(LedgerClass):
+class GoodputClass(LedgerClass, frozen=True):
     """A part of the goodput ledger, in the colour of the part `of` the ledger that it is from."""
 
     of: str = ""

@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
 
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.resources import counted
 from apps.fairness.selectors import ObjectiveRow
@@ -69,8 +70,7 @@ _OVER = 1.005
 _BLANK = "\N{NO-BREAK SPACE}"
 
 
-@dataclass(frozen=True, slots=True)
-class TierSummary:
+class TierSummary(Struct, frozen=True):
     """A tier in the table: ratios as fractions, None without data; `pending` refreshes itself."""
 
     card: TierCard
@@ -117,8 +117,7 @@ def _whole_percent(ratio: float | None) -> str:
     return formats.NOTHING if ratio is None else formats.percent(ratio).removesuffix(" %")
 
 
-@dataclass(frozen=True)
-class AdminScope:
+class AdminScope(Struct, frozen=True, dict=True):
     """What the home of an administrator is made of, each read once."""
 
     reading: QuerySession

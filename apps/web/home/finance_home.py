@@ -1,11 +1,11 @@
 """The home of finance: the last closed month, the one that runs, and what its close lacks."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from django.http import HttpResponseBase
 from django.urls import reverse
+from msgspec import Struct
 
 from apps.clusters.domain.resources import counted
 from apps.clusters.domain.window import Window, day_start, hour_floor, month_before
@@ -40,8 +40,7 @@ _OPEN_TEAMS = 8
 _FORMATS = (FileFormat.XLSX, FileFormat.CSV, FileFormat.PARQUET, FileFormat.FOCUS_CSV)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenMonth:
+class OpenMonth(Struct, frozen=True):
     """The month that is to be closed next: its costs so far.
 
     `before` is what teams were charged in the same days of the month before; empty with a

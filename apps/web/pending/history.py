@@ -2,9 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime, timedelta
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.tiers import NO_TEAM
 from apps.clusters.domain.window import day_start, days_in
 from apps.pending.selectors import (
@@ -44,8 +46,7 @@ from apps.web.query_session import QuerySession
 NOTHING_PENDING = "No pending work is known in this window."
 
 
-@dataclass(slots=True)
-class ByClass:
+class ByClass(Struct):
     """Nano-GPU-hours of one day by class of cause; the fields are the keys of the classes."""
 
     reason_capacity: int = 0
@@ -62,11 +63,10 @@ class ByClass:
 
     def average(self, hours: float) -> "ByClass":
         """Return average nano-GPUs of so many hours."""
-        return ByClass(*(round(getattr(self, one.name) / hours) for one in fields(self)))
+        return ByClass(*(round(getattr(self, one) / hours) for one in self.__struct_fields__))
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """`charts` of pending and blocked work, and tables."""
 
     charts: Sequence[Chart]

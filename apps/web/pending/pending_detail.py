@@ -1,8 +1,9 @@
 """One pending item: the answer in sentences, what is ahead of it, and its history."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from apps.clusters.domain.resources import gpus
 from apps.pending.domain.diagnosis import Outcome
@@ -59,8 +60,7 @@ def headline(row: PendingRow, reading: QuerySession) -> str:
     return f"{whole} {again} for {age}: it requests {request}."
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Struct, frozen=True):
     """What the scheduler counted: `text` turned down so many `nodes` of `of` (0: not told)."""
 
     text: str
@@ -192,8 +192,7 @@ def _holder(pod: BlockingPod, team: str, reading: QuerySession) -> TableRow:
 # ---------------------------------------------------------------- on other pages
 
 
-@dataclass(frozen=True, slots=True)
-class PendingExplanation:
+class PendingExplanation(Struct, frozen=True):
     """Why a pod or a workload is pending, on its own page: the words and a link to more."""
 
     cause: str

@@ -1,7 +1,8 @@
 """Groups of pending workloads: a row for each workload, and one fix for the group."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apps.clusters.domain.resources import gpus, quantity
 from apps.pending.domain.diagnosis import Action
@@ -40,8 +41,7 @@ _MOST_ITEMS = 5
 _RAISES = (Action.RAISE_QUEUE_QUOTA, Action.RAISE_QUOTA)
 
 
-@dataclass(frozen=True, slots=True)
-class ItemLine:
+class ItemLine(Struct, frozen=True):
     """Another pending item of a workload."""
 
     item: PendingItemSummary
@@ -49,8 +49,7 @@ class ItemLine:
     badge: Badge
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadLine:
+class WorkloadLine(Struct, frozen=True):
     """A pending workload as its row says it; `place` reads `3 of 4`, `reason` is one line.
 
     `reason` is empty where the head of the group says all. `items` are some of its other items,
@@ -76,8 +75,7 @@ class WorkloadLine:
     is_owners: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GroupFix:
+class GroupFix(Struct, frozen=True):
     """What helps all of a group; `ask` leads to the request form, filled in."""
 
     text: str
@@ -85,8 +83,7 @@ class GroupFix:
     ask: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLine:
+class GroupLine(Struct, frozen=True):
     """A group with its rows; `used` reads `17 of 17 in use`."""
 
     id: str

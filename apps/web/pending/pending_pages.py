@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, timedelta
 from typing import Any
 
 from django.http import Http404, HttpResponseBase
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.resources import gpus, quantity
 from apps.clusters.domain.window import Window, day_start
 from apps.pending.selectors import (

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.http import QueryDict
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.pending.domain.diagnosis import OF_DEMAND, Cause
 from apps.pending.domain.workload_groups import WorkloadGrouping
 from apps.pending.selectors import (
@@ -73,8 +74,7 @@ MEANINGS = {
 NAMES = tuple(cause.value for cause in Cause)
 
 
-@dataclass(frozen=True, slots=True)
-class Badge:
+class Badge(Struct, frozen=True):
     """A cause in a list: its name, the detail beside it, and what it means."""
 
     cause: str
@@ -130,8 +130,7 @@ _MOST_KINDS = 20
 _LONGEST_TEXT = 100
 
 
-@dataclass(frozen=True, slots=True)
-class PendingPageQuery:
+class PendingPageQuery(Struct, frozen=True):
     """`query` reproduces what is asked here, for links; `problem` says what makes no sense.
 
     `text` is a part of a name.
@@ -189,8 +188,7 @@ def query_of(params: QueryDict) -> PendingPageQuery:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CauseLink:
+class CauseLink(Struct, frozen=True):
     """A cause to filter by, with so many `workloads`."""
 
     label: str
@@ -200,8 +198,7 @@ class CauseLink:
     badge: Badge | None
 
 
-@dataclass(frozen=True, slots=True)
-class StaleCluster:
+class StaleCluster(Struct, frozen=True):
     """A cluster of which nothing newer than `as_of` is known; `age` empty: nothing ever was."""
 
     cluster: str
@@ -213,8 +210,7 @@ class StaleCluster:
 _LIVE = timedelta(minutes=5)
 
 
-@dataclass(frozen=True, slots=True)
-class PendingFreshness:
+class PendingFreshness(Struct, frozen=True):
     """Until when pending work is known: the oldest and the newest `as_of` of the clusters shown."""
 
     stale: Sequence[StaleCluster]

@@ -6,8 +6,9 @@ strings, which are YAML too. Where there is no short and certain form there is n
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from apps.pending.domain.diagnosis import Action
 from apps.pending.domain.wording import ALSO
@@ -28,8 +29,7 @@ _ASKERS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FixStep:
+class FixStep(Struct, frozen=True):
     """One suggestion: `also` goes with the one before it; `who` can do it; `code` to paste.
 
     `ask` is the address at which the quota can be asked for that it speaks of; empty for others.
@@ -58,8 +58,7 @@ class FixSubject(Protocol):
     def suggestions(self) -> Sequence[SuggestionRow]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class FixTarget:
+class FixTarget(Struct, frozen=True):
     """Work that is not submitted yet: no command can name it."""
 
     cluster: str

@@ -1,12 +1,12 @@
 """The case for buying, returning, moving or sharing GPUs of a tier, as one sheet of paper."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from math import isclose
 from typing import Any
 
 from django.http import HttpResponseBase
 
+from apps.accounts.domain.structs import replace
 from apps.costs.selectors import VALUE_DAYS
 from apps.planning.domain.capacity_cases import CapacityCase
 from apps.planning.selectors import MONTH_HOURS, TierCapacityPlan

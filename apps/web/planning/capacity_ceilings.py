@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from math import floor
+
+from msgspec.structs import asdict
 
 from apps.planning.domain.capacity_cases import CapacityCase, NodeGroupLimit, room_of_groups
 from apps.planning.selectors import CeilingGap, Ceilings, ProvisioningRow

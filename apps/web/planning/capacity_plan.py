@@ -1,13 +1,13 @@
 """The capacity plan: demand so far and to come, other sizes replayed, and what to do."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
 from django.http import HttpResponseBase
+from msgspec.structs import asdict
 
 from apps.clusters.domain.window import Window, day_start
 from apps.planning import selectors as planning

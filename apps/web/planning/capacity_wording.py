@@ -1,10 +1,11 @@
 """The capacity plan in words: what to do, why, and what a plan rests on."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import floor
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.planning.domain.capacity_cases import CapacityCase, CaseAction, room_of
 from apps.planning.selectors import SourceGap, TierCapacityPlan
@@ -25,8 +26,7 @@ NOT_COMPUTED = "Not computed yet. A plan needs one whole day of data."
 FEW_DAYS = "A forecast needs 21 days of data."
 
 
-@dataclass(frozen=True, slots=True)
-class CaseText:
+class CaseText(Struct, frozen=True):
     """An action as the page words it: what, why, and what it costs or saves in a month."""
 
     title: str

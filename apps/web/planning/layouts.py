@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 
 from django.http import Http404, HttpResponse, HttpResponseBase
+from msgspec import Struct
 
 from apps.accounts.permissions import can_administer
 from apps.planning import selectors as planning
@@ -109,8 +109,7 @@ def layout_file(request: PageRequest, cluster: str, name: str) -> HttpResponseBa
     return response
 
 
-@dataclass(frozen=True, slots=True)
-class PlanFile:
+class PlanFile(Struct, frozen=True):
     """A file to download, and what it is."""
 
     label: str

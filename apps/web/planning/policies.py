@@ -1,12 +1,12 @@
 """The policy simulator: a form of limits and policies, and what they do to each team."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from math import isfinite
 from typing import Any
 
 from django.http import Http404, HttpResponseBase, HttpResponseRedirect, QueryDict
+from msgspec import Struct
 
 from apps.clusters import selectors as clusters
 from apps.planning import selectors as planning
@@ -63,8 +63,7 @@ def plan_tabs(chosen: str, reading: QuerySession) -> TabBar:
 # ---------------------------------------------------------------- the form
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyForm:
+class PolicyForm(Struct, frozen=True):
     """What the form offers and holds: amounts as typed, empty where nothing is changed."""
 
     cluster: str

@@ -1,11 +1,11 @@
 """What is to be checked: a manifest as written or uploaded, or that which a small form makes."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 from django.http import QueryDict
+from msgspec import Struct
 
 from apps.clusters.selectors import TierRow
 from apps.web.components.page_query import Query, href
@@ -20,8 +20,7 @@ class InputRefused(ValueError):
     """What of a form cannot be checked, in one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceRef:
+class NamespaceRef(Struct, frozen=True):
     """A namespace of a cluster."""
 
     cluster: str
@@ -52,8 +51,7 @@ def manifest_in(given: QueryDict, file: bytes | None) -> str:
         raise InputRefused("The file is not text in UTF-8.") from error
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFields:
+class RequestFields(Struct, frozen=True):
     """The small form as written."""
 
     fields: Mapping[str, str]

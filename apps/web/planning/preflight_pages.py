@@ -3,11 +3,11 @@
 A manifest may hold secrets: it comes by POST, is in no address, and nothing of it is stored.
 """
 
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 from django.http import HttpResponseBase
+from msgspec import Struct
 
 from apps.clusters.selectors import cluster_rows, tier_rows
 from apps.pending.selectors import seen_namespaces
@@ -33,8 +33,7 @@ _MOST_BYTES = 4 * MOST_CHARACTERS
 _MOST_NAMED = 300  # names to choose from in a form; others can be written
 
 
-@dataclass(frozen=True, slots=True)
-class PreflightCheck:
+class PreflightCheck(Struct, frozen=True):
     """What came of a check: a report of a place, or the problem and its status."""
 
     place: NamespaceRef | None = None

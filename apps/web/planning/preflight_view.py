@@ -1,7 +1,8 @@
 """The answers of a preflight as its page shows them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apps.clusters.domain.resources import counted
 from apps.pending.domain.diagnosis import Cause
@@ -49,8 +50,7 @@ _BASES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PreflightAnswer:
+class PreflightAnswer(Struct, frozen=True):
     """The answer for pods alike: `verdict` first, then figures, cause and fixes."""
 
     verdict: str

@@ -2,9 +2,9 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from urllib.parse import quote
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.resources import counted
 from apps.planning.selectors import NodeRoom
 from apps.web.components.drawings import FleetGpu, FleetGroup, FleetNode, fleet

@@ -1,10 +1,10 @@
 """The page of the topology: slots for gangs, fragmentation, and the drain plan."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpResponseBase
+from msgspec import Struct
 
 from apps.clusters.domain.resources import counted
 from apps.clusters.domain.topology import LEVELS, TopologyLevel
@@ -62,8 +62,7 @@ _NOT_STORED = "No data in this window: nodes are known since the watch began."
 _WITH_FRAGMENTATION = frozenset({"slots", "fragmentation"})
 
 
-@dataclass(frozen=True, slots=True)
-class _TabContent:
+class _TabContent(Struct, frozen=True):
     """What the open tab shows."""
 
     tables: Sequence[Table] = ()

@@ -1,8 +1,9 @@
 """Plots of the topology over time: slots, free parts of GPUs, and fragmentation."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
 
 from apps.clusters.domain.topology import LEVELS, TopologyLevel
 from apps.clusters.domain.window import Window
@@ -25,8 +26,7 @@ Values = Sequence[tuple[datetime, float | None]]
 """The value of each hour of a window, None where it is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class _PlotText:
+class _PlotText(Struct, frozen=True):
     """What a plot of hourly values is called, and how its values are written."""
 
     id: str

@@ -1,11 +1,12 @@
 """The evidence of a quota request: usage, waste, pending time and cost at submission."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from math import fsum
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.accounts.domain.formats import duration
 from apps.quota_requests.domain.snapshots import (
@@ -23,8 +24,7 @@ UNKNOWN = "not known"
 _UTC = ZoneInfo("UTC")
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(Struct, frozen=True):
     """A small table: its first column names the rows, the others hold figures.
 
     `worded`: the others hold words. `folded`: it is closed until somebody opens it.
@@ -39,8 +39,7 @@ class Grid:
     folded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """What one screen shows: facts, figures at a glance, tables, and sentences of what to mind.
 
     `warnings` speak against going on without a thought; `notes` say what else is so, or not known.

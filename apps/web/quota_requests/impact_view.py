@@ -1,8 +1,10 @@
 """The impact of a quota request: entitlements, borrowing, cost, workloads that start, approvals."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.quota_requests.domain.approval_policy import PolicyCheck, PolicyDecision
 from apps.quota_requests.domain.limit_effects import Overcommitment
 from apps.quota_requests.domain.quantities import NotAQuantity, quantity
@@ -284,8 +286,7 @@ def _notes(preview: ImpactPreview, units: str) -> list[str]:
 __all__ = ["PolicyVerdict", "Summary", "approval_summary", "evidence_summary", "impact_summary"]
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyVerdict:
+class PolicyVerdict(Struct, frozen=True):
     """Who decides, by what, and each rule with whether it holds (None: that is not known).
 
     As a sequence it is its sentences, what decides first.

@@ -1,12 +1,12 @@
 """The page of one quota request, its form preview, and what its views share."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import wraps
 from http import HTTPStatus
 from typing import Any, Concatenate, ParamSpec, cast
 
 from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect, QueryDict
+from msgspec import Struct, field
 
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.permissions import NotAllowed, can_administer
@@ -125,8 +125,7 @@ def outlook_shown(
 _LEAVES = frozenset({"approve", "ask_changes", "reject", "apply", "revert", "reopen"})
 
 
-@dataclass(frozen=True, slots=True)
-class ActionResult:
+class ActionResult(Struct, frozen=True):
     """`words`, and the request that they are about; `next_words` name what comes next, if any.
 
     `stays`: the request is still in the list of approvals, which shows the next step.
@@ -216,8 +215,7 @@ _NO_AMOUNT = "Say to what the quota is to change, and what it would do is shown 
 _NO_TEAM = "Say for which team, and what it is decided by is shown here."
 
 
-@dataclass(frozen=True, slots=True)
-class FormPreview:
+class FormPreview(Struct, frozen=True):
     """What `request/_outlook.html` shows: an outlook, or the evidence alone, and what is amiss."""
 
     context: Mapping[str, Any] = field(default_factory=dict)

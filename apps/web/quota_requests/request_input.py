@@ -1,7 +1,6 @@
 """What an address and the form of a request say, and the quota keys that one may ask for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, time
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -9,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from django import forms
 from django.http import QueryDict
+from msgspec import Struct
 
 from apps.accounts.permissions import can_administer, led_by, teams_led_by
 from apps.accounts.selectors import leads_by_team, team_names
@@ -267,8 +267,7 @@ WHICH = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RequestListQuery:
+class RequestListQuery(Struct, frozen=True):
     """What a list of requests is narrowed to; `query` reproduces it."""
 
     which: RequestList
@@ -320,8 +319,7 @@ def request_list_query(given: QueryDict) -> RequestListQuery:
 LONGEST_TEXT = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Asker:
+class Asker(Struct, frozen=True):
     """For whose quota a person may ask: that of all teams, or of those that they lead."""
 
     every_team: bool
@@ -358,8 +356,7 @@ def _is_target(row: QuotaRow) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class KeyToAsk:
+class KeyToAsk(Struct, frozen=True):
     """A quota key in a short list; `ask` leads to the form, empty where one may not ask."""
 
     row: QuotaRow
@@ -380,8 +377,7 @@ def key_choices(rows: Sequence[QuotaRow], reading: QuerySession, asker: Asker) -
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaChoices:
+class QuotaChoices(Struct, frozen=True):
     """A page of the keys to choose from; `find` is the text that they are searched for.
 
     `leads` are whom those ask who may not ask themselves.

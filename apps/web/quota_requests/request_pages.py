@@ -1,12 +1,12 @@
 """The pages of quota requests: the list, one request, the review queue, and the forms."""
 
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
 from django.http import Http404, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import can_administer
 from apps.operations.selectors import open_proposals
 from apps.quota_requests import selectors, services

@@ -1,13 +1,14 @@
 """A quota request as a row, as a page and in the review queue, with its actions and history."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.http import QueryDict
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.quota_requests.domain.states import WRITING, RequestState
 from apps.quota_requests.selectors import AuditRow, CommentRow, RequestDetail, RequestRow, ReviewRow
 from apps.quota_requests.services import ACTIONS, AUDIT_WORDS, Action, ActionInput
@@ -70,8 +71,7 @@ _ELSEWHERE = frozenset(
 _TWO = "approvals_needed"
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
+class HistoryEntry(Struct, frozen=True):
     """A step: what was done, by whom, what it changed, and what was said with it."""
 
     at: datetime
@@ -118,8 +118,7 @@ _MARKS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLine:
+class RequestLine(Struct, frozen=True):
     """A request in a list or on its page."""
 
     row: RequestRow
@@ -143,8 +142,7 @@ class RequestLine:
         return f"{len(self.row.approvals)} of {needed} approvals{named}"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestDetailView:
+class RequestDetailView(Struct, frozen=True):
     """A request with what it is decided by and what the reader may do.
 
     `at_once`: approving it is enough for the portal to apply it, in one click.

@@ -1,8 +1,8 @@
 """How many requests and proposals wait for the reader of a page."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import EVERYTHING, NotAllowed
 from apps.operations.selectors import undecided_proposals
 from apps.quota_requests.permissions import Actor, actor_of

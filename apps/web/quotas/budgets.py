@@ -1,11 +1,13 @@
 """Budgets of teams in their running period: the pace in words, burn-down, alerts."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar, overload
 from zoneinfo import ZoneInfo
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.window import Window
 from apps.costs.selectors import MoneyBudgetRow
 from apps.quotas.selectors import BudgetAlertRow, BudgetRow
@@ -34,8 +36,7 @@ EVEN = (0.95, 1.05)
 _UNITS = {GPU_HOURS: "GPU-hours"}
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """How a budget goes: a word or two, a sentence, and the state that colours it."""
 
     word: str
@@ -176,10 +177,8 @@ _OUTLOOK = Column("outlook", "Forecast", wraps=True)
 """The forecast tells in words what those say that are in files alone."""
 
 
-class BudgetTable(Table):
+class BudgetTable(Table, frozen=True):
     """A table whose bars of what is used have a tick at the linear pace."""
-
-    __slots__ = ()
 
     def _cell(self, row: TableRow, column: Column, scale: float) -> Cell:
         cell = Table._cell(self, row, column, scale)

@@ -1,9 +1,10 @@
 """The use of a quota key over time: its drawing in steps, and the runs of its limit."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.clusters.domain.window import Window, hour_floor
 from apps.quotas.domain.usage_changes import UsageStep
@@ -96,8 +97,7 @@ def _step_table(steps: Sequence[UsageStep], reading: QuerySession) -> Table:
 # ---------------------------------------------------------------- the limit
 
 
-@dataclass(frozen=True, slots=True)
-class LimitRun:
+class LimitRun(Struct, frozen=True):
     """A stretch in which a key had one limit and one team."""
 
     start: datetime

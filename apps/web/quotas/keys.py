@@ -1,12 +1,13 @@
 """Quota keys: the query of the page, a row for each key, sums of teams, and unused quota."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from urllib.parse import quote, unquote
 
 from django.http import QueryDict
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
 from apps.quotas.selectors import QuotaBand, QuotaFilters, QuotaRow, QuotaSum, UnusedRow
 from apps.web.components import page_query
@@ -26,8 +27,7 @@ TAKES = ("tier", "team", "namespace")
 SOURCES = tuple(source.value for source in QuotaSource)
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaPageQuery:
+class QuotaPageQuery(Struct, frozen=True):
     """`query` reproduces what is asked here, for links; `problem` says what makes no sense."""
 
     sources: tuple[str, ...]
@@ -63,8 +63,7 @@ NO_NAMESPACE = "-"
 _UNUSED_HOURS = Column("unused_hours", "Unused quota-hours", Format.NUMBER)
 
 
-@dataclass(frozen=True, slots=True)
-class Saturation:
+class Saturation(Struct, frozen=True):
     """A quota as a bar, in percent of what is drawn: hard, or all that is asked for if more.
 
     `limit` is where hard ends in it.
@@ -76,8 +75,7 @@ class Saturation:
     limit: float
 
 
-@dataclass(frozen=True, slots=True)
-class KeyLine(TableRow):
+class KeyLine(TableRow, frozen=True):
     """A line of the list: the values of a file, and what the page says of the key."""
 
     row: QuotaRow | None = None

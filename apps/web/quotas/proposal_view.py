@@ -1,9 +1,10 @@
 """A proposal to change the catalog as it is shown: in words, with the facts that decide on it."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from apps.accounts.permissions import can_administer
 from apps.operations.domain.proposals import ProposalKind, ProposedChange, ProposedValue
@@ -35,8 +36,7 @@ _MOST_NAMED = 3
 _NO_HOUR = "No closed hour of this tier in the last 24 hours"
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalView:
+class ProposalView(Struct, frozen=True):
     """A proposal with its values in words, its facts, and what the reader may do with it.
 
     `facts` are there while it is open; `refusal` says why it could not be approved now.

@@ -1,11 +1,11 @@
 """The page of quotas: limits near or at their end first, sums of teams, and unused quota."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from django.http import HttpResponseBase
 
+from apps.accounts.domain.structs import replace
 from apps.quotas import selectors as quotas
 from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.selectors import QuotaBand, QuotaRow, QuotasNow

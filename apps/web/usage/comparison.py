@@ -1,8 +1,9 @@
 """Sums of a page's window tier by tier, compared with the period before it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
@@ -19,8 +20,7 @@ _SAME = 0.005  # as fractions: half a percent, or half a point, is no change to 
 NO_CHANGE = "no change"
 
 
-@dataclass(frozen=True, slots=True)
-class AverageGpus:
+class AverageGpus(Struct, frozen=True):
     """Averages over the hours that have data, in GPUs; `capacity` is None where there is none."""
 
     capacity: float | None
@@ -29,16 +29,14 @@ class AverageGpus:
     not_used: float
 
 
-@dataclass(frozen=True, slots=True)
-class WindowSums:
+class WindowSums(Struct, frozen=True):
     """What a window adds up to, and the same as averages."""
 
     amounts: Amounts
     gpus: AverageGpus
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A difference from the period before: `sign` is -1, 0 or 1, `text` says by how much."""
 
     sign: int
@@ -137,8 +135,7 @@ Rows = Sequence[UsageRow]
 GapHours = Mapping[tuple[str, str], int]
 
 
-@dataclass(frozen=True, slots=True)
-class Differences:
+class Differences(Struct, frozen=True):
     """The differences of a tier's figures; None where one cannot be compared.
 
     `allocated` is a difference of ratios where there is a capacity, else one of amounts.
@@ -150,8 +147,7 @@ class Differences:
     not_used: Difference | None
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Rows by cluster and tier with the hours they stand for, of both windows.
 
     `gaps` counts the hours of a cluster that tell nothing of a tier, by (cluster, tier).

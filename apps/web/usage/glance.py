@@ -1,9 +1,10 @@
 """Tiers and pending work at a glance."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from zlib import crc32
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.resources import quantity
 from apps.clusters.selectors import TierRow
@@ -24,8 +25,7 @@ from apps.web.query_session import QuerySession, of_page
 from apps.web.usage.comparison import Comparison, Differences, WindowSums, gpu_hours_text
 
 
-@dataclass(frozen=True, slots=True)
-class TierPending:
+class TierPending(Struct, frozen=True):
     """What pends for a tier: `age` of the oldest in words; the link leads to the pods.
 
     `as_of` is set where that is not known up to now, but until then; `is_known`: it ever was.
@@ -51,8 +51,7 @@ class TierPending:
         return self.size if self.pods else "0"
 
 
-@dataclass(frozen=True, slots=True)
-class TierCard:
+class TierCard(Struct, frozen=True):
     """One tier in a window, or what somebody held on it; `amounts` is None without any facts.
 
     `sums` are those of the hours known to be collected, and None without any; `changes` are None
@@ -108,8 +107,7 @@ class TierCard:
         return gpus_text(self.sums.gpus.not_used) if self.sums else ""
 
 
-@dataclass(frozen=True, slots=True)
-class TierContext:
+class TierContext(Struct, frozen=True):
     """Data of the tiers of a page: ledger rows, comparison and pending work.
 
     `pending` says until when pending work is known; it is shown with it alone. `scope` says what
@@ -148,8 +146,7 @@ def tier_cards(
     return [_card(name, known, query, now) for name in names]
 
 
-@dataclass(frozen=True, slots=True)
-class TeamTiers:
+class TeamTiers(Struct, frozen=True):
     """What a team or a workload held in a window: a summary for each tier.
 
     `total` is set where there are several tiers; of it only amounts count, no ratio: tiers are

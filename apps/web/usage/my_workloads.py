@@ -1,6 +1,5 @@
 """My workloads: what a person has allocated, pending and unused, and one fix with its answer."""
 
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,9 @@ from django.conf import settings
 from django.http import Http404, HttpResponseBase, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import (
     NotAllowed,
     Visibility,
@@ -80,8 +81,7 @@ _TABS = (Tab("own", "Workloads"), Tab("team", "My teams"))
 _SCALED = frozenset({"Deployment", "StatefulSet", "ReplicaSet"})
 
 
-@dataclass(frozen=True, slots=True)
-class PersonScope:
+class PersonScope(Struct, frozen=True):
     """Whose work a page shows: `people` are the names that pods have for them.
 
     `name` is empty for the reader's own; else the person that a lead looks at, of whom
@@ -93,8 +93,7 @@ class PersonScope:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FindingLine:
+class FindingLine(Struct, frozen=True):
     """A finding with its buttons; `answered` says what was said of it, `command` what frees it."""
 
     finding: IdleFinding

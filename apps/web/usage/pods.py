@@ -1,11 +1,11 @@
 """One pod: its figures, its lifecycle, why it is pending, and pods on the same GPUs."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
 from django.http import Http404, HttpResponseBase
+from msgspec import Struct
 
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
@@ -38,8 +38,7 @@ from apps.web.query_session import (
 MOST_CO_TENANTS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class PodPhase:
+class PodPhase(Struct, frozen=True):
     """A part of a pod's life; `end` is None while it lasts."""
 
     name: Annotated[str, Column("Phase", key="phase")]

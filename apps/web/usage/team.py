@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponseBase
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.selectors import LEADS, TEAMS
 from apps.clusters import selectors as clusters
 from apps.fairness.selectors import FAIRNESS_DAYS, TierPosition, share_series, team_position
@@ -93,8 +94,7 @@ _TAB_OF_TABLE = {"workloads": "workloads", "namespaces": "workloads"}
 """Addresses of files from before there were tabs name a table alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class TeamPage:
+class TeamPage(Struct, frozen=True):
     """What is read of a team for all of its tabs; `inside`: the reader sees its workloads."""
 
     row: clusters.TeamRow

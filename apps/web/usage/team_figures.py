@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.window import Window, day_of
 from apps.costs.domain.costing import money
 from apps.costs.selectors import UnusedCost, unused_costs
@@ -49,8 +51,7 @@ _SAME_POINTS = 0.005
 _UTC = ZoneInfo("UTC")
 
 
-@dataclass(frozen=True)
-class TeamScope:
+class TeamScope(Struct, frozen=True, dict=True):
     """The teams that a page is about; what is read of them is read once.
 
     `leads`: the reader leads one, and decides; else what the workloads do comes first. `reading`
@@ -152,8 +153,7 @@ class TeamScope:
         return next((row for row in self.unused_of_all if row.currency), None)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadBar:
+class WorkloadBar(Struct, frozen=True):
     """A workload: what it did not use as text and share, `width` in percent of the largest."""
 
     name: str

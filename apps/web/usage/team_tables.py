@@ -1,8 +1,8 @@
 """Lists of some teams: workloads by what they leave unused, pending work, quotas, budgets."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
+from apps.accounts.domain.structs import replace
 from apps.costs.domain.costing import money
 from apps.costs.domain.workload_verdict import WorkloadVerdict
 from apps.costs.selectors import UnusedCost, money_budget_rows

@@ -1,9 +1,9 @@
 """The list of teams: what each holds now, of what it is entitled to, and how well it is used."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from django.http import HttpResponseBase
+from msgspec import Struct, field
 
 from apps.clusters import selectors as clusters
 from apps.quotas.selectors import entitled_teams
@@ -39,8 +39,7 @@ _COLUMNS = (
 _NARROWED = "Allocated now, entitlement and pending are not narrowed by these filters: not shown."
 
 
-@dataclass(slots=True)
-class TeamSums:
+class TeamSums(Struct):
     """One team: GPUs of now, and what the window adds up to, None without any facts of it."""
 
     name: str

@@ -1,7 +1,8 @@
 """The workloads with the dearest unused allocation, and what to do about each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apps.costs.domain.costing import Cause
 from apps.costs.domain.workload_verdict import VerdictKind, WorkloadVerdict
@@ -13,8 +14,7 @@ from apps.web.usage.team_figures import TeamScope, unused_text
 from apps.web.usage.verdicts import ACTION_LABELS, WorkloadName, verdicts_of
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Struct, frozen=True):
     """One action: what it is about, what is wrong in a few words, and the button."""
 
     subject: str

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from django.http import HttpResponseBase
 
+from apps.accounts.domain.structs import replace
 from apps.costs.domain.costing import money as in_full
 from apps.costs.domain.workload_verdict import VerdictKind, unused_ratio, verdict
 from apps.costs.selectors import WORKLOAD_GROUPS, WorkloadCost, WorkloadKey, workload_costs

@@ -1,12 +1,13 @@
 """One workload: the verdict, its usage over time, its pods, cost and pending history."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.http import Http404, HttpResponseBase
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.resources import gpus
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import NAMESPACE_TEAMS
@@ -80,8 +81,7 @@ TABS = (
 _HOUR = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadScope:
+class WorkloadScope(Struct, frozen=True):
     """A workload of an address; `own` narrows to it, by tier and GPU model too where asked."""
 
     cluster: str

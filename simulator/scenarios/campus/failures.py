@@ -6,10 +6,12 @@ there fails more often. Everything else is as in `campus`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import log
 from typing import NamedTuple
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from simulator import identity
 from simulator.fleet import DAY, FOREVER, LINGER_SECONDS, Crash, Node, NodeState, Pod
 from simulator.scenarios.campus.pods import part_of
@@ -53,8 +55,7 @@ class NodeLoss(NamedTuple):
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """What a failure of a pod cost: the spans of its life that were lost, and its weight.
 
     `workload` is Kind/name of its top controller.

@@ -1,8 +1,10 @@
 """Makes the pods of `campus` from what its teams get of a pool."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.mig import mig_part
 from simulator import identity
 from simulator.fleet import FOREVER, Admission, Claim, Node, Pod
@@ -16,8 +18,7 @@ SignalOf = Callable[[str, Node, float], Signal]
 """What the pod of a uid adds to a GPU of a node of which it has a part (0..1)."""
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Struct, frozen=True):
     """A team in a pool: where its pods are and what controls them."""
 
     number: int

@@ -5,8 +5,10 @@ pools, each with its own places on them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from simulator.fleet import (
     DAY,
     FULL_METRICS,
@@ -69,8 +71,7 @@ Place = tuple[int, int]
 """Index of a device, place of the instance on it or -1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """Nodes that are alike; `layouts` are the MIG profiles of the GPUs of each."""
 
     name: str
@@ -86,8 +87,7 @@ class Group:
     taints: tuple[tuple[str, str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """What a tier gives out: `units` of one pod at most, `load` the part of it that is wanted.
 
     `teams` are numbers of those who use it, `shift_days` moves their demand in time so that

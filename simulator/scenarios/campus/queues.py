@@ -7,7 +7,8 @@ room any more (then the scheduler says so) or when the trace binds the pod.
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from simulator import identity
 from simulator.fleet import FOREVER, Admission
@@ -112,8 +113,7 @@ def _uids(drafts: Sequence[Draft], seed: str) -> Mapping[int, str]:
     return found
 
 
-@dataclass(slots=True)
-class _Moment:
+class _Moment(Struct):
     """What happens in a queue at a time."""
 
     ended: list[Draft] = field(default_factory=list)

@@ -1,9 +1,11 @@
 """A metrics source from rows in memory, for tests of what stands on the port."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.errors import HealthAnswer
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot, DeviceState
@@ -26,8 +28,7 @@ from apps.clusters.ports import (
 )
 
 
-@dataclass
-class FakeMetrics:
+class FakeMetrics(Struct):
     """Implements `apps.clusters.ports.MetricsSource` with what it is given.
 
     `pods` and `nodes` are the whole truth, of which a window shows what could be known by its

@@ -1,8 +1,9 @@
 """A QuotaWriter that answers each call alike."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.clusters.ports import Reply
 
@@ -15,8 +16,7 @@ class Sent(NamedTuple):
     body: bytes
 
 
-@dataclass
-class FakeWriter:
+class FakeWriter(Struct):
     """A server that gives one answer, and notes what it was sent."""
 
     answer: Reply

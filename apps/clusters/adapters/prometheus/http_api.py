@@ -6,12 +6,12 @@ constants of the adapters and from values that are escaped by `quoted`.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
+from msgspec import Struct, field
 
 from apps.clusters.adapters.prometheus.sign_in import Secret
 from apps.clusters.domain.window import SLOT_SECONDS, from_seconds
@@ -42,8 +42,7 @@ _MOST_SAMPLES = 1e12
 """No sum of counts over a day comes near it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrometheusConfig:
+class PrometheusConfig(Struct, frozen=True):
     """One server and what of its series belongs to the cluster.
 
     `matchers` go into every query; `headers` and URL `parameters` into every request, with headers
@@ -159,8 +158,7 @@ def literally(values: Iterable[str]) -> str:
     return "|".join(_REGEX_SPECIAL.sub(r"\\\1", value) for value in values)
 
 
-@dataclass(frozen=True, slots=True)
-class Matcher:
+class Matcher(Struct, frozen=True):
     """One label matcher; `operator` is one of = != =~ !~."""
 
     label: str

@@ -6,12 +6,12 @@ prefixes that Ray and collectors put before them. docs/serving.md has the same t
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
 from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct, field
 
 from apps.clusters.adapters.prometheus.dcgm.device_rows import LARGEST_FRACTION
 from apps.clusters.adapters.prometheus.http_api import (
@@ -41,8 +41,7 @@ from apps.clusters.ports import ServingPodHour, ShownMetric
 _Alternatives = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(Struct, frozen=True):
     """An inference server and the names of its series, one after another where versions differ.
 
     All have one of the `prefixes`. Counters are tokens, requests and the histogram of the time to
@@ -232,8 +231,7 @@ _ByName = dict[str, list[list[Sample]]]
 """The samples of each series of a quantity, by the name that it has."""
 
 
-@dataclass(slots=True)
-class _ScrapedPod:
+class _ScrapedPod(Struct):
     """The series of a pod as one job scraped them, by meaning and model, and when.
 
     `objectives` are those, in milliseconds, of the times to first token, by engine and model.

@@ -6,11 +6,12 @@ where there is none the sum over its types. Source: sacct(1).
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.clusters.domain.host_lists import hosts_of
 
@@ -34,8 +35,7 @@ class LogRejected(Exception):
     """A file is no job log; the text says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmJob:
+class SlurmJob(Struct, frozen=True):
     """One job that asked for GPUs, or was given some; times are Unix seconds, None: not yet."""
 
     id: str

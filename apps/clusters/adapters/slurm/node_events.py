@@ -5,9 +5,10 @@ sacctmgr(1), and its output at sites that publish it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.clusters.adapters.slurm.job_log import table_of, time_of
 from apps.clusters.domain.host_lists import hosts_of
@@ -17,8 +18,7 @@ COLUMNS = ("NodeName", "TimeStart", "TimeEnd", "State")
 _DRAIN = "DRAIN"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeEvent:
+class NodeEvent(Struct, frozen=True):
     """A span, in Unix seconds, in which a node took no jobs; `end` None: it still lasts.
 
     `drained`: it still ran what was on it.
@@ -30,8 +30,7 @@ class NodeEvent:
     drained: bool
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSpan:
+class NodeSpan(Struct, frozen=True):
     """A part of a window in which a node's state did not change."""
 
     start: float

@@ -5,12 +5,13 @@ No device series belong to it: what jobs did with their GPUs has no metrics.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.clusters.adapters.slurm.job_log import LogRejected, SlurmJob, jobs_of, read_text
 from apps.clusters.adapters.slurm.node_events import NodeEvent, events_of, spans_of
@@ -72,8 +73,7 @@ _ENDS: Mapping[str, str] = {
 _USER = PersonSource("User")
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmNode:
+class SlurmNode(Struct, frozen=True):
     """A node of the catalog's entry: its GPUs and labels."""
 
     name: str
@@ -81,8 +81,7 @@ class SlurmNode:
     labels: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(Struct, frozen=True):
     """What a job log said when it was `written` (Unix seconds)."""
 
     path: str

@@ -7,8 +7,9 @@ what is not as the API has it counts as absent, so that one strange object hides
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.devices.mig import profile_name
 from apps.clusters.domain.kube_json import items, mapping, number, text
@@ -27,8 +28,7 @@ _TYPE_IS = re.compile(r"device\.attributes\[\s*(['\"])[^'\"]+\1\s*\]\.type\s*==\
 Value = str | int | float | bool
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedDevice:
+class PublishedDevice(Struct, frozen=True):
     """A device as a slice publishes it.
 
     `attributes` and `capacity` go by names without the driver's domain, or with another one;
@@ -77,8 +77,7 @@ class PublishedDevice:
         return text(self.attributes.get(attribute))
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSlice:
+class DeviceSlice(Struct, frozen=True):
     """A ResourceSlice: some of a pool's devices, of one generation of it."""
 
     uid: str
@@ -158,8 +157,7 @@ def own_name(name: str, driver: str) -> str:
 # ---------------------------------------------------------------- pools
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """A pool's newest generation; `complete` once all of its slices are there."""
 
     name: str
@@ -198,8 +196,7 @@ Selector = Callable[[str, PublishedDevice], bool | None]
 """Evaluates a CEL expression for a device; None where it cannot be evaluated."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceClass:
+class DeviceClass(Struct, frozen=True):
     """A DeviceClass: a name for the devices that satisfy all of its CEL expressions."""
 
     name: str

@@ -1,9 +1,10 @@
 """Errors and throttling of a GPU over an hour: XIDs, memory rows, ECC, heat and power."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import IntFlag, StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 
 class HealthMeasure(StrEnum):
@@ -59,8 +60,7 @@ class XidEvent(NamedTuple):
     code: int
 
 
-@dataclass(frozen=True, slots=True)
-class GpuHealthHour:
+class GpuHealthHour(Struct, frozen=True):
     """What went wrong on a GPU in the hour that begins at `hour`, Unix seconds.
 
     `growth` is how much each measure but the XID grew; one that did not grow is left out. None is
@@ -73,8 +73,7 @@ class GpuHealthHour:
     growth: Mapping[HealthMeasure, float | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class HealthAnswer:
+class HealthAnswer(Struct, frozen=True):
     """The hours of a window in which something went wrong, and what was exported in each hour.
 
     A measure that is exported and has no row is zero; one that is not exported is no data.

@@ -5,9 +5,13 @@ same (no pod held a device, no GPU was shared), so its absence is no change.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from apps.accounts.domain.structs import replace
 
 
 class Family(StrEnum):
@@ -53,8 +57,7 @@ class VirtualGpus(StrEnum):
     BY_PROCESS = "values by process and a row of the device"
 
 
-@dataclass(frozen=True, slots=True)
-class JobProfile:
+class JobProfile(Struct, frozen=True):
     """What one scrape job showed.
 
     `label_names` are those of its series that tell one set-up from another; None where the server
@@ -79,8 +82,7 @@ class JobProfile:
     label_names: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ExporterProfile:
+class ExporterProfile(Struct, frozen=True):
     """The jobs that export devices, by family and name."""
 
     jobs: tuple[JobProfile, ...] = ()

@@ -12,9 +12,10 @@ its parts as fit at once.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from apps.clusters.domain.pods.ledger import ClaimedDevice, OfferedDevice
 
@@ -183,8 +184,7 @@ def _whole(amount: float) -> int:
     return int(-(-(amount - 1e-9) // 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Devices:
+class Devices(Struct, frozen=True):
     """Device class → how many there are, and how many are free."""
 
     offered: dict[str, int]

@@ -4,8 +4,9 @@ Pure, and lenient as `dra` is. Times are Unix seconds.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.devices.dra import PublishedDevice, amounts
 from apps.clusters.domain.kube_json import KubePod, items, mapping, number, seconds, text
@@ -24,8 +25,7 @@ FindDevice = Callable[[str, str, str], PublishedDevice | None]
 IsGpuClass = Callable[[str], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceAllocation:
+class DeviceAllocation(Struct, frozen=True):
     """A device that a claim was given; `consumed` is by capacity name, empty: all of it."""
 
     request: str
@@ -36,8 +36,7 @@ class DeviceAllocation:
     admin: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AllocationResult:
+class AllocationResult(Struct, frozen=True):
     """What a claim was given; `at` is None where the object does not tell when.
 
     `written` is when who allocated it last wrote to it: no sooner than the allocation, and the
@@ -50,8 +49,7 @@ class AllocationResult:
     written: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimState:
+class ClaimState(Struct, frozen=True):
     """A ResourceClaim as it was seen once; `allocation` is None while it has none."""
 
     uid: str
@@ -321,8 +319,7 @@ class ClaimUnits(NamedTuple):
     requests: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class PodClaims:
+class PodClaims(Struct, frozen=True):
     """What a pod requests by claims.
 
     `containers` are those that use a claim of GPUs, `served` the (container, resource) that an

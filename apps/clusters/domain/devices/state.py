@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.errors import ThrottleReason, throttling
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.tiers import gpu_model, mig_profile, model_key, unit_weight
@@ -155,8 +157,7 @@ class DeviceHolder(NamedTuple):
     container: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceState:
+class DeviceState(Struct, frozen=True):
     """A GPU (empty `gpu_instance`) or MIG instance as its exporter shows it at one time.
 
     Of a MIG instance, `uuid`, temperature, power, clock, XID and remapped rows are those of its
@@ -212,16 +213,14 @@ class DeviceState:
         return self.activity_mean is not None and self.activity_mean >= ACTIVE
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Temperatures in °C over which a device is watched."""
 
     temperature_celsius: float = 88.0
     memory_temperature_celsius: float = 100.0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeNow:
+class NodeNow(Struct, frozen=True):
     """A node as its newest interval has it.
 
     `missing` counts the devices that it has and cannot allocate. `withheld` are GPUs and profiles
@@ -234,8 +233,7 @@ class NodeNow:
     withheld: frozenset[tuple[str, str]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class HealthVerdict:
+class HealthVerdict(Struct, frozen=True):
     """How healthy a device is, and every reason why it is not, the worst first."""
 
     health: Health

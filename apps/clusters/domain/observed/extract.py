@@ -5,8 +5,8 @@ object hides no other and raises nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.accelerators import hami_memory
 from apps.clusters.domain.devices.resource_claims import ClaimState, claim_state
 from apps.clusters.domain.kube_json import (

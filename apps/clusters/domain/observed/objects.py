@@ -1,13 +1,14 @@
 """The parts of a cluster's objects beyond the pod ledger: causes of pending work, and limits.
 
-One dataclass for each kind, made from an object as the API server wrote it by `observed_object`
+One struct for each kind, made from an object as the API server wrote it by `observed_object`
 (`domain.observed.extract`). Times are Unix seconds, amounts plain numbers (CPU in cores, memory in
 bytes), names of resources and labels as Kubernetes has them. Absent is "", (), {} or None.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.observed.places import (
     Amounts,
@@ -85,8 +86,7 @@ WITH_HISTORY = frozenset(
 """Kinds of which every change of what was set is kept, not only how they look now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """A condition of a status; `since` is its last transition."""
 
     type: str
@@ -96,8 +96,7 @@ class Condition:
     since: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(Struct, frozen=True):
     """One wish on a label; `field`: on a field of the node (metadata.name) instead."""
 
     key: str
@@ -106,8 +105,7 @@ class Expression:
     field: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Toleration:
+class Toleration(Struct, frozen=True):
     """A taint that a pod bears; an empty key with `Exists` bears all, an empty effect every one."""
 
     key: str = ""
@@ -116,15 +114,13 @@ class Toleration:
     effect: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Taint:
+class Taint(Struct, frozen=True):
     key: str
     value: str = ""
     effect: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimUse:
+class ClaimUse(Struct, frozen=True):
     """How a pod names a ResourceClaim: `claim` once it is known, else made from `template`."""
 
     name: str
@@ -132,8 +128,7 @@ class ClaimUse:
     template: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerWait:
+class ContainerWait(Struct, frozen=True):
     """The reason why a container of a bound pod does not run, as `ImagePullBackOff`."""
 
     container: str
@@ -142,8 +137,7 @@ class ContainerWait:
     init: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """Where a pod may go: what scheduling looks at in a pod, or in a controller's template.
 
     `affinity` are the required node selector terms, any of which will do; the expressions of one
@@ -156,8 +150,7 @@ class Placement:
     volumes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PodSnapshot:
+class PodSnapshot(Struct, frozen=True):
     """A pod that requests GPUs and is not running, or that a kubelet turned away.
 
     `requests` is the whole effective request, cpu and memory too; `controller` is the uid of what
@@ -190,8 +183,7 @@ class PodSnapshot:
     disrupted: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSnapshot:
+class NodeSnapshot(Struct, frozen=True):
     """A node: what it offers and what pods that are not over have been promised of it.
 
     `used` is summed over all pods bound to it, also those without GPU; its key `pods` counts
@@ -208,8 +200,7 @@ class NodeSnapshot:
     unschedulable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerSnapshot:
+class ControllerSnapshot(Struct, frozen=True):
     """A ReplicaSet, StatefulSet or Job whose pods ask for GPU.
 
     `wanted` is how many pods it wants now (of a Job its parallelism, at most what is left to
@@ -238,8 +229,7 @@ class ControllerSnapshot:
         return self.requests if self.charged is None else self.charged
 
 
-@dataclass(frozen=True, slots=True)
-class EventSnapshot:
+class EventSnapshot(Struct, frozen=True):
     """An event about pending work (facts, section 5.7); `component` reported it."""
 
     about_kind: str
@@ -253,8 +243,7 @@ class EventSnapshot:
     last: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaScope:
+class QuotaScope(Struct, frozen=True):
     """A scope of a ResourceQuota; the plain list of scopes comes as operator `Exists`."""
 
     name: str
@@ -262,8 +251,7 @@ class QuotaScope:
     values: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaSnapshot:
+class QuotaSnapshot(Struct, frozen=True):
     """A ResourceQuota: `hard` of its spec, `observed_hard` and `used` of its status."""
 
     hard: Amounts = field(default_factory=dict)
@@ -272,8 +260,7 @@ class QuotaSnapshot:
     scopes: tuple[QuotaScope, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRequest:
+class ClaimRequest(Struct, frozen=True):
     """One request of a claim, or one alternative of it; `count` None requests all devices.
 
     `name` is how results refer to it, `of` the request that it is an alternative of. `selectors`
@@ -288,8 +275,7 @@ class ClaimRequest:
     selectors: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimSnapshot:
+class ClaimSnapshot(Struct, frozen=True):
     """A ResourceClaim for GPUs."""
 
     created: float
@@ -300,8 +286,7 @@ class ClaimSnapshot:
     deleting: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PodSet:
+class PodSet(Struct, frozen=True):
     """Pods of one kind in a Kueue Workload: how many, and each pod's requests."""
 
     name: str
@@ -310,8 +295,7 @@ class PodSet:
     flavors: Labels = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadSnapshot:
+class WorkloadSnapshot(Struct, frozen=True):
     """A Kueue Workload; `owner_kind`, `owner` is what it was made for (Job, or Pod).
 
     `pods` are the names of the plain pods that it was made for, of a group of them all.
@@ -329,8 +313,7 @@ class WorkloadSnapshot:
     conditions: tuple[Condition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FlavorQuota:
+class FlavorQuota(Struct, frozen=True):
     """What a queue or cohort may use of one resource in one flavor; None: no limit set."""
 
     flavor: str
@@ -340,8 +323,7 @@ class FlavorQuota:
     lending_limit: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FlavorUse:
+class FlavorUse(Struct, frozen=True):
     """What is taken of one resource in one flavor, and how much of it is borrowed."""
 
     flavor: str
@@ -350,8 +332,7 @@ class FlavorUse:
     borrowed: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterQueueSnapshot:
+class ClusterQueueSnapshot(Struct, frozen=True):
     """A Kueue ClusterQueue: what is set, and what its status counts.
 
     `namespaces` are the labels of the namespaces whose Workloads it takes; () takes all.
@@ -371,30 +352,26 @@ class ClusterQueueSnapshot:
     fungibility: Labels = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class LocalQueueSnapshot:
+class LocalQueueSnapshot(Struct, frozen=True):
     cluster_queue: str = ""
     stop_policy: str = ""
     used: tuple[FlavorUse, ...] = ()
     pending: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CohortSnapshot:
+class CohortSnapshot(Struct, frozen=True):
     parent: str = ""
     quotas: tuple[FlavorQuota, ...] = ()
     weight: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FlavorSnapshot:
+class FlavorSnapshot(Struct, frozen=True):
     node_labels: Labels = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
     topology: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PodGroupSnapshot:
+class PodGroupSnapshot(Struct, frozen=True):
     """A gang of Volcano, of the scheduler plug-ins or of Kubernetes itself.
 
     `requests` is what the smallest gang requests in all, where it says so.
@@ -412,8 +389,7 @@ class PodGroupSnapshot:
     scheduled: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class VolcanoQueueSnapshot:
+class VolcanoQueueSnapshot(Struct, frozen=True):
     state: str = ""
     parent: str = ""
     weight: float | None = None
@@ -425,8 +401,7 @@ class VolcanoQueueSnapshot:
     pending: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class KaiQueueSnapshot:
+class KaiQueueSnapshot(Struct, frozen=True):
     """A queue of KAI Scheduler or Run:ai: a project, or the department above it (`parent`).
 
     `quota` is what it is meant to have, `limit` the most it may hold, in GPUs; None: no such limit.
@@ -488,8 +463,7 @@ BODIES: Mapping[ObservedKind, type[Body]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedObject:
+class ObservedObject(Struct, frozen=True):
     """One object as it was last seen: `changed` is since when it looks so, `gone` when it went.
 
     `first` is when it (of kinds with history: this setting of it) was first seen.

@@ -1,21 +1,20 @@
 """What tells where nodes and devices are, or may be: it explains nothing that is pending."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 Amounts = Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class TopologySnapshot:
+class TopologySnapshot(Struct, frozen=True):
     """A Kueue Topology: the node labels of its levels, the widest first."""
 
     levels: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NumaZone:
+class NumaZone(Struct, frozen=True):
     """A NUMA node of a host: what it has of each resource, and what is free of it."""
 
     name: str
@@ -23,8 +22,7 @@ class NumaZone:
     available: Amounts = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeResourceTopologySnapshot:
+class NodeResourceTopologySnapshot(Struct, frozen=True):
     """What a host publishes of its NUMA nodes, and of its kubelet's Topology Manager.
 
     `policy` is as the kubelet has it: none, best-effort, restricted, single-numa-node. Empty: it
@@ -35,8 +33,7 @@ class NodeResourceTopologySnapshot:
     zones: tuple[NumaZone, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NodePoolSnapshot:
+class NodePoolSnapshot(Struct, frozen=True):
     """A NodePool of Karpenter: nodes that it may make, and how it removes them.
 
     `limits` and `used` are of GPU resources. No limit of one: any number may be made of it.
@@ -51,8 +48,7 @@ class NodePoolSnapshot:
     after: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeGroup:
+class NodeGroup(Struct, frozen=True):
     """A node group of cluster-autoscaler, in nodes; None: the status does not tell.
 
     `target` is how many nodes it asked the cloud for, `ready` how many registered ones are ready.
@@ -71,8 +67,7 @@ class NodeGroup:
         return None if self.most is None or now is None else max(0, self.most - now)
 
 
-@dataclass(frozen=True, slots=True)
-class AutoscalerSnapshot:
+class AutoscalerSnapshot(Struct, frozen=True):
     """The status of cluster-autoscaler. `groups` None: what it wrote cannot be read.
 
     `hour` begins the hour in which it last wrote, in Unix seconds: it writes every few seconds.
@@ -92,8 +87,7 @@ class ProvisioningState(StrEnum):
     REVOKED = "capacity revoked"
 
 
-@dataclass(frozen=True, slots=True)
-class ProvisioningSnapshot:
+class ProvisioningSnapshot(Struct, frozen=True):
     """A ProvisioningRequest; `reason` and `message` are of the condition that gives its state.
 
     `owner` is the uid of the Kueue Workload that it was made for. Its own pods are templates, so

@@ -1,7 +1,8 @@
 """Pods, the controllers that make them, and events, as observed objects."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.devices.resource_claims import NO_CLAIMS, PodClaims
 from apps.clusters.domain.gpu_shares import held_of_gpus, may_have_hami_parts, reserves_gpu
@@ -67,8 +68,7 @@ _REASONS = frozenset((*_SCHEDULING, *_CREATION, *_STARTING, *_KUBELET, *_QUEUES)
 _EVICTED_DUE = "EvictedDueTo"
 
 
-@dataclass(frozen=True, slots=True)
-class ExtractionContext:
+class ExtractionContext(Struct, frozen=True):
     """What is known of an object that it does not tell itself.
 
     `named` are the GPU resources that tiers name, `owner` its top controller (None: as far as

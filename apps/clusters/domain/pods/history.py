@@ -2,9 +2,9 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.pods.kube_objects import Run, tidy_runs
 from apps.clusters.domain.pods.ledger import ContainerExit, LastSeen, Owner, PodRecord
 from apps.clusters.domain.window import TimeSpan

@@ -5,9 +5,10 @@ need to be there. Times come out as Unix seconds.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Any
+
+from msgspec import Struct
 
 from apps.clusters.domain.accelerators import Offer, counted_once
 from apps.clusters.domain.devices.resource_claims import NO_CLAIMS, PodClaims
@@ -142,8 +143,7 @@ _GPU_PRESENT = "nvidia.com/gpu.present"
 # ---------------------------------------------------------------- nodes
 
 
-@dataclass(frozen=True, slots=True)
-class NodeState:
+class NodeState(Struct, frozen=True):
     """What of a node matters to the ledger; equal states make one interval.
 
     `devices` are what ResourceSlices offer on it, which the node itself does not tell.

@@ -8,9 +8,10 @@ gives the same whether it is read alone or as part of a day. Times are Unix seco
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.gpu_shares import hami_parts, in_parts
 from apps.clusters.domain.pods.ledger import LastSeen, Owner, PodRecord, PodSource
@@ -35,8 +36,7 @@ Samples = Mapping[int, float]
 """Number of samples by slot."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesCoverage:
+class SeriesCoverage(Struct, frozen=True):
     """When kube-state-metrics was there.
 
     `full` gives by slot how many samples a series has that was there throughout; none where it
@@ -159,8 +159,7 @@ def _usual_spacing(times: Sequence[float]) -> float:
     return median(spacings) if spacings else 0.0
 
 
-@dataclass(slots=True)
-class PodSeries:
+class PodSeries(Struct):
     """The facts that series give about one pod; the reader of the series fills them in.
 
     `requests` and `init_requests` hold units by container and resource as kube-state-metrics
@@ -200,8 +199,7 @@ class PodSeries:
     gpu_mib: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class OptionalSeries:
+class OptionalSeries(Struct, frozen=True):
     """Which optional series the cluster has at all; without them, others stand in."""
 
     phases: bool = True

@@ -5,10 +5,12 @@ cordoned, is laid at the end of the slot (of the node's first slot: at its start
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.accelerators import HamiGpu, Offer, counted_once
 from apps.clusters.domain.pods.kube_state import (
     READ_AHEAD_SECONDS,
@@ -38,8 +40,7 @@ _OF_BOUND_PODS: Mapping[str, Callable[[PodSeries], bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NodeGpus:
+class NodeGpus(Struct, frozen=True):
     """What a node offered and its labels: units by resource as kube-state-metrics writes it."""
 
     capacity: Mapping[str, float]
@@ -47,8 +48,7 @@ class NodeGpus:
     labels: Mapping[str, str]
 
 
-@dataclass(slots=True)
-class NodeSeries:
+class NodeSeries(Struct):
     """What the series of one node say, by slot.
 
     `created` is when it was made: another time once its name is given to another node. `earlier` is
@@ -252,8 +252,7 @@ _OF_NODES: Mapping[str, Callable[[NodeSeries], bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ShownSeries:
+class ShownSeries(Struct, frozen=True):
     """What the series of a window were like.
 
     `shares` gives by the start of each hour and metric which part, 0..1, of the GPU nodes or pods

@@ -4,11 +4,13 @@ Times are Unix seconds. `None` for a time means: did not happen yet, as far as i
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.kube_json import KubePod, items, mapping, text
 from apps.clusters.domain.window import TimeSpan, clip, union
 
@@ -34,8 +36,7 @@ class PodSource(StrEnum):
     METRICS = "metrics"
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """The top controller of a pod; a bare pod is its own (`Pod`, its name)."""
 
     kind: str
@@ -73,8 +74,7 @@ class ClaimedDevice(NamedTuple):
     share: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimAllocationRecord:
+class ClaimAllocationRecord(Struct, frozen=True):
     """One allocation of a ResourceClaim: who holds it are the pods that name it, else itself.
 
     A claim that is freed and allocated again has two. `devices` leaves out what is given for
@@ -107,8 +107,7 @@ class LastSeen(NamedTuple):
     gone: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PodRecord:
+class PodRecord(Struct, frozen=True):
     """One pod that asked for GPU.
 
     `requests` is the effective request: resource → units; what ResourceClaims serve stands under
@@ -174,8 +173,7 @@ class PodRecord:
         return union((max(a, held[0]), min(b, held[1])) for a, b in spans)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeInterval:
+class NodeInterval(Struct, frozen=True):
     """A span in which a node's GPU capacity, health and labels did not change.
 
     `capacity` and `allocatable` hold GPU resources only: resource → units. `devices` are those
@@ -194,8 +192,7 @@ class NodeInterval:
     devices: tuple[OfferedDevice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerReference:
+class OwnerReference(Struct, frozen=True):
     """The controller that an object names in its metadata."""
 
     api_version: str

@@ -5,13 +5,13 @@ from: so it is due again when a neighbouring hour tells more of a pod that lived
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import F, IntegerField, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.pods.history import (
     changed_span,
     closed_runs,

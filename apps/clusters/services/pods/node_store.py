@@ -8,13 +8,13 @@ a node never overlap, and so that the order of writers does not matter.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import OuterRef, Q, Subquery
+from msgspec import Struct
 
 from apps.clusters.domain.observed.store import ObservedStore
 from apps.clusters.domain.pods.kube_objects import NodeState
@@ -39,8 +39,7 @@ _OVER = frozenset({"Succeeded", "Failed"})
 _Request = tuple[tuple[str, float], ...]
 
 
-@dataclass(slots=True)
-class NodeStateInterval:
+class NodeStateInterval(Struct):
     """A node's state since `start`; `end` is None while it lasts."""
 
     start: float

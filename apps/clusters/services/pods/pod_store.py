@@ -1,13 +1,14 @@
 """The pods of a cluster as `watch` learns them: in memory, and written to the pod ledger."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import Q
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.store import ObservedStore
 from apps.clusters.domain.pods.history import closed_runs, updated
@@ -37,8 +38,7 @@ PODS_AT_ONCE = 2000
 UIDS_AT_ONCE = 5000
 
 
-@dataclass(slots=True)
-class TrackedPod:
+class TrackedPod(Struct):
     """A pod's record, its weight and tier, and whether it went during a gap of the watch.
 
     `misread`: its requests differ from its stored weight, for its claims were not known.

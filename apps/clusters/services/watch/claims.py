@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.dra import VERSIONS, served_version
 from apps.clusters.domain.devices.resource_claims import (
     NO_CLAIMS,

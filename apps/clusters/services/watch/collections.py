@@ -1,8 +1,9 @@
 """The collections that a watch follows: which a server has, and the versions of their objects."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from apps.clusters.domain.kube_json import items, mapping, text
 from apps.clusters.domain.observed.objects import ObservedKind
@@ -48,8 +49,7 @@ _QUEUES = "pending work of these queues, and its causes, are not known"
 MOST_GONE = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class _ApiGroup:
+class _ApiGroup(Struct, frozen=True):
     """An API group that a server may have; its versions, the best first, and plurals."""
 
     name: str
@@ -102,8 +102,7 @@ _GROUPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """Collections by path with what they hold, and why others could not be asked for."""
 
     kinds: Mapping[str, ObservedKind]
@@ -240,8 +239,7 @@ def _version(item: Mapping[str, Any]) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-@dataclass(frozen=True, slots=True)
-class Relisted:
+class Relisted(Struct, frozen=True):
     """A whole collection, asked for at `at` (Unix seconds)."""
 
     path: str
@@ -249,8 +247,7 @@ class Relisted:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
+class WatchEvent(Struct, frozen=True):
     """One line of a collection's watch, when it arrived and when that watch was asked for."""
 
     path: str
@@ -259,8 +256,7 @@ class WatchEvent:
     requested_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WatchClosed:
+class WatchClosed(Struct, frozen=True):
     """A collection's watch ended in order: every change until `at` has arrived."""
 
     path: str
@@ -268,8 +264,7 @@ class WatchClosed:
     requested_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WatchForbidden:
+class WatchForbidden(Struct, frozen=True):
     """A collection that may not be read, and why, in words for who can change that."""
 
     path: str
@@ -277,8 +272,7 @@ class WatchForbidden:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class WatchSilent:
+class WatchSilent(Struct, frozen=True):
     """A collection about which the server has said nothing for a while, and how it failed."""
 
     path: str

@@ -5,12 +5,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from django.db import InterfaceError, OperationalError, connection
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.pods import explains_pending
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster
@@ -52,8 +53,7 @@ Opener = Callable[[Cluster], ClusterSource | None]
 Clock = Callable[[], datetime]
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """How much one snapshot of a cluster found: GPU nodes, pods that ask for GPU, rows written."""
 
     nodes: int
@@ -132,8 +132,7 @@ def _always() -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class WatchRun:
+class WatchRun(Struct, frozen=True):
     """How a watch runs: until `stop` is set, and writing only while `may_write` says yes.
 
     `wait` sleeps so many seconds or until the stop; what arrives within `flush_seconds` is written
@@ -345,8 +344,7 @@ class UnknownWatchCluster(Exception):
     """The catalog has no active cluster of that name; the text names those it has."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedCluster:
+class WatchedCluster(Struct, frozen=True):
     """An active cluster of the catalog; without an API server there is nothing to watch."""
 
     name: str

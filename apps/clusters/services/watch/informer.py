@@ -3,11 +3,11 @@
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from django.db import DataError, IntegrityError
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.devices.resource_claims import NO_CLAIMS, PodClaims
 from apps.clusters.domain.kube_json import KubePod

@@ -1,9 +1,9 @@
 """Objects that explain why work is pending, as `watch` follows them and keeps them in memory."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.mig import devices_of
 from apps.clusters.domain.observed.extract import (
     observed_object,

@@ -5,9 +5,10 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct, field
 
 from apps.clusters.ports import ClusterSource, SourceRejected, SourceUnavailable, WatchExpired
 from apps.clusters.services.watch.collections import (
@@ -169,8 +170,7 @@ def newer_version(known: str, other: str) -> str:
     return other if comparable and int(other) > int(known) else known
 
 
-@dataclass(slots=True)
-class Stream:
+class Stream(Struct):
     """One collection's changes, put into `events` in order, until `stopped` says so.
 
     `wait` sleeps for a number of seconds or until the stop. The events is bounded: when the

@@ -3,11 +3,11 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connection
+from msgspec import Struct, field
 
 from apps.clusters.services.watch.follow import WatchedCluster, clusters_to_watch
 from apps.clusters.services.watch.shares import ClusterShare
@@ -19,8 +19,7 @@ CATALOG_SECONDS = 10.0
 Watch = Callable[[str, threading.Event, Callable[[], bool]], None]
 
 
-@dataclass(slots=True)
-class Watchers:
+class Watchers(Struct):
     """One thread for each cluster that has an API server, kept in step with the catalog.
 
     A cluster that is loaded, changed or dropped while this runs is taken up, taken up anew or
@@ -92,8 +91,7 @@ class Watchers:
         return _Watch(kubernetes, thread, stop)
 
 
-@dataclass(frozen=True, slots=True)
-class _Watch:
+class _Watch(Struct, frozen=True):
     kubernetes: Mapping[str, Any]
     thread: threading.Thread
     stop: threading.Event

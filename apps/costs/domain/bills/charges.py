@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from apps.costs.domain.costing import units
 from apps.costs.domain.exchange_rates import MonthRates, converted
@@ -40,8 +41,7 @@ class ChargeKind(StrEnum):
     CORRECTION = "correction"
 
 
-@dataclass(frozen=True, slots=True)
-class BillCharge:
+class BillCharge(Struct, frozen=True):
     """A line of a bill: `amount` in units of 1e-8, for the time from `start` up to `end`.
 
     Both are aware; equal ones are a moment, as of a fee.
@@ -154,8 +154,7 @@ def check_period(start: datetime, end: datetime, line: int) -> None:
         raise refused(line, f"{start:%Y-%m-%d} to {end:%Y-%m-%d} is no charge period. Correct it.")
 
 
-@dataclass(frozen=True, slots=True)
-class BillCurrency:
+class BillCurrency(Struct, frozen=True):
     """The portal's currency, and the rates by which amounts in others are converted to it."""
 
     name: str

@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.clusters.domain.window import day_start
 from apps.costs.domain.bills.charges import BillCharge, BillRefused, ChargeKind
@@ -18,8 +19,7 @@ _MOST_UNITS = 2**63 - 1
 _PERIODS = 20_000  # A month by hour has 744; each line of a bill has one of few periods.
 
 
-@dataclass(frozen=True, slots=True)
-class BillSums:
+class BillSums(Struct, frozen=True):
     """A whole bill: units of 1e-8 by SKU, kind and local day; they sum to `total`.
 
     `descriptions` has each SKU with its first description, `line_count` counts charges.

@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import date
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.costs.domain.bills.charges import ChargeKind
 from apps.costs.domain.bills.sku_mapping import SkuMapper
@@ -30,8 +31,7 @@ class BilledDay(NamedTuple):
     amount: int
 
 
-@dataclass(slots=True)
-class BillParts:
+class BillParts(Struct):
     """How a bill divides, in units of 1e-8; the parts sum to `total`.
 
     `mapped` is by day, GPU model and capacity type; `apart` by kind what is no usage.
@@ -71,8 +71,7 @@ def divide(billed: Iterable[BilledDay], mapper: SkuMapper) -> BillParts:
     return parts
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedCost:
+class ComparedCost(Struct, frozen=True):
     """Two sums in units of 1e-8: what was billed, and what the portal makes it."""
 
     billed: int

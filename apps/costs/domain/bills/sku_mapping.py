@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apps.clusters.domain.tiers import CapacityType, model_key
 
@@ -18,8 +19,7 @@ _INSTANCES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SkuTarget:
+class SkuTarget(Struct, frozen=True):
     """What a SKU stands for; no `gpu_model`: it is no GPU, no `capacity_type`: of any.
 
     `automatic`: the SKU is named as the model is, and was not mapped by a user.

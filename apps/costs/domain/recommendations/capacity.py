@@ -2,9 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import ceil, floor, fsum
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.mig import part_of
 from apps.clusters.domain.devices.mig_layouts import layouts, slices, stranded
 from apps.clusters.domain.resources import gpus, quantity
@@ -269,8 +271,7 @@ def _hour_text(hour: int) -> str:
     return f"{_DAYS[hour // 24]} {hour % 24:02d}:00"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HoursEvidence(Evidence):
+class HoursEvidence(Evidence, frozen=True, kw_only=True):
     """How many GPUs of a pool stood empty, by (weekend, local hour): one number for each day.
 
     `owned`: it is hardware that is paid for whether it runs or not. `stranded_gpu_hours` are
@@ -377,8 +378,7 @@ def _empty_by_hour(usual: Mapping[tuple[bool, int], int]) -> str:
     return "; ".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class LendingEvidence:
+class LendingEvidence(Struct, frozen=True):
     """A quota that was not used up while other teams had work pending for its tier.
 
     `free_unit_hours` is what was free of it in hours in which other work was pending,

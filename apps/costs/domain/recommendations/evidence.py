@@ -1,9 +1,10 @@
 """Evidence that the rules read: some thirty days of workloads, quotas, MIG devices and pools."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.tiers import GpuSharing
 from apps.costs.domain.recommendations.recommendation import (
@@ -51,8 +52,7 @@ def most_at_once(intervals: Iterable[AllocationInterval]) -> float:
     return round(most, 9)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """What every rule reads: days, the part of them that was collected, and the price."""
 
     subject: Subject
@@ -83,8 +83,7 @@ class Evidence:
         return Rating(Confidence.LOW, f"only {measured}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadEvidence(Evidence):
+class WorkloadEvidence(Evidence, frozen=True, kw_only=True):
     """What a workload did on one tier and model over `days` days, `measured_days` of them measured.
 
     `gpu_hours` is what it held, `idle_gpu_hours` the idle part (docs/definitions.md#idle). `units`
@@ -203,8 +202,7 @@ class WorkloadEvidence(Evidence):
         return {name: value for name, value in known.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class SharedTier:
+class SharedTier(Struct, frozen=True):
     """A tier whose units are `share` of a GPU, 0..1.
 
     `resource` and `node_selector` are how a pod requests it, where that is known.
@@ -217,8 +215,7 @@ class SharedTier:
     node_selector: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuPart:
+class GpuPart(Struct, frozen=True):
     """A MIG device or a replica that a tier offers: its `share` of a GPU and its memory."""
 
     tier: str
@@ -232,8 +229,7 @@ class GpuPart:
     node_selector: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelOffer:
+class ModelOffer(Struct, frozen=True):
     """A GPU model that could be had instead: its memory and what a GPU-hour of it costs."""
 
     gpu_model: str
@@ -246,8 +242,7 @@ class ModelOffer:
     node_selector: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SpotPool:
+class SpotPool(Struct, frozen=True):
     """GPUs of a model that a tier has on spot, and their price per GPU-hour."""
 
     gpu_model: str
@@ -257,8 +252,7 @@ class SpotPool:
     tier: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Offers:
+class Offers(Struct, frozen=True):
     """What a workload could be moved to; `mig_profiles` of a GPU model, with the tier of each."""
 
     mig_profiles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -268,8 +262,7 @@ class Offers:
     parts: Sequence[GpuPart] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaEvidence(Evidence):
+class QuotaEvidence(Evidence, frozen=True, kw_only=True):
     """A quota key over `days` days: what it allows, and the most that was used of it at once.
 
     `weight` is GPU-equivalents per unit, `unallocated_gpus` the mean that stood empty in its tier.
@@ -285,8 +278,7 @@ class QuotaEvidence(Evidence):
     unused_in_tier: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutEvidence(Evidence):
+class LayoutEvidence(Evidence, frozen=True, kw_only=True):
     """`gpus` GPUs of one node and layout: the layout, and the most held of it at once."""
 
     gpu_model: str
@@ -295,8 +287,7 @@ class LayoutEvidence(Evidence):
     most_held: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolEvidence(Evidence):
+class PoolEvidence(Evidence, frozen=True, kw_only=True):
     """How many nodes of a pool were wholly empty, by local hour of the week (0: Monday, 0:00).
 
     A pool is the nodes of one tier, GPU model and capacity type, of `gpus_per_node` or more GPUs.

@@ -1,9 +1,10 @@
 """Rules about idle time: while loading, after the work, until a timeout, and between peaks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from math import ceil, fsum
+
+from msgspec import Struct, field
 
 from apps.costs.domain.recommendations import patches
 from apps.costs.domain.recommendations.evidence import Evidence, Offers, WorkloadEvidence
@@ -79,8 +80,7 @@ def _edge(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeoutEvidence(Evidence):
+class TimeoutEvidence(Evidence, frozen=True, kw_only=True):
     """What a stop after sixty idle minutes would have freed of a team's work on one tier.
 
     `freed` and `waste` are GPU-hours by the name of a family's cell: what would have been freed,
@@ -141,8 +141,7 @@ def _freed_fractions(one: TimeoutEvidence) -> Fractions:
     return {name: {"idle": part, "underused": part} for name, part in parts.items() if part > 0}
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceEvidence:
+class ServiceEvidence(Struct, frozen=True):
     """A service by local hour of the day, over several days.
 
     `held` and `active` have GPU-equivalents for each hour (0..23), one for each day; `per_replica`

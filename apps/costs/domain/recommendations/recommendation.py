@@ -9,11 +9,13 @@ twice, and never more than the cell has (docs/definitions.md#waste-covered).
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.costs.domain.costing import Cause
 
 Fractions = Mapping[str, Mapping[str, float]]
@@ -175,8 +177,7 @@ class Rating(NamedTuple):
         return Rating(limit, f"{self.reason}, but {why}")
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """What a recommendation is about; `workload` reads `Kind/name`, empty fields do not apply."""
 
     cluster: str
@@ -186,8 +187,7 @@ class Subject:
     node: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Saving:
+class Saving(Struct, frozen=True):
     """GPU-hours a month and what each is worth; None without a price."""
 
     gpu_hours: float
@@ -272,8 +272,7 @@ def change_values_of(kind: str, stored: Mapping[str, Any] | None) -> ChangeValue
     return None if make is None or not stored else make(**stored)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One change and what it would save in a month of 730 hours, to the cent.
 
     `evidence` holds the figures that it rests on, by name with their units. `patch` is the change
@@ -368,8 +367,7 @@ class FollowUpOutcome(StrEnum):
     DID_NOT = "did-not-come"
 
 
-@dataclass(frozen=True, slots=True)
-class FollowUp:
+class FollowUp(Struct, frozen=True):
     """What it costs less per month than before, to the cent; None while it is too early."""
 
     verdict: FollowUpOutcome

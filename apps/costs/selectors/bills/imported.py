@@ -1,11 +1,11 @@
 """Bills that were imported, and what their SKUs stand for."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Annotated
 
 from django.db.models import F, Max, QuerySet
+from msgspec import Struct
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
@@ -19,8 +19,7 @@ from apps.costs.models import Bill, BillAmount, SkuMapping
 from gpuportal.database_functions import LargeSum
 
 
-@dataclass(frozen=True, slots=True)
-class BillRow:
+class BillRow(Struct, frozen=True):
     """An imported bill; `ended_at` None: it is in force. `total` in units of 1e-8."""
 
     id: Annotated[int, Column(help="Number of the bill.")]
@@ -103,8 +102,7 @@ def billed_days(month: date) -> Iterator[BilledDay]:
         yield BilledDay(sku, ChargeKind(kind), day, int(amount))
 
 
-@dataclass(frozen=True, slots=True)
-class SkuRow:
+class SkuRow(Struct, frozen=True):
     """A SKU of a month's bills; `target` None: not mapped, `suggestion` what it may be.
 
     `amount` is its usage in units of 1e-8.

@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from django.db.models import Min
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
@@ -59,8 +59,7 @@ _Unpriced = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ReconciledDay:
+class ReconciledDay(Struct, frozen=True):
     """A GPU model on a day: money in units of 1e-8, `unpriced_gpu_hours` nano.
 
     `missing_hours` are hours of clusters without facts on this day, of all models.
@@ -77,8 +76,7 @@ class ReconciledDay:
     missing_hours: Annotated[int, Column("Missing hours", help="Hours without data on that day.")]
 
 
-@dataclass(frozen=True, slots=True)
-class PoolDifference:
+class PoolDifference(Struct, frozen=True):
     """A GPU model in the month; `capacity_type` empty: of any, as the bill does not divide it."""
 
     gpu_model: Annotated[str, Column("GPU model")]
@@ -91,8 +89,7 @@ class PoolDifference:
     unpriced_gpu_hours: _Unpriced
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciliation:
+class Reconciliation(Struct, frozen=True):
     """A month's bills against the portal's cost; money in units of 1e-8 of `currency`.
 
     `parts` sum to all that bills have on the month's days. `gaps` say what the portal's cost lacks
@@ -110,8 +107,7 @@ class Reconciliation:
     others: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _PortalCosts:
+class _PortalCosts(Struct, frozen=True):
     """The portal's cost of a month, by day, GPU model and capacity type."""
 
     costs: Mapping[PoolDay, int]

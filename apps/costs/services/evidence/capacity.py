@@ -2,13 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import ceil
 from typing import Any, NamedTuple
 
 from django.db.models import Case, F, FloatField, Max, Min, Q, QuerySet, Sum, TextField, Value, When
 from django.db.models.functions import Cast
+from msgspec import Struct, field
 
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
@@ -65,8 +65,7 @@ _HAIR = 1e-6
 _DIGITS = 9
 
 
-@dataclass(slots=True)
-class RequestedAtOnce:
+class RequestedAtOnce(Struct):
     """What namespaces asked for from the first day on until now, and what was refused of them.
 
     Intervals are by (namespace, resource), then by the pods' priority class.
@@ -153,8 +152,7 @@ def _read_pods(pods: QuerySet[Pod, Pod], columns: Iterable[str]) -> Iterator[tup
         yield amounts(text) or {resource: units}, *rest
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaOfTeam:
+class QuotaOfTeam(Struct, frozen=True):
     """Evidence of a quota key: its team, and its free part while other work was pending."""
 
     evidence: QuotaEvidence

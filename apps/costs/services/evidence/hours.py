@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from math import fsum
 
 from django.db.models import F, Min, Sum
+from msgspec import Struct, field
 
 from apps.clusters.domain.window import day_start
 from apps.clusters.models import Pod, Tier
@@ -36,8 +36,7 @@ _Holder = tuple[int, str, str]
 """A workload's id, and the GPU model and capacity type that it held."""
 
 
-@dataclass(slots=True)
-class PendingHours:
+class PendingHours(Struct):
     """GPU-hours pending for one tier, by the start of the hour (Unix seconds) and namespace.
 
     Known are pods that came to be bound: others are of no tier. `first` is the start of any hour:
@@ -175,14 +174,12 @@ def _used_by_hour(span: EvidenceSpan, keys: Iterable[int]) -> dict[int, dict[dat
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class TimeoutOfTeam:
+class TimeoutOfTeam(Struct, frozen=True):
     evidence: TimeoutEvidence
     team_id: int
 
 
-@dataclass(slots=True)
-class _Freed:
+class _Freed(Struct):
     """What would have been freed of a team's work, in GPU-hours."""
 
     by_hour: _Hours = field(default_factory=lambda: defaultdict(float))

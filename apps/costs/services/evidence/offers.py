@@ -1,10 +1,11 @@
 """What could be had instead: tiers, profiles, models and spot capacity, at the prices in force."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple, TypedDict
+
+from msgspec import Struct
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.tiers import (
@@ -95,16 +96,14 @@ def pool_basis(span: EvidenceSpan, pool: Pool, since: datetime, prices: PricesIn
     }
 
 
-@dataclass(frozen=True, slots=True)
-class TierUnit:
+class TierUnit(Struct, frozen=True):
     """What one unit of a tier is: how it is asked for, and its GPU-equivalents."""
 
     resource: str
     weight: float
 
 
-@dataclass(frozen=True, slots=True)
-class OfferBook:
+class OfferBook(Struct, frozen=True):
     """Everything that a cluster offers; each team may be let into some of its tiers."""
 
     cluster: str

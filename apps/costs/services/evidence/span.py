@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from django.db.models import Exists, Max, OuterRef, Q
+from msgspec import Struct
 
 from apps.clusters.domain.window import Window, day_of, day_start
 from apps.clusters.models import Cluster
@@ -18,8 +18,7 @@ FRESH = timedelta(hours=6)
 """What is older says nothing of now."""
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceSpan:
+class EvidenceSpan(Struct, frozen=True):
     """Some days of a cluster up to and with `last`, and the hours collected on each of them.
 
     `newest_hour` is the newest collected one; None where it is too old to say anything of now.

@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from math import fsum
 from typing import Any
 
 from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
+from msgspec import Struct, field
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.names import ONE_OFF, family_of
 from apps.clusters.domain.tiers import GpuSharing
 from apps.clusters.models import Pod, Tier
@@ -57,8 +58,7 @@ MOST_SERVICES = 200
 """Of a tier's services those that waste most are looked at hour by hour."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadOfTeam:
+class WorkloadOfTeam(Struct, frozen=True):
     """Evidence, whose it is, the workload's id, and the ids of all that are judged with it.
 
     `main`: of the pool that rules look at; of each workload there is one. `kept_for_latency`: a
@@ -74,8 +74,7 @@ class WorkloadOfTeam:
     kept_for_latency: bool = False
 
 
-@dataclass(slots=True)
-class _WorkloadUse:
+class _WorkloadUse(Struct):
     """What a workload or a family held of one kind; `key` has the id of the first of them."""
 
     key: _WorkloadKey
@@ -96,8 +95,7 @@ class _WorkloadUse:
         return self.measured if isinstance(self.measured, int) else len(self.measured)
 
 
-@dataclass(slots=True)
-class _Active:
+class _Active(Struct):
     """What a workload's days of activity add up to; `gpus` None: not told, or all were active."""
 
     days: set[date] = field(default_factory=set)
@@ -109,15 +107,13 @@ class _Active:
     gpus: dict[str, str] | None = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Runs:
+class _Runs(Struct):
     restarts: int = 0
     finished_after_restart: int = 0
     run_hours: list[float] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _TierWork:
+class _TierWork(Struct, frozen=True):
     """What was read of all workloads of a tier; `activity` is of the whole tier."""
 
     active: Mapping[_WorkloadKey, _Active]

@@ -1,8 +1,8 @@
 """The doctor's checks: pure functions from what was seen of a cluster to findings."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
+from apps.accounts.domain.structs import replace
 from apps.operations.domain.examine import (
     catalog,
     connection,

@@ -1,7 +1,6 @@
 """The rows of a catalog, table by table; what it leaves out is filled in."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -9,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from apps.accounts.domain.structs import replace
 from apps.accounts.services import LeadRecord, TeamRecord
 from apps.clusters.domain.serving_objectives import ttft_ms
 from apps.clusters.services import (

@@ -1,14 +1,15 @@
 """Loading a catalog: read it, plan against what is loaded, and store, in one transaction."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from django.db import IntegrityError, OperationalError, transaction
+from msgspec import Struct
 
 from apps.accounts import services as accounts
+from apps.accounts.domain.structs import replace
 from apps.accounts.services import LeadRecord, TeamRecord
 from apps.clusters import services as clusters
 from apps.clusters.domain.tiers import model_key
@@ -145,8 +146,7 @@ REPORT: RecordKind[ReportRecord] = RecordKind(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """All rows that catalogs have made so far."""
 
     clusters: list[ClusterRecord]
@@ -176,8 +176,7 @@ class Loaded:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Plans:
+class Plans(Struct, frozen=True):
     """What a load stores, table by table."""
 
     clusters: TimelinePlan[ClusterRecord]
@@ -227,7 +226,7 @@ class Plans:
 
     def _all(self) -> list[TimelinePlan[Any]]:
         # The fields in their order, which is that of the catalog's sections.
-        return [getattr(self, name) for name in self.__slots__]
+        return [getattr(self, name) for name in self.__struct_fields__]
 
 
 def loaded() -> Loaded:

@@ -1,10 +1,10 @@
 """Proposing and deciding changes of what the catalog says of a team."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
+from msgspec import Struct
 
 from apps.accounts import services as accounts
 from apps.accounts.domain.identity import ActingParty
@@ -37,8 +37,7 @@ from apps.operations.services.catalog.loading import (
 MOST_REASON = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalPreview:
+class ProposalPreview(Struct, frozen=True):
     """What a proposal changes, as the catalog writes it, and its rows."""
 
     change: ProposedChange
@@ -73,8 +72,7 @@ def _previewed(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalDryRun:
+class ProposalDryRun(Struct, frozen=True):
     """Whether approving a proposal now would be stored: `changes` of the catalog, or `refusal`."""
 
     changes: tuple[str, ...] = ()

@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
 
 from django.db import transaction
 from django.db.models import Max
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile, differences, with_earlier
 from apps.clusters.domain.resources import counted
 from apps.clusters.domain.tiers import TierRule
@@ -58,8 +59,7 @@ class UnknownCluster(Exception):
     """No active cluster of that name is in the catalog."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExaminedCluster:
+class ExaminedCluster(Struct, frozen=True):
     """A cluster that was looked at; versions are empty where a source did not answer."""
 
     cluster: str
@@ -69,8 +69,7 @@ class ExaminedCluster:
     unasked: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True):
     """What the doctor found, the worst first, and what it looked at."""
 
     at: datetime

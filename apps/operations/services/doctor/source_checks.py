@@ -6,12 +6,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import TypeVar
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.credentials import Credential
 from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.pods.ledger import PodRecord
@@ -66,8 +68,7 @@ Found = TypeVar("Found")
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceAnswers:
+class SourceAnswers(Struct, frozen=True):
     """What the sources of a cluster show; `pods` are those that kube-state-metrics knows."""
 
     metrics: MetricsObservations
@@ -75,8 +76,7 @@ class SourceAnswers:
     pods: Sequence[PodRecord] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class WriterCheck:
+class WriterCheck(Struct, frozen=True):
     """A cluster whose writer is to be looked at.
 
     `quota` is the path of one of its ResourceQuotas, or a ClusterQueue as `clusterqueues/NAME`,

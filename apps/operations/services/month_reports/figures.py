@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
@@ -46,8 +47,7 @@ class UnknownTeamReport(LookupError):
     """There is no such team, or the reader does not see it in detail."""
 
 
-@dataclass(frozen=True, slots=True)
-class _MonthRead:
+class _MonthRead(Struct, frozen=True):
     """What was read of one month; teams by name, ALL for their sum with the capacity."""
 
     usage: Mapping[str, Amounts]
@@ -514,8 +514,7 @@ def _waits(team: str, read: _MonthRead) -> dict[str, tuple[float | None, float |
 # ---------------------------------------------------------------- days
 
 
-@dataclass(frozen=True, slots=True)
-class _DaySums:
+class _DaySums(Struct, frozen=True):
     """Ledger sums by team and day, and the hours with facts of each day."""
 
     hours: Mapping[date, float]

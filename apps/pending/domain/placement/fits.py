@@ -6,9 +6,9 @@ amount) is looked up once for all nodes: thousands of pods share them.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from apps.clusters.domain.observed.objects import (
@@ -329,8 +329,7 @@ def _whole(text: str) -> int | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulingConstraints:
+class SchedulingConstraints(Struct, frozen=True):
     """A pod's requests and placement; `requests` with the places that it takes (`pods`: 1).
 
     `gpus` are the GPU resources and device classes of it, `rest` is CPU, memory and what else.

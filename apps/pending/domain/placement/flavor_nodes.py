@@ -1,10 +1,10 @@
 """The nodes of Kueue's flavors: whether the pods of a Workload have a place once it is admitted."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     FlavorSnapshot,
     NodeSnapshot,
@@ -24,8 +24,7 @@ _MOST_NODES = 4
 _MOST_PODS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class PodShape:
+class PodShape(Struct, frozen=True):
     """So many pods alike, of a Workload."""
 
     count: int
@@ -33,8 +32,7 @@ class PodShape:
     placement: Placement
 
 
-@dataclass(slots=True)
-class UnitsTaken:
+class UnitsTaken(Struct):
     """What pods that are not placed yet would take, by position of the node and resource.
 
     What is about to go is less than nothing, and `more` are the nodes where it does.

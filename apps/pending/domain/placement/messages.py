@@ -7,8 +7,9 @@ refused a controller its pods is read from such messages too.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.observed.objects import (
     ControllerSnapshot,
@@ -94,8 +95,7 @@ _REJECTED_PREFIX = "Pod was rejected: "
 _OVER = frozenset({"Evicted", "Shutdown", "NodeShutdown", "Terminated", "NodeLost", "Preempting"})
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerMessage:
+class SchedulerMessage(Struct, frozen=True):
     """A scheduler's message in its parts.
 
     `nodes` is how many it looked at (None: it did not say), `reasons` how many nodes each reason
@@ -168,8 +168,7 @@ def _reasons(body: str) -> tuple[dict[str, int], str]:
     return counts, ", ".join(other).strip()
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Why no pod was made: `quota` names the ResourceQuota where there is one.
 
     `requested`, `used` and `limited` are by quota key, what could be read of them; `specify` are
@@ -236,8 +235,7 @@ _SPEAKS_SECONDS = 3600.0
 """A controller tries again within minutes: what it was told longer ago explains nothing now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shortfall:
+class Shortfall(Struct, frozen=True):
     """A key of a quota that does not let all the missing pods in; `to` would.
 
     `others` is the part for other controllers that the same quota refused: they try again as soon

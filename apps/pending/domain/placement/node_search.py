@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.observed.objects import Expression, Placement
 from apps.pending.domain.diagnosis import (
@@ -43,8 +44,7 @@ _MOST_BLOCKERS = 50
 _NAMED = 10
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFit:
+class NodeFit(Struct, frozen=True):
     """Sets of nodes as to one pod (bits, see `Nodes`).
 
     `selected`, `tolerated` and `open` each by one condition alone; `offering` are large enough
@@ -151,8 +151,7 @@ def _does(one: GpuUnit, asked: list[GpuUnit]) -> bool:
     return enough and whole and one.weight >= min(gpu.weight for gpu in asked) - EPSILON
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementContext:
+class PlacementContext(Struct, frozen=True):
     """What besides the nodes a suggestion may name: who holds what, by node.
 
     `own` is what the owner of the pod itself holds, by node and resource. It is not among the

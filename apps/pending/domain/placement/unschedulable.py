@@ -1,8 +1,8 @@
 """Unschedulable pods: the scheduler's message, the nodes and the ResourceClaims held together."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from apps.clusters.domain.observed.objects import (
@@ -51,8 +51,7 @@ _SPREAD = (
 ShapeKey = tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PodClaims:
+class PodClaims(Struct, frozen=True):
     """The claims of a cluster by namespace and name."""
 
     by_name: Mapping[tuple[str, str], tuple[ObservedObject, ClaimSnapshot]]

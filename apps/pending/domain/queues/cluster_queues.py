@@ -7,8 +7,10 @@ nominal quota by its borrowing limit. Cohorts below one root are taken as one po
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     NAMESPACE_NAME,
     ClusterQueueSnapshot,
@@ -31,8 +33,7 @@ _INFINITE = float("inf")
 FlavorResource = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedWorkload:
+class QueuedWorkload(Struct, frozen=True):
     """A Workload in a queue; `cluster_queue` is empty where its LocalQueue leads nowhere.
 
     `place` is how many of the `of` Workloads come first, `with_ahead` what it and they request.
@@ -123,8 +124,7 @@ def condition(body: WorkloadSnapshot, name: str) -> Condition | None:
     return next((one for one in body.conditions if one.type == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueHeadroom:
+class QueueHeadroom(Struct, frozen=True):
     """What a queue may still take of one resource in one flavor, and the most it ever may.
 
     `nominal` is its own quota, `used` what it has taken. `below_ceiling` is what its own limit
@@ -145,8 +145,7 @@ class QueueHeadroom:
         return min(self.below_ceiling, self.pooled)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
+class QueueLimits(Struct, frozen=True):
     """The ClusterQueues of a cluster, and what each cohort pools by flavor and resource.
 
     `lent` are the queues and cohorts that put something into a pool, with how much.

@@ -5,8 +5,9 @@ PodGroups are those of Volcano, of the scheduler plug-ins and of Kubernetes itse
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from apps.clusters.domain.observed.objects import (
     POD_GROUPS,
@@ -45,8 +46,7 @@ GANG_KINDS = frozenset(
 """Kinds whose pods work on one task at the same time: none of them gets on without the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gang:
+class Gang(Struct, frozen=True):
     """A pending PodGroup, and its pending pods."""
 
     seen: ObservedObject
@@ -299,8 +299,7 @@ class GangMember(NamedTuple):
     measured: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PartlyAdmitted:
+class PartlyAdmitted(Struct, frozen=True):
     """A job that is not whole: who holds for nothing, and what that took so far.
 
     `held` is in nano-GPU-hours: what the holders held since the first of those that still wait

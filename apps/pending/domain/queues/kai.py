@@ -6,8 +6,9 @@ into an event of the PodGroup that it made. Its texts are those of its source, o
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from apps.clusters.domain.observed.objects import EventSnapshot, KaiQueueSnapshot, PodSnapshot
 from apps.clusters.domain.resources import GPU, GPU_FRACTION
@@ -142,8 +143,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeVerdict:
+class NodeVerdict(Struct, frozen=True):
     """What KAI says of the nodes, and of the gang that a pod belongs to (0: it is in none)."""
 
     nodes: SchedulerMessage

@@ -3,10 +3,10 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
-from msgspec import structs
+from msgspec import Struct, structs
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
     Condition,
@@ -77,8 +77,7 @@ _NOT_IN_LINE = {
 _FRESH = frozenset({WAITING, EVALUATION, BEHIND, "waiting-for-preempted"})
 
 
-@dataclass(frozen=True, slots=True)
-class MissingQuota:
+class MissingQuota(Struct, frozen=True):
     """A quota that is too small, by how much, and how many Workloads that much more admits."""
 
     room: QueueHeadroom

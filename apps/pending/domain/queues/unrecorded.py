@@ -1,8 +1,9 @@
 """Demand that only Kueue's series show: what ClusterQueues have pending beyond the history."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from apps.clusters.domain.observed.objects import ObservedKind
 from apps.clusters.domain.window import TimeSpan
@@ -26,8 +27,7 @@ class LocalLink(NamedTuple):
     end: float
 
 
-@dataclass(frozen=True)
-class QueueLinks:
+class QueueLinks(Struct, frozen=True):
     """Which LocalQueues lead to which ClusterQueue at one time."""
 
     by_local: Mapping[LocalName, str]

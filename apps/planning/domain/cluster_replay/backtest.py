@@ -2,8 +2,9 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.pending.domain.day_sums import nearest_rank
 from apps.planning.domain.cluster_replay.engine import replay_cluster
@@ -40,8 +41,7 @@ class WorkTimes(NamedTuple):
     preempted: float = 0.0
 
 
-@dataclass(slots=True)
-class TierTimes:
+class TierTimes(Struct):
     """Queue times of what started in the window, and GPU-hours pending and allocated in it.
 
     Both without delays, which are apart.
@@ -107,8 +107,7 @@ def _preempted(one: PlayedWork, end: float) -> float:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TimesRow:
+class TimesRow(Struct, frozen=True):
     """What is compared of a tier: queue times in seconds (None where none started), GPU-hours.
 
     `delayed_gpu_hours` were pending for what is neither quota nor room, and are in no other sum.
@@ -121,8 +120,7 @@ class TimesRow:
     delayed_gpu_hours: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class BacktestRow:
+class BacktestRow(Struct, frozen=True):
     """A tier as it was and as it is replayed; ALL_TIERS has the sums."""
 
     tier: str
@@ -130,8 +128,7 @@ class BacktestRow:
     replayed: TimesRow
 
 
-@dataclass(frozen=True, slots=True)
-class Backtested:
+class Backtested(Struct, frozen=True):
     """The rows, sums first; how nodes were chosen; and what is taken for granted."""
 
     rows: tuple[BacktestRow, ...]
@@ -139,8 +136,7 @@ class Backtested:
     assumptions: tuple[ReplayAssumption, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedSpan:
+class RecordedSpan(Struct, frozen=True):
     """What was recorded from `start` to `end`: works, how each went in the same order, nodes."""
 
     works: Sequence[RecordedWork]

@@ -2,10 +2,11 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from heapq import heappop, heappush
+
+from msgspec import Struct
 
 from apps.planning.domain.cluster_replay.admission import QueueAdmission, namespace_admission
 from apps.planning.domain.cluster_replay.inputs import (
@@ -54,8 +55,7 @@ class _Phase(IntEnum):
     OVER = 6
 
 
-@dataclass(slots=True)
-class _WorkState:
+class _WorkState(Struct):
     """A work as the replay goes on; `attempt` tells ends of an earlier run from those of this."""
 
     played: PlayedWork

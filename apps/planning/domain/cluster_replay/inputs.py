@@ -5,9 +5,10 @@ claims. The weight of a unit is in GPU-equivalents. Times are Unix seconds, dura
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 SLACK = 1e-9
 """Units are floats: sums of parts of a GPU are not exact."""
@@ -98,8 +99,7 @@ class MissingUnits(NamedTuple):
     units: float
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayDevice:
+class ReplayDevice(Struct, frozen=True):
     """A device of a node with room for `units`; `weight` is the GPU-equivalents of one.
 
     A whole GPU and a MIG device have one unit, a GPU with replicas as many as these. MIG devices
@@ -113,8 +113,7 @@ class ReplayDevice:
     profile: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayNode:
+class ReplayNode(Struct, frozen=True):
     """A node with the most devices that it ever had; `missing` tells when it had fewer.
 
     `closed` spans, and `missing` ones of one tier, are in order and do not overlap.
@@ -127,8 +126,7 @@ class ReplayNode:
     missing: tuple[MissingUnits, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FlavorQuota:
+class FlavorQuota(Struct, frozen=True):
     """What a queue or cohort may use of a flavor, in units; None is no limit, as in Kueue."""
 
     nominal: float
@@ -136,8 +134,7 @@ class FlavorQuota:
     lending_limit: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayQueue:
+class ReplayQueue(Struct, frozen=True):
     """A ClusterQueue: `quotas` in the order in which its flavors are tried.
 
     `preempts_own`: pending work preempts running work of the queue with lower priority (Kueue:
@@ -155,8 +152,7 @@ class ReplayQueue:
     next_before_borrowing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayCohort:
+class ReplayCohort(Struct, frozen=True):
     """A cohort with quota of its own, or below another one."""
 
     name: str
@@ -164,8 +160,7 @@ class ReplayCohort:
     quotas: Mapping[FlavorTier, FlavorQuota] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayCluster:
+class ReplayCluster(Struct, frozen=True):
     """The nodes, queues and flavors that work is replayed on.
 
     `flavors` have the node labels of each flavor. Work of a queue that is not here needs no quota.
@@ -183,8 +178,7 @@ class ReplayCluster:
     namespace_lending: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayPolicy:
+class ReplayPolicy(Struct, frozen=True):
     """How pending work is ordered, placed and ended.
 
     `entitlements` and `weights` are of (team, tier), in GPU-equivalents; a weight is by default the
@@ -211,8 +205,7 @@ class ReplayPolicy:
     recorded_nodes: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedWork:
+class RecordedWork(Struct, frozen=True, kw_only=True):
     """A pod, or a gang of `pods` alike that start together; `units` are those of one pod.
 
     `runs_seconds` counts from the start, None where the end is not known. `leaves_at`: when it was
@@ -270,8 +263,7 @@ class HeldSpan(NamedTuple):
     parts: tuple[DevicePart, ...]
 
 
-@dataclass(slots=True)
-class PlayedWork:
+class PlayedWork(Struct):
     """What became of a work: `runs` are one after another.
 
     `ended_at` is when it finished or was canceled. `flavor` is that of its last admission.
@@ -287,8 +279,7 @@ class PlayedWork:
         return self.runs[0].start if self.runs else None
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterReplay:
+class ClusterReplay(Struct, frozen=True):
     """Each work in the order given, without those asked for after the end; and what is assumed."""
 
     played: tuple[PlayedWork, ...]

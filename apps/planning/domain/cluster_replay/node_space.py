@@ -3,7 +3,8 @@
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from apps.planning.domain.cluster_replay.inputs import (
     SLACK,
@@ -14,8 +15,7 @@ from apps.planning.domain.cluster_replay.inputs import (
 )
 
 
-@dataclass(slots=True)
-class _TierNode:
+class _TierNode(Struct):
     """What a node offers of a tier, and what is free of it on each of its devices.
 
     `line` has the open nodes of its size, `largest` is the size of a device. `missing_on` is what

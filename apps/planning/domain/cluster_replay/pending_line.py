@@ -3,10 +3,11 @@
 from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.planning.domain.cluster_replay.inputs import SLACK, Labels
 
@@ -30,8 +31,7 @@ class RoomNeeds(NamedTuple):
         return more and (not other.requires or self.requires == other.requires)
 
 
-@dataclass(slots=True, eq=False)
-class _NeedsState:
+class _NeedsState(Struct, eq=False):
     """Needs of some teams; `aside` are the groups that were passed over while it is blocked.
 
     Places tell apart what is the same otherwise.
@@ -43,8 +43,7 @@ class _NeedsState:
     aside: "set[_TeamGroup]" = field(default_factory=set)
 
 
-@dataclass(slots=True, eq=False)
-class _TeamGroup:
+class _TeamGroup(Struct, eq=False):
     """Work of a team that needs the same; `listed` is whom of it the heap of the team has."""
 
     team: str

@@ -1,8 +1,9 @@
 """Which running work makes room: for a queue's quota, as Kueue does, and on a node."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from apps.planning.domain.cluster_replay.inputs import SLACK, FlavorTier, ReplayQueue
 from apps.planning.domain.cluster_replay.quota_tree import QuotaCell
@@ -25,8 +26,7 @@ def rank(holder: QuotaHolder) -> tuple[int, float, int]:
     return (holder.priority, -holder.since, holder.number)
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaDemand:
+class QuotaDemand(Struct, frozen=True):
     """What a pending work asks of its queue."""
 
     queue: ReplayQueue

@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.planning.domain.cluster_replay.inputs import FlavorTier, Reclaim, ReplayQueue
 from apps.planning.domain.cluster_replay.pending_line import LineKey
@@ -20,8 +21,7 @@ from apps.planning.domain.cluster_replay.quota_tree import QuotaCell, QuotaTree
 _DOUBT = 1e-6
 
 
-@dataclass(slots=True, eq=False)
-class TreeState:
+class TreeState(Struct, eq=False):
     """The queues that share quota: how often some was given back, and how often any changed hands.
 
     `reclaims` where a queue takes back what others borrow.
@@ -33,16 +33,14 @@ class TreeState:
     changes: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class BorrowedFlavor:
+class BorrowedFlavor(Struct, eq=False):
     """Who borrows of a tree and flavor, and the units that all of them hold by priority."""
 
     queues: set[str] = field(default_factory=set)
     held: dict[int, float] = field(default_factory=dict)
 
 
-@dataclass(slots=True, eq=False)
-class FlavorState:
+class FlavorState(Struct, eq=False):
     """A flavor of a queue: its quota, and who holds units of it.
 
     `held` are these units by priority: sums tell whether preemption can help. `ranked` are the
@@ -91,8 +89,7 @@ class NextWork(NamedTuple):
     victims: tuple[int, ...]
 
 
-@dataclass(slots=True, eq=False)
-class QueueState:
+class QueueState(Struct, eq=False):
     """A queue with its pending work and its flavors, by what is counted of them as well.
 
     `preempts`: its pending work may preempt other work, its own or that of queues that borrow.

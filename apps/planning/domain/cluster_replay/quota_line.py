@@ -2,11 +2,12 @@
 
 from bisect import insort
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 from operator import attrgetter
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.planning.domain.cluster_replay.inputs import SLACK, Labels
 from apps.planning.domain.cluster_replay.pending_line import LineKey
@@ -50,8 +51,7 @@ class QuotaNeeds(NamedTuple):
         return alike and self.units >= other.units and priority <= other_priority
 
 
-@dataclass(slots=True, eq=False)
-class _NeedsGroup:
+class _NeedsGroup(Struct, eq=False):
     """Work of the same needs; `failed_in` is the round in which it was tried in vain.
 
     `least` is the room that is enough for it.

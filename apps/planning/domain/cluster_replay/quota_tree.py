@@ -6,8 +6,9 @@ lend is used first; the rest of its use counts in its cohort as well, and so on 
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
+
+from msgspec import Struct, field
 
 from apps.planning.domain.cluster_replay.inputs import (
     SLACK,
@@ -20,8 +21,7 @@ from apps.planning.domain.cluster_replay.inputs import (
 _NO_QUOTA = FlavorQuota(0.0)
 
 
-@dataclass(slots=True, eq=False)
-class QuotaCell:
+class QuotaCell(Struct, eq=False):
     """What a queue or cohort has of one flavor and uses of it.
 
     `total` is its quota with what those below it lend to it, `retained` is never lent. `limit` is
@@ -87,8 +87,7 @@ class QuotaCell:
             cohort._passed_on = None
 
 
-@dataclass(eq=False)
-class _QuotaNode:
+class _QuotaNode(Struct, eq=False):
     """A queue or a cohort with a cell for each flavor of its own or of those below it."""
 
     quotas: Mapping[FlavorTier, FlavorQuota]

@@ -1,14 +1,14 @@
 """Whose turn it is: what teams hold of a tier, and held before, against entitlement and weight."""
 
 from collections import defaultdict
-from dataclasses import dataclass
 from math import inf
+
+from msgspec import Struct
 
 from apps.planning.domain.cluster_replay.inputs import SLACK, ReplayPolicy
 
 
-@dataclass(slots=True)
-class _TeamHolding:
+class _TeamHolding(Struct):
     """GPU-equivalents held now, and the mean of those held before, recent ones counting most."""
 
     held: float = 0.0

@@ -2,9 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.resources import gpus
 from apps.planning.domain.cluster_replay.inputs import Packing, ReplayAssumption, ReplayNode
 from apps.planning.domain.layouts.figures import (
@@ -37,16 +39,14 @@ _WEEK = 7 * 24
 _HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutSpan:
+class LayoutSpan(Struct, frozen=True):
     """GPUs of a node, by number, that get a layout."""
 
     gpus: tuple[int, ...]
     layout: GpuLayout
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutStep:
+class LayoutStep(Struct, frozen=True):
     """A node to empty and to change, at the hour in which it was emptiest; times are Unix seconds.
 
     `held_gpus` is what was held on it in that hour of the week, the mean of the window. `had_mig`:
@@ -77,8 +77,7 @@ class LayoutStep:
         return "; ".join(f"{count}: {text}" for count, text in counts)
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutAdvice:
+class LayoutAdvice(Struct, frozen=True):
     """What changes, and the same weeks replayed before and after; no steps: nothing to change.
 
     `is_optimal` False: the solver ran out of time. `left` counts nodes that are left as they are,
@@ -106,8 +105,7 @@ class LayoutAdvice:
             yield tier, self.before.tiers.get(tier, none), self.after.tiers.get(tier, none)
 
 
-@dataclass(frozen=True, slots=True)
-class HeldGpus:
+class HeldGpus(Struct, frozen=True):
     """Mean GPUs that were held on each node in each hour of a week from `start` on."""
 
     start: float

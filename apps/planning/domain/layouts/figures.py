@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from apps.planning.domain.cluster_replay.backtest import (
     ALL_TIERS,
@@ -28,8 +28,7 @@ from apps.planning.domain.layouts.program import TierDemand
 _HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class TierFigures:
+class TierFigures(Struct, frozen=True):
     """A tier in a replay, in GPU-hours; `p95_seconds` of queue times is None where none started."""
 
     capacity_gpu_hours: float = 0.0
@@ -42,8 +41,7 @@ class TierFigures:
         return max(0.0, self.capacity_gpu_hours - self.allocated_gpu_hours)
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutFigures:
+class LayoutFigures(Struct, frozen=True):
     """All tiers in a replay; `stranded_gpu_hours` are parts of GPUs that are in no MIG device.
 
     `p95_seconds` of the queue times of all is None where none started.
@@ -62,8 +60,7 @@ class LayoutFigures:
         return sum(one.unallocated_gpu_hours for one in self.tiers.values())
 
 
-@dataclass(frozen=True, slots=True)
-class DemandWindow(RecordedSpan):
+class DemandWindow(RecordedSpan, frozen=True):
     """What was asked of a cluster in a span, and how it went."""
 
     @property

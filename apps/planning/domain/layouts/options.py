@@ -6,10 +6,12 @@ themselves, and nodes that are tainted for some work are left as they are.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import floor
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.devices.mig import fewest_gpus, mig_part, part_of
 from apps.clusters.domain.devices.mig_layouts import fullest_layouts
 from apps.clusters.domain.tiers import (
@@ -49,8 +51,7 @@ class LeftAsIs(StrEnum):
     NO_CHOICE = "no-choice"
 
 
-@dataclass(frozen=True, slots=True)
-class GpuLayout:
+class GpuLayout(Struct, frozen=True):
     """How a GPU is given out: whole, as MIG devices (`mig`), or as `replicas` of it.
 
     `units` are what it offers of each tier; `labels` what its node says then beside its others.
@@ -89,8 +90,7 @@ class GpuLayout:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeGroup:
+class NodeGroup(Struct, frozen=True):
     """Nodes that are alike: model, GPUs, labels of tiers, and what they offer now (`units`)."""
 
     nodes: tuple[str, ...]
@@ -102,8 +102,7 @@ class NodeGroup:
     has_mig: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutChoices:
+class LayoutChoices(Struct, frozen=True):
     """The groups that can be changed, what all other nodes offer, and why others are left."""
 
     groups: tuple[NodeGroup, ...]

@@ -6,10 +6,10 @@ demand of one is a convex function of its capacity, and so a few straight lines.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
+from msgspec import Struct, field
 
 from apps.planning.domain.layouts.options import NodeGroup
 
@@ -17,8 +17,7 @@ MOST_SECONDS = 10.0
 """Time limit of the solver; the best solution by then is taken."""
 
 
-@dataclass(frozen=True, slots=True)
-class TierDemand:
+class TierDemand(Struct, frozen=True):
     """Units of a tier that were wanted in each of the hours; `weight`: GPU-equivalents of one."""
 
     tier: str
@@ -36,16 +35,14 @@ class TierDemand:
             yield self.weight * sum(more), -self.weight * len(more)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupChange:
+class GroupChange(Struct, frozen=True):
     """How many nodes of a group are changed, and the GPUs of each layout (by its place)."""
 
     nodes: int
     gpus: Mapping[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutSolution:
+class LayoutSolution(Struct, frozen=True):
     """A change for each group, in their order; `is_optimal` False where time ran out.
 
     `cost` is the value of the objective, in GPU-hours.
@@ -100,16 +97,14 @@ def choose_layouts(
     return LayoutSolution(tuple(changes), cost, is_optimal)
 
 
-@dataclass(frozen=True, slots=True)
-class _GroupColumns:
+class _GroupColumns(Struct, frozen=True):
     """Columns: changed nodes, and nodes (where a layout is of whole nodes) or GPUs by option."""
 
     nodes: int
     options: tuple[int, ...]
 
 
-@dataclass(slots=True)
-class _Model:
+class _Model(Struct):
     """Columns and rows as HiGHS takes them."""
 
     costs: list[float] = field(default_factory=list)

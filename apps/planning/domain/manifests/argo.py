@@ -3,7 +3,8 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apps.clusters.domain.kube_json import JsonObject, items, mapping, text
 from apps.planning.domain.manifests.argo_parameters import MARK, ArgoParameters
@@ -26,8 +27,7 @@ _PATCHED = "The patch of {} has a parameter that is known only when it runs: it 
 _REPEATED = "How often {} runs at once is known only when it runs: it is counted once."
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(Struct, frozen=True):
     """A step or task: the template that it is in, that which it runs, and how often at once.
 
     Those of one `group` of a template run at the same time. `count` None: known only when it runs.

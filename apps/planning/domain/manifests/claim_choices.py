@@ -1,9 +1,9 @@
 """A manifest with one of the alternatives that its claims allow."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import islice, product
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.kube_json import JsonObject, items, mapping
 from apps.planning.domain.manifests.submissions import Manifest
 

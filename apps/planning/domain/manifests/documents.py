@@ -5,10 +5,10 @@ alias costs what it stands for. Limits hold before anything is built.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from msgspec import Struct, field
 from yaml.resolver import Resolver
 
 MOST_CHARACTERS = 512 * 1024
@@ -35,8 +35,7 @@ class ManifestError(ValueError):
         self.field = field
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """A document's object; `line_of` tells at which line each field is, by its path."""
 
     body: Mapping[str, Any]
@@ -94,8 +93,7 @@ def _one_line(problem: str) -> str:
     return " ".join(problem.split())[:200].rstrip(".")
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """A list or mapping that is being read; `key` is that whose value comes next."""
 
     value: dict[str, Any] | list[Any]

@@ -1,8 +1,8 @@
 """Which pods an object of each kind makes."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.kube_json import JsonObject, mapping
 from apps.planning.domain.manifests.argo import workflow_pods
 from apps.planning.domain.manifests.pod_specs import (

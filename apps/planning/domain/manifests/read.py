@@ -1,8 +1,8 @@
 """A manifest's text as what it submits."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.kube_json import JsonObject, mapping, text
 from apps.clusters.domain.pods.kube_objects import queue_name
 from apps.planning.domain.manifests.documents import Document, read_documents

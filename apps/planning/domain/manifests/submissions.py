@@ -1,7 +1,8 @@
 """What a manifest submits: the pods of each object, and the claims beside them."""
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.kube_json import JsonObject, mapping, text, words
 from apps.planning.domain.manifests.documents import Document, ManifestError, Path
@@ -10,8 +11,7 @@ MOST_PODS = 1_000_000
 _POD_NAME = ("metadata", "name")
 
 
-@dataclass(frozen=True, slots=True)
-class PodTemplate:
+class PodTemplate(Struct, frozen=True):
     """Pods of one kind of an object: their spec as Kubernetes writes it, and how many.
 
     `role` tells the kinds of an object apart; empty where it has one. `count` None: one pod on
@@ -29,8 +29,7 @@ class PodTemplate:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(Struct, frozen=True):
     """An object that makes pods. Its `namespace` may be empty.
 
     `labels` and `annotations` are those by which queues are named: its own and its templates'.
@@ -50,8 +49,7 @@ class Submission:
     together: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """What a text submits. `claims` and `claim_templates` are as they were written.
 
     `other_kinds` make no pods, or pods that it does not have; they were not looked at.

@@ -1,9 +1,9 @@
 """Which pods tasks and pipelines of Tekton make: one for each task that runs."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import prod
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.kube_json import JsonObject, items, text
 from apps.planning.domain.manifests.pod_specs import check_placement, check_resources, step_spec
 from apps.planning.domain.manifests.submissions import MOST_PODS, PodTemplate, Reader

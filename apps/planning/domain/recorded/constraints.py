@@ -6,8 +6,10 @@ family goes where pods of the family have run.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import NodeSnapshot
 from apps.planning.domain.cluster_replay.inputs import Labels, ReplayNode
 from apps.planning.domain.recorded.works import LedgerPod, family_of
@@ -32,8 +34,7 @@ def with_observed(
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLabels:
+class NodeLabels(Struct, frozen=True):
     """What nodes tell of their labels: the keys that any has, and taints by node and tier."""
 
     keys: frozenset[str]

@@ -6,9 +6,10 @@ meanwhile is known, so time that quota or room explains can be separated from th
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from apps.clusters.domain.window import TimeSpan
 from apps.planning.domain.cluster_replay.admission import QueueAdmission
@@ -45,8 +46,7 @@ class _RecordedEvent(NamedTuple):
     missing: MissingUnits | None = None
 
 
-@dataclass(slots=True)
-class _PendingWork:
+class _PendingWork(Struct):
     """A work from its arrival to its start; `since`: from when on it could have started."""
 
     has_quota: bool

@@ -2,9 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import inf
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
     CohortSnapshot,
@@ -37,8 +39,7 @@ _AT_FIRST_FLAVOR = frozenset({"Preempt", "MayStopSearch"})
 """Names of what preempts in a flavor before the next is tried, old and new."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedQueues:
+class RecordedQueues(Struct, frozen=True):
     """What limits work, as it was set for most of a window.
 
     `links` lead from (namespace, LocalQueue) to the ClusterQueue. `assumptions` tell which settings

@@ -6,10 +6,12 @@ same ones before. Those of other nodes are guessed from tier, GPU model and the 
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.pods.ledger import NodeInterval, PodSource
 from apps.clusters.domain.tiers import (
     AMD_PRODUCT_LABEL,
@@ -49,8 +51,7 @@ class TierUnits(NamedTuple):
     weight: float
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesNodes:
+class SeriesNodes(Struct, frozen=True):
     """Intervals of nodes up to `end`; `unseen` were gone when the watch began.
 
     `start` is that of the first hour that tells of nodes, None where none does.

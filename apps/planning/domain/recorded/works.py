@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from statistics import median_low
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.clusters.domain import names
 from apps.planning.domain.cluster_replay.backtest import WorkTimes
@@ -20,8 +21,7 @@ OwnerKey = tuple[str, str, str]
 """Namespace, kind and name of a top controller."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RecordedRequest:
+class _RecordedRequest(Struct, frozen=True, kw_only=True):
     """A request for GPUs that was recorded; times are Unix seconds.
 
     `units` are those of `resource`, `gpus` their GPU-equivalents. `queue` is its ClusterQueue.
@@ -40,8 +40,7 @@ class _RecordedRequest:
     checks: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerPod(_RecordedRequest):
+class LedgerPod(_RecordedRequest, frozen=True, kw_only=True):
     """A pod of the ledger with what its episode tells.
 
     `delay` is how long it was pending for what is neither quota nor room. `is_demand` False: it was
@@ -61,8 +60,7 @@ class LedgerPod(_RecordedRequest):
     is_unseen: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockedWork(_RecordedRequest):
+class BlockedWork(_RecordedRequest, frozen=True, kw_only=True):
     """Work that was blocked before its pods existed."""
 
     since: float
@@ -87,8 +85,7 @@ class WorkLife(NamedTuple):
     owner: OwnerKey = ("", "", "")
 
 
-@dataclass(slots=True)
-class RecordedWorks:
+class RecordedWorks(Struct):
     """Works with their lives, in the same order; `left_out` counts what could not be taken."""
 
     works: list[RecordedWork] = field(default_factory=list)

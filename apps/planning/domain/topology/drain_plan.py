@@ -5,8 +5,9 @@ docs/definitions.md#drain-plan.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import combinations
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.observed.objects import Placement
 from apps.pending.domain.placement.fits import EPSILON, Nodes, bits, free
@@ -17,8 +18,7 @@ _MOST_ON_HOST = 12
 """Pods of a host that are chosen from; the smallest, as their sets are tried one by one."""
 
 
-@dataclass(frozen=True, slots=True)
-class MovablePod:
+class MovablePod(Struct, frozen=True):
     """A pod whose controller makes it anew elsewhere; `requests` has its place (`pods`: 1) too.
 
     `gpus` are whole GPUs of the tier's resource, `held` the seconds since it was bound.
@@ -34,8 +34,7 @@ class MovablePod:
     held: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class DrainHosts:
+class DrainHosts(Struct, frozen=True):
     """The hosts of a tier (bits of `nodes`) with its GPU resource, and their movable pods."""
 
     nodes: Nodes
@@ -52,8 +51,7 @@ class DrainHosts:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(Struct, frozen=True):
     """A pod to delete on one host, and a host that has room for it."""
 
     pod: MovablePod
@@ -61,8 +59,7 @@ class Move:
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedSlot:
+class OpenedSlot(Struct, frozen=True):
     """A host that takes a gang once these pods are gone; `gpus` are those that move."""
 
     host: str
@@ -73,8 +70,7 @@ class OpenedSlot:
         return sum(move.pod.gpus for move in self.moves)
 
 
-@dataclass(frozen=True, slots=True)
-class DrainPlan:
+class DrainPlan(Struct, frozen=True):
     """The slots to open, each with the fewest GPUs to move after those before it.
 
     `slots` there are already. `is_complete`: the search found everything; else it was cut short.
@@ -109,8 +105,7 @@ def drain_plan(
     return DrainPlan(size, slots, tuple(opened))
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(Struct):
     hosts: DrainHosts
     size: int
     tries: int

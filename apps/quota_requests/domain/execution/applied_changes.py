@@ -1,9 +1,10 @@
 """Applied changes: stacked on one quota key, and drift of the cluster from them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct
 
 from apps.quota_requests.domain.quantities import Quantity
 from apps.quota_requests.domain.targets import Target
@@ -11,8 +12,7 @@ from apps.quota_requests.domain.targets import Target
 Key = tuple[str, Target]
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedLayer:
+class AppliedLayer(Struct, frozen=True):
     """A change that was applied. `stands`: its end has not come.
 
     One that does not stand ended while a later change lay on top of it.
@@ -44,8 +44,7 @@ class DriftKind(StrEnum):
     OBJECT_GONE = "object gone"
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedLimit:
+class AppliedLimit(Struct, frozen=True):
     """A change that took effect at `at` and left `amount`: applied, or (`back`) taken back."""
 
     request_id: int
@@ -56,8 +55,7 @@ class AppliedLimit:
     back: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedLimit:
+class ObservedLimit(Struct, frozen=True):
     """What the cluster shows of a target, seen at `at`; `exists`: the object itself is there."""
 
     amount: Quantity | None
@@ -65,8 +63,7 @@ class ObservedLimit:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
+class Drift(Struct, frozen=True):
     """A target that shows something else than was last approved; `live` None where it is gone."""
 
     request_id: int

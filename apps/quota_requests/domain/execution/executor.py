@@ -12,9 +12,10 @@ value, and whichever of two copies comes second is refused whole.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from apps.quota_requests.domain.execution.kube_requests import AfterAnswer, AnswerMeaning
 from apps.quota_requests.domain.execution.patches import FIELD_MANAGER, Object
@@ -56,8 +57,7 @@ _BY_START: Final = (
 _RECONCILING: Final = frozenset({GitopsTool.ARGO_CD, GitopsTool.FLUX})
 
 
-@dataclass(frozen=True, slots=True)
-class OtherOwner:
+class OtherOwner(Struct, frozen=True):
     """A field manager that set the field; `applies`: by server-side apply, which claims it.
 
     `reverts`: it writes its own value again by itself, so that a change here would not last.
@@ -181,16 +181,14 @@ class NextStep(StrEnum):
 ENDS: Final = frozenset({NextStep.APPLIED, NextStep.BACK_TO_REVIEW, NextStep.FAILED})
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionOrder:
+class ExecutionOrder(Struct, frozen=True):
     """What is to be done: `wanted` instead of `reviewed`. A revert is the same, turned round."""
 
     reviewed: Quantity
     wanted: Quantity
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedTarget:
+class ObservedTarget(Struct, frozen=True):
     """What the cluster showed: `amount`, or None where object or key are gone (`why` says which).
 
     `seen_wanted`: the watch has seen the wanted amount there since the first patch was sent.
@@ -201,8 +199,7 @@ class ObservedTarget:
     seen_wanted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """What to do, and one sentence for the record.
 
     `written`: our own write caused the end, not another writer of the same value. `drifted`:

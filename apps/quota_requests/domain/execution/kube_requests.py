@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import quote
+
+from msgspec import Struct, field
 
 from apps.quota_requests.domain.execution.patches import FIELD_MANAGER, Operation
 from apps.quota_requests.domain.targets import QueueCell, QuotaKeyTarget, Target
@@ -37,8 +38,7 @@ _REFUSED: Final[Mapping[int, str]] = {
 _AGAIN: Final = "; it will be tried again."
 
 
-@dataclass(frozen=True, slots=True)
-class KubeRequest:
+class KubeRequest(Struct, frozen=True):
     """A request to the API server, without its address and credentials."""
 
     method: str
@@ -117,8 +117,7 @@ class NoAnswer(StrEnum):
     LOST = "sent, no answer"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerAnswer:
+class ServerAnswer(Struct, frozen=True):
     """What the server answered, or why it did not (`silence`, then `status` is 0).
 
     `message`, `reason` and `caused` come from its Status object, where it sent one. `strange`: it
@@ -140,8 +139,7 @@ class ServerAnswer:
         return 200 <= self.status < 300
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerMeaning:
+class AnswerMeaning(Struct, frozen=True):
     """What follows from an answer; `sentence` is for the record and the page.
 
     `detail` are the server's own words, which may name addresses and accounts: for administrators.

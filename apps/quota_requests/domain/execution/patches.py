@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from apps.quota_requests.domain.quantities import NotAQuantity, Quantity, quantity
 from apps.quota_requests.domain.targets import (
@@ -45,8 +46,7 @@ class ValueChanged(PatchRefused):
         self.live = live
 
 
-@dataclass(frozen=True, slots=True)
-class PatchLocation:
+class PatchLocation(Struct, frozen=True):
     """Where an amount stands in an object: its pointer, its raw JSON value and what it means.
 
     `identity` are pointers with the values that make this the right cell of a list.
@@ -193,8 +193,7 @@ def _spot(
         raise PatchRefused(f"{target} cannot be read: {error}.") from error
 
 
-@dataclass(frozen=True, slots=True)
-class PatchFile:
+class PatchFile(Struct, frozen=True):
     """A file to commit: its proposed name, its text and how it is put to use."""
 
     name: str

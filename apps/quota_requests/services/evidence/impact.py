@@ -1,11 +1,13 @@
 """The impact of a change: what it would do, by what the portal knows and what clusters say."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from math import fsum
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import (
     CONTROLLERS,
@@ -259,8 +261,7 @@ def _other_headroom(target: QuotaKeyTarget, rows: Sequence[QuotaRow]) -> float |
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Impact:
+class Impact(Struct, frozen=True):
     """A preview, and what else rules are held against.
 
     `gpus` is the change in GPU-equivalents of the tier that weighs most, `entitled_after` the sum
@@ -333,8 +334,7 @@ def _taken(own: QuotaRow | None) -> float:
     return 0.0 if own is None else max(own.used or 0.0, own.reserved or 0.0)
 
 
-@dataclass(slots=True)
-class _ClusterState:
+class _ClusterState(Struct):
     """What is known of a target's cluster at a moment."""
 
     cluster: Cluster

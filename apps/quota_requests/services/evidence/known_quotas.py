@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.db.models import Max
+from msgspec import Struct
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
@@ -50,8 +50,7 @@ SETTLING: Final = timedelta(seconds=SILENT_SECONDS + 30)
 """So long after a collection fell silent the watch notes it; to that what it takes to write."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownQuota:
+class KnownQuota(Struct, frozen=True):
     """A target in its cluster; `row` is its quota as observed, None where there is none."""
 
     cluster: Cluster

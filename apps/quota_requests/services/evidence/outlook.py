@@ -1,7 +1,8 @@
 """The form of a request before it is submitted: the quota, and the preview of the change."""
 
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import NotAllowed, teams_led_by
@@ -23,8 +24,7 @@ from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.selectors import QuotaRow
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaToAsk:
+class QuotaToAsk(Struct, frozen=True):
     """A quota key as the form begins with it; `amount`, `used` and `blocked` are in `unit`.
 
     `tiers` are all that the key can reach. `teams` are those that the reader may ask for, one
@@ -43,8 +43,7 @@ class QuotaToAsk:
     can_write: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(Struct, frozen=True):
     """The preview of a request as it is: as it would be frozen if it were submitted now."""
 
     preview: ImpactPreview

@@ -5,16 +5,17 @@ named in `missing`, never left blank without a word.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from math import fsum
 from typing import Final
 
 from django.db.models import Min
+from msgspec import Struct, field
 
 from apps.accounts.domain.formats import clock_words
 from apps.accounts.domain.rows import row_from
+from apps.accounts.domain.structs import replace
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.selectors import report
@@ -113,8 +114,7 @@ def _users(request: ChangeRequest) -> tuple[str, ...]:
     return queue_namespaces(request.cluster_id, request.source, request.name)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownOfTeam:
+class KnownOfTeam(Struct, frozen=True):
     """The evidence of a request, and the budgets of its team as rules are held against them."""
 
     evidence: Evidence
@@ -149,16 +149,14 @@ def known_of_team(request: ChangeRequest, *, now: datetime) -> KnownOfTeam:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Fairness:
+class _Fairness(Struct, frozen=True):
     rows: Sequence[TierFairness]
     share: FairShare | None = None
     whole: bool | None = None
     estimated: bool | None = None
 
 
-@dataclass(slots=True)
-class _About:
+class _About(Struct):
     """A request whose evidence is gathered; `missing` names what turned out not to be known."""
 
     request: ChangeRequest
@@ -319,7 +317,7 @@ def _unit_hours(points: Sequence[QuotaPoint], name: str) -> float | None:
 
 
 def _state(row: TeamFairness, *, is_known: bool) -> TierFairness:
-    found = TierFairness(**{one.name: getattr(row, one.name) for one in fields(TierFairness)})
+    found = TierFairness(**{one: getattr(row, one) for one in TierFairness.__struct_fields__})
     # Without a known hour it is not known: no zero.
     return found if is_known else replace(found, denied_gpu_hours=None)
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any
 
 from django.conf import settings
+from msgspec import Struct
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.gateways import ClusterClients
 from apps.clusters.models import Cluster
 from apps.clusters.ports import (
@@ -213,8 +214,7 @@ def is_gone(answer: ServerAnswer) -> bool:
     return answer.status == 404 and answer.reason == "NotFound"
 
 
-@dataclass(frozen=True, slots=True)
-class DryRunResult:
+class DryRunResult(Struct, frozen=True):
     """What the cluster itself says: the live amount, a dry run, other owners, the patch files.
 
     `live` is None where it could not be read; `dry_run` is the sentence then, and

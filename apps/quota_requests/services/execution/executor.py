@@ -5,10 +5,12 @@ committed before the step that it stands for. No transaction is open while the c
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.accounts.services import leases
 from apps.accounts.services.leases import LeaseLost
 from apps.clusters.gateways import ClusterClients
@@ -88,8 +90,7 @@ def store(execution: Execution, **values: Any) -> None:
         setattr(execution, name, value)
 
 
-@dataclass(slots=True)
-class _Worker:
+class _Worker(Struct):
     """One worker with its lease.
 
     `live` is the object as it was read last, `wait_until` when to go on where that is known.

@@ -6,10 +6,12 @@ distributed once. Times are Unix seconds, amounts GPU-seconds of GPU-equivalents
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import fsum
 
+from msgspec import Struct, field
+
+from apps.accounts.domain.structs import replace
 from apps.clusters.domain.pods.ledger import (
     ClaimAllocationRecord,
     NodeInterval,
@@ -31,8 +33,7 @@ def is_device_class(resource: str) -> bool:
     return "/" not in resource
 
 
-@dataclass(slots=True)
-class Allocation:
+class Allocation(Struct):
     """One pod's hold on units of one resource within the hour.
 
     `held` is when it held them, `runs` when a GPU container ran (both disjoint and in order, runs
@@ -55,7 +56,7 @@ class Allocation:
     guessed: bool = False
     scale: float = 1.0
     on_unhealthy: float = 0.0
-    _ran: dict[int, float] = field(default_factory=dict, repr=False, compare=False)
+    _ran: dict[int, float] = field(default_factory=dict)
 
     @property
     def gpu_equivalents(self) -> float:
@@ -92,8 +93,7 @@ class Allocation:
         return self.pod.source is PodSource.METRICS or self.scale < 1.0 or self.guessed
 
 
-@dataclass(slots=True)
-class NodeGpus:
+class NodeGpus(Struct):
     """The GPUs of one node and kind over the hour, in GPU-seconds; `first` in its first slot."""
 
     capacity: float = 0.0
@@ -103,8 +103,7 @@ class NodeGpus:
     stranded: float = 0.0
 
 
-@dataclass(slots=True)
-class NodeLedger:
+class NodeLedger(Struct):
     """The outcome for one node; `shared` are the profiles of which several pods share a device."""
 
     node: str
@@ -114,8 +113,7 @@ class NodeLedger:
     overcommitted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PodLedger:
+class PodLedger(Struct, frozen=True):
     """What is known of pods and nodes, of a cluster or of one node.
 
     `bound` gives by pod uid what is known of its binding, `limits` the only spans in which it may

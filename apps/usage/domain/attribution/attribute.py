@@ -2,9 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from math import fsum
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.devices.state import NO_LEVELS, ActivitySample, DeviceSlot
 from apps.clusters.domain.tiers import same_model
@@ -32,8 +33,7 @@ _Numbered = tuple[int, Allocation]
 _NOBODY = -1
 
 
-@dataclass(frozen=True, slots=True)
-class SampleInterval:
+class SampleInterval(Struct, frozen=True):
     """Seconds between samples: as learnt by device and slot, else the common value.
 
     `learnt` is keyed by (slot, UUID, MIG instance). A device that is not in it and has over half
@@ -67,8 +67,7 @@ class SampleInterval:
         return 1.5 * SLOT_SECONDS / self.seconds
 
 
-@dataclass(slots=True)
-class Attribution:
+class Attribution(Struct):
     """Device rows by the number of the holding they belong to; `strays` belong to none.
 
     `common_interval` are the seconds between samples, `intervals` those of devices and slots that

@@ -2,10 +2,11 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import fsum
 from operator import attrgetter
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.devices.state import NO_LEVELS, ActivitySample, DeviceSlot
@@ -69,8 +70,7 @@ class NodeFact(NamedTuple):
     amounts: Amounts
 
 
-@dataclass(slots=True)
-class HourFacts:
+class HourFacts(Struct):
     """The facts of an hour; `findings` counts what was noticed on the way.
 
     `first_held` (by pod uid and GPU) and `first_capacity` are the parts of `allocated` and
@@ -410,8 +410,7 @@ class HourDevices(NamedTuple):
     interval: SampleInterval
 
 
-@dataclass(frozen=True, slots=True)
-class HourInput:
+class HourInput(Struct, frozen=True):
     """What is known of one hour of one cluster; `start` in Unix seconds, `rules` of the hour.
 
     `devices` may have to wait for an answer. It is asked as late as can be: who held what is

@@ -6,10 +6,11 @@ how a node's GPUs are split by model, and how its MIG devices lie on its GPUs.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from math import ceil
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.devices.mig import fewest_gpus, mig_part
 from apps.clusters.domain.devices.state import DeviceSlot
@@ -37,8 +38,7 @@ _STRATEGY = "nvidia.com/mig.strategy"
 _SINGLE = "single"
 
 
-@dataclass(slots=True)
-class Inventory:
+class Inventory(Struct):
     """The GPUs of one node, by UUID.
 
     `whole` gives the model of each GPU that is not partitioned, `partitioned` the MIG instances

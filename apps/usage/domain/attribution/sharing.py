@@ -8,9 +8,10 @@ Amounts are GPU-seconds of GPU-equivalents.
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import fsum
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.devices.state import NO_LEVELS, ActivityLevels, ActivitySample, DeviceSlot
@@ -31,8 +32,7 @@ Seconds = Callable[[DeviceSlot], float]
 """The seconds between samples of a row's device."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedTimes:
+class SharedTimes(Struct, frozen=True):
     """When a resource of a node stood for shared devices, and how many of these there were at most.
 
     `devices` is None where no interval of the node tells.
@@ -99,8 +99,7 @@ class DeviceShare(NamedTuple):
     idle_wh: float | None = None
 
 
-@dataclass(slots=True)
-class DeviceGroup:
+class DeviceGroup(Struct):
     """Devices of one node and profile in one slot, and the numbers of the holdings on them."""
 
     slot: int

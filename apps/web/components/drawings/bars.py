@@ -14,8 +14,9 @@ Amounts are GPUs, averages or those of now.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from apps.usage.domain.amounts import NANO, Amounts
 from apps.web.components.drawings.base import (
@@ -41,8 +42,7 @@ _COLUMNS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class BulletRow:
+class BulletRow(Struct, frozen=True):
     """GPUs of a team or tier; `demand` counts what is allocated too. None: no data."""
 
     label: str
@@ -54,8 +54,7 @@ class BulletRow:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Bullet:
+class Bullet(Struct, frozen=True):
     """A drawn row: lengths and places are percent of the scale, None where there is no mark."""
 
     row: BulletRow
@@ -74,8 +73,7 @@ class Bullet:
         return round(self.within + self.borrowed, 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BulletBars(Drawing):
+class BulletBars(Drawing, frozen=True, kw_only=True):
     """One bar for each row on one scale from 0 to `top` GPUs; `more` rows unfold."""
 
     template: ClassVar[str] = "components/drawings/_bullet_bars.html"
@@ -167,8 +165,7 @@ def _bullet(row: BulletRow, top: float) -> Bullet:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class BarPart:
+class BarPart(Struct, frozen=True):
     """A part of a whole: `amount` in any unit that all parts share, `text` as it is shown."""
 
     label: str
@@ -179,8 +176,7 @@ class BarPart:
     shape: str = "fill"
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """A drawn part: where it begins and how long it is, in percent."""
 
     part: BarPart
@@ -189,8 +185,7 @@ class Slice:
     share: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackedBar(Drawing):
+class StackedBar(Drawing, frozen=True, kw_only=True):
     """One bar of parts and their legend; `text` says it in words."""
 
     template: ClassVar[str] = "components/drawings/_stacked_bar.html"

@@ -1,10 +1,12 @@
 """What all drawings share: their frame, their legend, one scale, and the table behind them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import ClassVar
 from zoneinfo import ZoneInfo
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.web.components.formats import Format, shown
 from apps.web.components.plots import nice_step
 from apps.web.components.tables import Column, Table, TableRow
@@ -20,8 +22,7 @@ TABLE_ROWS = 25
 _UTC = ZoneInfo("UTC")
 
 
-@dataclass(frozen=True, slots=True)
-class LegendKey:
+class LegendKey(Struct, frozen=True):
     """A line of a legend: `css` gives the hue, `shape` is fill, hatch, line, dash or tick."""
 
     label: str
@@ -31,8 +32,7 @@ class LegendKey:
     href: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
+class Drawing(Struct, frozen=True, kw_only=True):
     """A picture with a title; `components/_drawing.html` frames it, `template` draws it.
 
     `table` has its amounts, which a file carries. Where nothing is drawn, `empty` says why.

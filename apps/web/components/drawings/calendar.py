@@ -12,10 +12,11 @@ yet to come or nothing was there, hatched where it is `missing`, crossed where i
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import ClassVar
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.clusters.domain.window import Window
 from apps.web.components.drawings.base import Drawing, LegendKey, percent_text, table_of
@@ -30,16 +31,14 @@ Slot = tuple[int, int]
 """An hour of the clock, and 1 for the second of that name at the end of summer time."""
 
 
-@dataclass(frozen=True, slots=True)
-class HourCell:
+class HourCell(Struct, frozen=True):
     """An hour: `css` has its colour and marks, `title` its clock and value."""
 
     css: str
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class CalendarDay:
+class CalendarDay(Struct, frozen=True):
     """A day with a cell for each hour of the calendar; `text` sums it up."""
 
     label: str
@@ -48,8 +47,7 @@ class CalendarDay:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calendar(Drawing):
+class Calendar(Drawing, frozen=True, kw_only=True):
     """The newest days first; `more` are older ones, which unfold. `hours` head every sixth."""
 
     template: ClassVar[str] = "components/drawings/_calendar.html"

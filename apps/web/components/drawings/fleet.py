@@ -14,11 +14,11 @@ bar of its states and the nodes with what is broken.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
+from msgspec import Struct
 
 from apps.web.components.drawings.bars import BarPart, StackedBar, stacked_bar
 from apps.web.components.drawings.base import TABLE_ROWS, Drawing, LegendKey, part_of, table_of
@@ -43,8 +43,7 @@ _SOUND = 2
 _MOST_BROKEN = 24  # strips of a folded group
 
 
-@dataclass(frozen=True, slots=True)
-class FleetPart:
+class FleetPart(Struct, frozen=True):
     """A MIG device or a replica: its state, and its share of the GPU in any unit."""
 
     state: str
@@ -53,8 +52,7 @@ class FleetPart:
     css: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FleetGpu:
+class FleetGpu(Struct, frozen=True):
     """A GPU: its state, or those of its parts; `shared` parts are replicas and lie as layers.
 
     Parts fill the GPU, unless they come to less than the `whole`.
@@ -68,8 +66,7 @@ class FleetGpu:
     whole: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class FleetNode:
+class FleetNode(Struct, frozen=True):
     """A node and its GPUs; `text` tells them in place of their counted states."""
 
     label: str
@@ -78,8 +75,7 @@ class FleetNode:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FleetGroup:
+class FleetGroup(Struct, frozen=True):
     """Nodes of one tier, rack or cluster; with an `open_href` they are folded.
 
     `note` stands beside the number of nodes.
@@ -92,8 +88,7 @@ class FleetGroup:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FleetCell:
+class FleetCell(Struct, frozen=True):
     """A rectangle in pixels."""
 
     x: float
@@ -104,8 +99,7 @@ class FleetCell:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStrip:
+class NodeStrip(Struct, frozen=True):
     """A drawn node: its cells in a box of width × height pixels, and its states in words."""
 
     node: FleetNode
@@ -129,8 +123,7 @@ def _paths(cells: Sequence[FleetCell]) -> str:
     return "".join(f'<path class="filled {escape(css)}" d="{d}"/>' for css, d in paths.items())
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStrips:
+class GroupStrips(Struct, frozen=True):
     """A drawn group: nodes with what is broken first.
 
     Of a folded group `bar` has the states, and `strips` some of what is broken; `more` are not
@@ -167,8 +160,7 @@ def _dense_item(strip: NodeStrip, paths: str) -> str:
     return f'<li{css}>{link}{size} aria-hidden="true">{paths}</svg></a></li>\n    '
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet(Drawing):
+class Fleet(Drawing, frozen=True, kw_only=True):
     """Groups of node strips; `is_dense` ones have no names."""
 
     template: ClassVar[str] = "components/drawings/_fleet.html"

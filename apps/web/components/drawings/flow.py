@@ -7,8 +7,9 @@ that is left out has none. What is allocated is the sum of its classes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from apps.web.components.drawings.base import LEAST, Drawing, percent_text, table_of
 from apps.web.components.formats import Format, gpus_text
@@ -31,8 +32,7 @@ _GAP = 6  # pixels between nodes
 _MIDDLE = (UNALLOCATED, UNHEALTHY, PLANNED_OUTAGE)
 
 
-@dataclass(frozen=True, slots=True)
-class FlowNode:
+class FlowNode(Struct, frozen=True):
     """A bar with its name: `x` in percent of the width, `y` and `height` in pixels."""
 
     label: str
@@ -59,16 +59,14 @@ class FlowNode:
         return round(self.y + self.height / 2, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Ribbon:
+class Ribbon(Struct, frozen=True):
     """A path in a box of 100 × HEIGHT, in the hue of where it leads."""
 
     path: str
     css: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flow(Drawing):
+class Flow(Drawing, frozen=True, kw_only=True):
     """Nodes and ribbons; the nodes of a column and the ribbons between columns add up."""
 
     template: ClassVar[str] = "components/drawings/_flow.html"
@@ -80,8 +78,7 @@ class Flow(Drawing):
     node: float = NODE
 
 
-@dataclass(frozen=True, slots=True)
-class _Amount:
+class _Amount(Struct, frozen=True):
     label: str
     amount: float
     css: str

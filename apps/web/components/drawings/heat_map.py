@@ -12,12 +12,12 @@ borrower), their amounts in GPU-hours.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from msgspec import Struct
 
 from apps.web.components.drawings.base import (
     OPEN_ROWS,
@@ -34,8 +34,7 @@ _OVER = 1.005  # what is shown as 101 %
 _STEPS_OVER = (1.25, 1.5, 2.0)
 
 
-@dataclass(frozen=True, slots=True)
-class HeatCell:
+class HeatCell(Struct, frozen=True):
     """A ratio (None: no data, `title` says why); `text` stands for the percentage where given."""
 
     ratio: float | None
@@ -49,16 +48,14 @@ class HeatCell:
         return "n/a" if self.ratio is None else self.text or percent_text(self.ratio)
 
 
-@dataclass(frozen=True, slots=True)
-class GridHead:
+class GridHead(Struct, frozen=True):
     """The name of a column and where it leads."""
 
     label: str
     href: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GridRow:
+class GridRow(Struct, frozen=True):
     """A named row of cells, one for each column."""
 
     label: str
@@ -66,8 +63,7 @@ class GridRow:
     href: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GridCell:
+class GridCell(Struct, frozen=True):
     """A drawn cell: `css` has its hue and its level."""
 
     cell: HeatCell | None
@@ -84,8 +80,7 @@ class GridCell:
         return format_html('<td class="{}"{}>{}</td>', self.css, title, link or cell.shown)
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnRow:
+class DrawnRow(Struct, frozen=True):
     """A row with its drawn cells."""
 
     row: GridRow
@@ -97,8 +92,7 @@ class DrawnRow:
         return format_html_join("", "{}", ((one.markup,) for one in self.cells))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeatMap(Drawing):
+class HeatMap(Drawing, frozen=True, kw_only=True):
     """Rows × columns; `corner` names rows and columns, `more` rows unfold."""
 
     template: ClassVar[str] = "components/drawings/_heat_map.html"

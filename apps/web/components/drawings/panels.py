@@ -14,11 +14,12 @@ last `today` are those of the running day: they are pale too.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import ClassVar
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.web.components.drawings.base import (
     TABLE_ROWS,
@@ -38,8 +39,7 @@ _MOST_NAMED = 3
 Values = Sequence[float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class TimeAxis:
+class TimeAxis(Struct, frozen=True):
     """The starts of equal periods, oldest first; see above for the marks of some of them."""
 
     periods: Sequence[datetime]
@@ -95,8 +95,7 @@ class TimeAxis:
         return days_text(first.date(), last.date(), self.zone)
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
+class Panel(Struct, frozen=True):
     """A team or a tier: average GPUs by period; lines that are not there are empty.
 
     `active` is a part of what is allocated.
@@ -113,8 +112,7 @@ class Panel:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnPanel:
+class DrawnPanel(Struct, frozen=True):
     """The paths of a panel in a box of WIDTH × HEIGHT, gaps as (left, width) in percent."""
 
     panel: Panel
@@ -127,8 +125,7 @@ class DrawnPanel:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SmallMultiples(Drawing):
+class SmallMultiples(Drawing, frozen=True, kw_only=True):
     """Panels on one scale from 0 to `top`; `bands` lie under them, (left, width) in percent.
 
     A panel alone has its own axis: its days at `ticks`, and the end of the scale.
@@ -146,8 +143,7 @@ class SmallMultiples(Drawing):
     height: int = HEIGHT
 
 
-@dataclass(frozen=True, slots=True)
-class EveryPanel:
+class EveryPanel(Struct, frozen=True):
     """How many panels there are where a part of them is drawn; all are read for a file."""
 
     count: int
@@ -309,8 +305,7 @@ def _table(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Sparkline:
+class Sparkline(Struct, frozen=True):
     """A line for a cell; `text` says it in words."""
 
     area: str

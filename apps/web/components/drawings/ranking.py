@@ -10,8 +10,9 @@ Rows stand in the order given: the caller ranks them. Amounts are in the unit of
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from apps.usage.domain.amounts import nano
 from apps.web.components.drawings.base import (
@@ -30,8 +31,7 @@ from apps.web.components.formats import Format, Value, gpus_text
 from apps.web.components.tables import Column, Table, TableRow
 
 
-@dataclass(frozen=True, slots=True)
-class RankPart:
+class RankPart(Struct, frozen=True):
     """A part of each bar: `key` heads it in files, `css` has its hue, `shape` is fill or hatch."""
 
     key: str
@@ -42,8 +42,7 @@ class RankPart:
     unit: str = "GPU-h"
 
 
-@dataclass(frozen=True, slots=True)
-class RankedRow:
+class RankedRow(Struct, frozen=True):
     """A row with an amount for each part; `text` stands for their sum, `note` beside it.
 
     None is no data: of one part there is none, or of all.
@@ -59,8 +58,7 @@ class RankedRow:
     explain_href: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RankSlice:
+class RankSlice(Struct, frozen=True):
     """A drawn part: place and length in percent."""
 
     part: RankPart
@@ -68,8 +66,7 @@ class RankSlice:
     width: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(Struct, frozen=True):
     """A drawn row; `said` has its amounts in words."""
 
     row: RankedRow
@@ -78,8 +75,7 @@ class Ranked:
     said: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking(Drawing):
+class Ranking(Drawing, frozen=True, kw_only=True):
     """The bars on one scale; `more` rows unfold."""
 
     template: ClassVar[str] = "components/drawings/_ranking.html"

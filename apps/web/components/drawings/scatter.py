@@ -11,10 +11,12 @@ without metrics (those stand on a line of their own under the axis). The five la
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import ceil, floor, log2, sqrt
 from typing import ClassVar
 
+from msgspec import Struct
+
+from apps.accounts.domain.structs import replace
 from apps.web.components.drawings.base import Drawing, LegendKey, percent_text, table_of
 from apps.web.components.formats import Format, gpus_words
 from apps.web.components.plots import Tick
@@ -32,8 +34,7 @@ _LEAST_OCTAVES = 3
 _LEFT_FROM = 50  # percent: labels of circles beyond stand on their left
 
 
-@dataclass(frozen=True, slots=True)
-class ScatterPoint:
+class ScatterPoint(Struct, frozen=True):
     """A workload: average GPUs, utilization, and money in any currency as number and text."""
 
     label: str
@@ -44,8 +45,7 @@ class ScatterPoint:
     href: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Circle:
+class Circle(Struct, frozen=True):
     """A drawn workload: `x` in percent, `y` and `radius` in pixels; one of the largest is named."""
 
     point: ScatterPoint
@@ -67,8 +67,7 @@ class Circle:
         return -(self.radius + 4) if self.is_left else self.radius + 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scatter(Drawing):
+class Scatter(Drawing, frozen=True, kw_only=True):
     """Circles, the largest first, so that none is hidden."""
 
     template: ClassVar[str] = "components/drawings/_scatter.html"
@@ -138,8 +137,7 @@ def scatter(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _DoublingAxis:
+class _DoublingAxis(Struct, frozen=True):
     """From `first` GPUs on, which double `octaves` times."""
 
     first: float

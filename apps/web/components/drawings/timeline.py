@@ -9,10 +9,11 @@ Segments are cut at the window; their states are the keys of STATES.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from apps.clusters.domain.window import Window
 from apps.web.components.drawings.base import (
@@ -39,8 +40,7 @@ _LONGEST, _HEAD = 22, 9
 _LEAST = 0.3  # percent; a short state is still seen
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """A state of a pod from `start` to `end`."""
 
     start: datetime
@@ -48,8 +48,7 @@ class Segment:
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineRow:
+class TimelineRow(Struct, frozen=True):
     """A pod and its states in order."""
 
     label: str
@@ -58,8 +57,7 @@ class TimelineRow:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnSegment:
+class DrawnSegment(Struct, frozen=True):
     """A segment: place and length in percent of the window, hue, shape and words."""
 
     x: float
@@ -69,8 +67,7 @@ class DrawnSegment:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
+class Life(Struct, frozen=True):
     """A drawn row; `text` sums up how long the pod was in each state."""
 
     row: TimelineRow
@@ -86,8 +83,7 @@ class Life:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline(Drawing):
+class Timeline(Drawing, frozen=True, kw_only=True):
     """One line for each pod over the same window; `more` unfold."""
 
     template: ClassVar[str] = "components/drawings/_timeline.html"

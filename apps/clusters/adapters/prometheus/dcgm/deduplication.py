@@ -7,10 +7,11 @@ of what the other shows under the name of a pod.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf, isfinite
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.clusters.adapters.prometheus.client import slot_end
 from apps.clusters.adapters.prometheus.dcgm.device_rows import (
@@ -49,8 +50,7 @@ class DuplicateSeries(NamedTuple):
     devices: Mapping[str, list[DeviceKey]]
 
 
-@dataclass(slots=True)
-class _TargetSamples:
+class _TargetSamples(Struct):
     """What one target shows of a device: (samples, sum) by workload."""
 
     samples: dict[Workload, float] = field(default_factory=dict)

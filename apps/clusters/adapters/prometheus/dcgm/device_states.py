@@ -7,12 +7,13 @@ whole GPU is the largest. Metrics that a cluster does not export stay None.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Struct, field
 
+from apps.accounts.domain.structs import replace
 from apps.clusters.adapters.prometheus.client import slot_end
 from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     LARGEST_FRACTION,
@@ -212,8 +213,7 @@ class _StateLabels(msgspec.Struct, frozen=True, gc=False):
         return self.upper or self.lower, self.gpu_instance
 
 
-@dataclass(slots=True)
-class _StateValues:
+class _StateValues(Struct):
     """Everything the queries said, by device; activity as fractions."""
 
     now: dict[_Gauge, dict[_Key, float]] = field(default_factory=lambda: defaultdict(dict))
@@ -247,7 +247,7 @@ def _joined(one: DeviceState | None, other: DeviceState) -> DeviceState:
         return other
     gaps = {
         name: getattr(other, name)
-        for name in DeviceState.__dataclass_fields__
+        for name in DeviceState.__struct_fields__
         if getattr(one, name) in (None, "")
     }
     if one.memory_used_mib is not None:

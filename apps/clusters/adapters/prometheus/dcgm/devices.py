@@ -2,10 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct, field
 
 from apps.clusters.adapters.prometheus.client import slot_end
 from apps.clusters.adapters.prometheus.dcgm.dcgm_reader import PartReader
@@ -89,8 +89,7 @@ class _DeviceOfJob(msgspec.Struct, frozen=True, gc=False):
     job: str = ""
 
 
-@dataclass(slots=True)
-class _JobFindings:
+class _JobFindings(Struct):
     """What the rows of one job showed in a window."""
 
     schemes: set[LabelScheme] = field(default_factory=set)

@@ -6,9 +6,9 @@ hold only GPUs on which something happened: of ten thousand that are well not on
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from apps.clusters.adapters.prometheus.dcgm.device_rows import batches
 from apps.clusters.adapters.prometheus.http_api import (
@@ -87,8 +87,7 @@ _Growth = dict[tuple[int, str], dict[HealthMeasure, float | None]]
 """By (hour, UUID)."""
 
 
-@dataclass(slots=True)
-class _HealthReading:
+class _HealthReading(Struct):
     """What there is in a window from `first` on: metrics by slot, and what was read of them."""
 
     first: int

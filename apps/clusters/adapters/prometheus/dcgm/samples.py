@@ -9,11 +9,12 @@ long the window is that it is read in.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import pairwise
 from statistics import median, median_low
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from apps.clusters.adapters.prometheus.client import slot_end
 from apps.clusters.adapters.prometheus.dcgm.device_rows import (
@@ -64,8 +65,7 @@ class ActivityMetric(NamedTuple):
     metric: str
 
 
-@dataclass(frozen=True, slots=True)
-class SlotIntervals:
+class SlotIntervals(Struct, frozen=True):
     """Seconds between samples in one slot: `usual` of most devices, `odd` those of the others.
 
     `learnt` is False where no raw sample could be had, and `usual` is the catalog's.

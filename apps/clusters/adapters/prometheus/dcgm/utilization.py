@@ -16,9 +16,9 @@ device.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from apps.clusters.adapters.prometheus.dcgm.deduplication import few_of
 from apps.clusters.adapters.prometheus.dcgm.device_rows import (
@@ -159,8 +159,7 @@ def _replaced(row: DeviceSlot, means: _Means) -> DeviceSlot:
     return row._replace(activity_sum=mean * row.samples)
 
 
-@dataclass(slots=True)
-class ProcessSharing:
+class ProcessSharing(Struct):
     """How the shared GPUs of a window are exported, by UUID.
 
     `without_values` are devices of slots whose pods all read 0 while the GPU was active.

@@ -5,10 +5,10 @@ harm: samples are counted against those of what was there throughout, which has 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from apps.clusters.adapters.prometheus.http_api import Matcher, by, over
 from apps.clusters.adapters.prometheus.window_reader import SlotQuery, WindowReader
@@ -145,8 +145,7 @@ class NodeResource(NodeLabels, frozen=True, gc=False):
     resource: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Plausible:
+class Plausible(Struct, frozen=True):
     """Drops values that no cluster can have, and says so; `end` is that of the whole window.
 
     One absurd value must neither stop an hour nor give a pod all the GPUs of a node.
