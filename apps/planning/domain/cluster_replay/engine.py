@@ -26,6 +26,7 @@ from apps.planning.domain.cluster_replay.inputs import (
 from apps.planning.domain.cluster_replay.node_space import TierSpace, tier_spaces
 from apps.planning.domain.cluster_replay.pending_line import LineKey, PendingLine, RoomNeeds
 from apps.planning.domain.cluster_replay.preemption import NodeHolder, node_victims
+from apps.planning.domain.cluster_replay.queue_state import below
 from apps.planning.domain.cluster_replay.team_turns import TeamTurns
 
 _MOST_LOSSES = 3
@@ -406,7 +407,9 @@ class _ClusterRun:
             """Say whether work may have room, of those that need at most as much for a pod."""
             units, pods, requires, level = needs
             if pods > 1:
-                return space.has_room(units, pods, requires)
+                # A gang preempts nobody: for it there is more only where a pod of it fits now.
+                has_more = any(space.free(node) >= units - SLACK for node in nodes)
+                return has_more and space.has_room(units, pods, requires)
             return not requires or any(
                 space.allows(node, requires)
                 and self._room_by_force(tier, node, level) >= units - SLACK
@@ -425,7 +428,7 @@ class _ClusterRun:
             return space.free(node)
         held = self._held_by[tier, node]
         # Devices that failed under running pods make no room when these go.
-        return space.room(node) + sum(units for own, units in held.items() if own < level)
+        return space.room(node) + below(held, level)
 
     def _priority(self, number: int) -> int:
         return self._states[number].played.work.priority
@@ -453,7 +456,8 @@ class _ClusterRun:
         if space is None:
             return
         is_fair = self._policy.order == PendingOrder.FAIR
-        line.order(partial(self._turns[tier].turn, at=at) if is_fair else None)
+        turn = partial(self._turns[tier].turn, at=at) if is_fair else None
+        line.order(turn)
         failed: list[RoomNeeds] = []
         while (first := line.first()) is not None:
             number, needs = first
@@ -461,11 +465,15 @@ class _ClusterRun:
                 line.block(needs)
                 continue
             parts = self._find_room(number, space, at)
+            if self._policy.preemption:
+                # Teams of whom work was preempted have their turn sooner.
+                line.order(turn)
             if parts is not None:
                 line.remove(number)
                 self._start_work(number, at, parts)
-                # Who was preempted for it may have given back more than it took.
-                failed = [] if self._policy.preemption else failed
+                if self._policy.preemption:
+                    # Who was preempted for it may have given back more than it took.
+                    failed = []
             elif self._policy.strict and space.fits_empty(needs.units, needs.pods, needs.requires):
                 line.close(number, needs)
             else:
