@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from math import fsum
 from typing import Any, NamedTuple
 
+from apps.clusters.domain.json_memo import by_text
 from apps.clusters.domain.kube_json import JsonObject, items, mapping, text
 from apps.clusters.domain.resources import (
     GPU,
@@ -78,10 +79,7 @@ def may_have_hami_parts(metadata: JsonObject, spec: JsonObject) -> bool:
     """Say whether what a pod holds may depend on the memory that HAMi registered of GPUs."""
     if _POD_GPUS in mapping(metadata, "annotations"):
         return True
-    kinds = [mapping(container, "resources") for container in items(spec.get("containers"))]
-    return any(
-        _names_part({**mapping(kind, "limits"), **mapping(kind, "requests")}) for kind in kinds
-    )
+    return _names_parts(spec.get("containers"))
 
 
 def is_fractional(metadata: JsonObject, spec: JsonObject) -> bool:
@@ -219,17 +217,24 @@ def _of_cores(cores: float, whole: float) -> float:
 
 
 def _requested_of_hami(spec: JsonObject, each: float) -> dict[str, float]:
-    # Cores alone are no part: HAMi then gives the whole memory of each GPU.
-    kinds = [mapping(container, "resources") for container in items(spec.get("containers"))]
-    asked = [{**mapping(kind, "limits"), **mapping(kind, "requests")} for kind in kinds]
+    containers = spec.get("containers")
     # Most pods request whole GPUs: nothing of them has to be read.
-    if not any(map(_names_part, asked)):
+    if not _names_parts(containers):
         return {}
-    return hami_parts(map(all_amounts, asked), each)
+    return hami_parts(map(all_amounts, _asked(containers)), each)
 
 
-def _names_part(asked: JsonObject) -> bool:
-    return GPU_MEMORY in asked or GPU_MEMORY_PERCENTAGE in asked
+@by_text
+def _names_parts(containers: object) -> bool:
+    # Cores alone are no part: HAMi then gives the whole memory of each GPU.
+    return any(
+        GPU_MEMORY in asked or GPU_MEMORY_PERCENTAGE in asked for asked in _asked(containers)
+    )
+
+
+def _asked(containers: object) -> list[JsonObject]:
+    kinds = [mapping(container, "resources") for container in items(containers)]
+    return [{**mapping(kind, "limits"), **mapping(kind, "requests")} for kind in kinds]
 
 
 def in_parts(requests: Mapping[str, float], parts: Mapping[str, float]) -> dict[str, float]:

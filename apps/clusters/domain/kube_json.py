@@ -1,9 +1,10 @@
 """Objects of the Kubernetes API as decoded JSON, read leniently: what is odd counts as absent."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from apps.clusters.domain.observed.objects import (
     ClaimUse,
@@ -20,6 +21,7 @@ _MOST = 2**53
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 JsonObject = Mapping[str, Any]
 _TERMINAL = frozenset({"Succeeded", "Failed"})
+T = TypeVar("T")
 
 # Decoded JSON has plain dictionaries, and asking for a Mapping takes several times as long.
 
@@ -98,7 +100,7 @@ def conditions(status: object) -> tuple[Condition, ...]:
 def condition(status: object, kind: str) -> Condition | None:
     """Return the condition of a type; None where the status has none."""
     for one in items(mapping(status).get("conditions")):
-        if text(one.get("type")) == kind:
+        if one.get("type") == kind:
             return _condition(one)
     return None
 
@@ -255,7 +257,7 @@ def claim_uses(pod: object) -> tuple[ClaimUse, ...]:
     return tuple(uses)
 
 
-class ContainerState(NamedTuple):
+class ContainerState(msgspec.Struct, frozen=True):
     """A container's state, present or last; `kind` is running, terminated, `waiting` or empty."""
 
     kind: str = ""
@@ -278,7 +280,7 @@ class ContainerState(NamedTuple):
 _NO_STATE = ContainerState()
 
 
-class ContainerStatus(NamedTuple):
+class ContainerStatus(msgspec.Struct, frozen=True):
     """What the kubelet tells of a container: the current state and the one before a restart."""
 
     name: str
@@ -286,6 +288,18 @@ class ContainerStatus(NamedTuple):
     state: ContainerState
     last: ContainerState
     restarts: int
+
+
+class _once(Generic[T]):  # noqa: N801 - of the kind of `property`
+    """A property of a pod that is read at first use; functools locks at each of them."""
+
+    def __init__(self, read: Callable[[Any], T]) -> None:
+        self._read, self._name = read, read.__name__
+
+    def __get__(self, pod: Any, _: object) -> T:
+        # Found before this from then on, as it is no data descriptor.
+        found = vars(pod)[self._name] = self._read(pod)
+        return found
 
 
 class KubePod(dict[str, Any]):
@@ -306,17 +320,17 @@ class KubePod(dict[str, Any]):
         """Return a pod decoded; one that is already, as it is."""
         return item if isinstance(item, cls) else cls(item)
 
-    @cached_property
+    @_once
     def created(self) -> float:
         """When it was made, in Unix seconds; 0 where it does not say."""
         return created(self)
 
-    @cached_property
+    @_once
     def node(self) -> str:
         """The node it is bound to; empty before."""
         return text(self.spec.get("nodeName"))
 
-    @cached_property
+    @_once
     def phase(self) -> str:
         return text(self.status.get("phase"))
 
@@ -325,12 +339,12 @@ class KubePod(dict[str, Any]):
         """Whether it is over by its own word."""
         return self.phase in _TERMINAL
 
-    @cached_property
+    @_once
     def containers(self) -> list[JsonObject]:
         """Its containers, those of its initialization last."""
         return [*items(self.spec.get("containers")), *items(self.spec.get("initContainers"))]
 
-    @cached_property
+    @_once
     def statuses(self) -> list[ContainerStatus]:
         """What is told of its containers, those of its initialization first."""
         return [
@@ -345,7 +359,7 @@ class KubePod(dict[str, Any]):
             for one in items(self.status.get(key))
         ]
 
-    @cached_property
+    @_once
     def conditions(self) -> tuple[Condition, ...]:
         return conditions(self.status)
 
@@ -353,7 +367,7 @@ class KubePod(dict[str, Any]):
         """Return its condition of a type; None where it has none."""
         return condition(self.status, kind)
 
-    @cached_property
+    @_once
     def bound(self) -> float | None:
         """When it was bound; a pod made with its node already written was bound when created."""
         scheduled = self.condition("PodScheduled")
@@ -367,7 +381,7 @@ class KubePod(dict[str, Any]):
         found = self.condition("DisruptionTarget")
         return found.reason if found is not None and found.status == "True" else ""
 
-    @cached_property
+    @_once
     def claim_uses(self) -> tuple[ClaimUse, ...]:
         """How it names ResourceClaims, the one that serves its extended resources last."""
         return claim_uses(self)

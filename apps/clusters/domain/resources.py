@@ -6,6 +6,8 @@ from functools import lru_cache
 from math import isfinite, nan
 from typing import Any
 
+from apps.clusters.domain.json_memo import by_text
+
 GPU = "nvidia.com/gpu"
 GPU_MEMORY = "nvidia.com/gpumem"
 """MiB of a GPU that HAMi or KAI Scheduler shares."""
@@ -129,6 +131,9 @@ def names_gpus(device_class: str, named: Collection[str] = ()) -> bool:
 
 def main_resource(requests: Mapping[str, float]) -> tuple[str, float]:
     """Return the resource that a request is filed under, the one with most units, and these."""
+    if len(requests) == 1:  # nearly always
+        ((resource, units),) = requests.items()
+        return resource, units
     return min(requests.items(), key=lambda item: (-item[1], item[0]))
 
 
@@ -181,11 +186,12 @@ def all_amounts(amounts: Mapping[str, object]) -> dict[str, float]:
     return found
 
 
+@by_text
 def effective_request(
     containers: Sequence[Mapping[str, Any]],
     init_containers: Sequence[Mapping[str, Any]] = (),
     named: Collection[str] = (),
-) -> dict[str, float]:
+) -> Mapping[str, float]:
     """Return GPU resource → units that a pod holds: max(sum of containers, each init step).
 
     A sidecar (an init container with restartPolicy Always) keeps running: it adds to the
@@ -194,18 +200,27 @@ def effective_request(
     return _effective(containers, init_containers, lambda amounts: gpu_amounts(amounts, named))
 
 
-def whole_request(spec: Mapping[str, Any]) -> dict[str, float]:
+def whole_request(spec: Mapping[str, Any]) -> Mapping[str, float]:
     """Return resource → amount that a pod of this spec holds, CPU and memory too.
 
     Pod-level requests (`spec.resources`) replace those of the containers; the overhead of the
     runtime class is added.
     """
     containers, inits = spec.get("containers") or (), spec.get("initContainers") or ()
+    return _whole_request(containers, inits, spec.get("resources"), spec.get("overhead"))
+
+
+@by_text
+def _whole_request(
+    containers: Sequence[Mapping[str, Any]],
+    inits: Sequence[Mapping[str, Any]],
+    whole: Mapping[str, Any] | None,
+    overhead: Mapping[str, Any] | None,
+) -> Mapping[str, float]:
     found = _effective(containers, inits, _scheduled)
-    whole = spec.get("resources")
     if whole:
-        found |= {r: n for r, n in _container_request(spec, _scheduled).items() if n > 0}
-    overhead = spec.get("overhead")
+        of_pod = _container_request({"resources": whole}, _scheduled)
+        found |= {r: n for r, n in of_pod.items() if n > 0}
     return _sum((found, all_amounts(overhead))) if overhead else found
 
 

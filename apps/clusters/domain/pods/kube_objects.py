@@ -18,6 +18,7 @@ from apps.clusters.domain.gpu_shares import (
     is_fractional,
     reserves_gpu,
 )
+from apps.clusters.domain.json_memo import by_text
 from apps.clusters.domain.kube_json import (
     ContainerState,
     ContainerStatus,
@@ -241,7 +242,7 @@ def pod_record(
         runs=runs,
         end_reason=_end_reason(pod, ended=finished or deleted),
         priority_class=str(pod.spec.get("priorityClassName") or ""),
-        node_selector=_node_selector(pod.spec),
+        node_selector=_node_selector(pod.spec.get("nodeSelector"), pod.spec.get("affinity")),
         source=PodSource.API,
         queue=queue_name(pod.metadata),
         gang=gang_name(pod.metadata, pod.spec),
@@ -351,17 +352,22 @@ def _without(
 
 def gpu_containers(pod: KubePod, named: Collection[str], claims: PodClaims) -> frozenset[str]:
     """Return the names of the containers that ask for GPU, by resource or by claim."""
-    found = {
+    found = claims.containers | _naming_gpus(pod.containers, named)
+    if is_fractional(pod.metadata, pod.spec):
+        found |= {fractional_container(pod.metadata, pod.spec)}
+    return found
+
+
+@by_text
+def _naming_gpus(containers: Iterable[JsonObject], named: Collection[str]) -> frozenset[str]:
+    return frozenset(
         str(container.get("name"))
-        for container in pod.containers
+        for container in containers
         for amounts in mapping(container, "resources").values()
         if isinstance(amounts, dict)
         for resource in amounts
         if is_gpu(resource, named)
-    }
-    if is_fractional(pod.metadata, pod.spec):
-        found.add(fractional_container(pod.metadata, pod.spec))
-    return claims.containers | found
+    )
 
 
 def _runs(statuses: Iterable[ContainerStatus], names: Collection[str]) -> Iterator[Run]:
@@ -447,11 +453,14 @@ def _end_reason(pod: KubePod, *, ended: float | None) -> str:
     return "Failed" if pod.phase == "Failed" else "Deleted"
 
 
-def _node_selector(spec: Mapping[str, Any]) -> dict[str, str]:
+@by_text
+def _node_selector(
+    selector: Mapping[str, Any] | None, affinity: Mapping[str, Any] | None
+) -> Mapping[str, str]:
     """Return the labels a node must have, by its selector or a required affinity of one value."""
-    wanted = {str(k): str(v) for k, v in (spec.get("nodeSelector") or {}).items()}
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    wanted = {str(k): str(v) for k, v in (selector or {}).items()}
+    of_node = (affinity or {}).get("nodeAffinity") or {}
+    required = of_node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms: Sequence[Mapping[str, Any]] = required.get("nodeSelectorTerms") or ()
     if len(terms) == 1:
         for wish in terms[0].get("matchExpressions") or ():
