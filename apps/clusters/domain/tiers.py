@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -223,6 +224,7 @@ def same_model(one: str, other: str) -> bool:
     return model_key(one) == model_key(other)
 
 
+@lru_cache(maxsize=1_000)
 def model_key(model: str) -> str:
     """Return what is compared of a model's name."""
     return model.replace(" ", "").replace("-", "").lower()

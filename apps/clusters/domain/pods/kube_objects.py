@@ -311,6 +311,9 @@ def assumed_runs(
 
 def tidy_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
     """Return disjoint runs in order that cover exactly what `runs` cover."""
+    runs = tuple(runs)
+    if len(runs) == 1 and runs[0][1] is None:  # nearly always
+        return runs
     spans = union((start, inf if end is None else end) for start, end in runs)
     return tuple((start, None if end == inf else end) for start, end in spans)
 
@@ -408,9 +411,11 @@ def _checkpoints(pod: KubePod) -> tuple[float, ...]:
 
 
 def _finished(pod: KubePod, *, gone: bool) -> float | None:
+    if not (pod.is_terminal or gone):  # nearly always
+        return None
     states = [status.state for status in pod.statuses if not status.init]
     ended = bool(states) and all(state.kind == "terminated" for state in states)
-    if not pod.is_terminal and not (gone and ended):
+    if not pod.is_terminal and not ended:
         return None
     known = [s.state.finished for s in pod.statuses if s.state.finished is not None]
     if any(_is_unfinished(s, over=pod.is_terminal) for s in pod.statuses if not s.init):

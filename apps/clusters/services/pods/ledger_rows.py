@@ -40,7 +40,7 @@ from apps.clusters.models import (
     Workload,
 )
 from apps.clusters.models import NodeInterval as NodeIntervalRow
-from gpuportal.database_functions import UnixSeconds, insert_many
+from gpuportal.database_functions import OneOfTexts, UnixSeconds, insert_many
 
 _encode = msgspec.json.Encoder().encode
 
@@ -113,14 +113,21 @@ def _same_of_all(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> d
 
 _ALIKE = frozenset({str, int, bool, datetime, type(None)})
 _AS_IT_IS = frozenset({str, int, float, bool, type(None)})
+_JSON = frozenset({dict, list})
 
 
 def _plain_column(rows: Sequence[Mapping[str, Any]], column: str) -> Sequence[Any]:
     """Return a column as SQLite stores it."""
     values = list(map(itemgetter(column), rows))
+    kinds = set(map(type, values))
     # Most are stored as they are: half a million calls would tell so value by value.
-    if _AS_IT_IS.issuperset(map(type, values)):
+    if kinds <= _AS_IT_IS:
         return values
+    if kinds <= _JSON:
+        # Of most pods some are empty: of equal others 1 may be 1.0 or True.
+        if not values[0] and values.count(values[0]) == len(values):
+            return [_encode(values[0]).decode()] * len(values)
+        return list(map(bytes.decode, map(_encode, values)))
     return [value if type(value) in _AS_IT_IS else _plain(value) for value in values]
 
 
@@ -205,8 +212,8 @@ class NameRegistry:
         if len(known) > _MOST:
             known.clear()
         for part in chunks(sorted(set(names) - known.keys())):
-            rows = [table(cluster_id=self._cluster, name=name) for name in part]
-            table._default_manager.bulk_create(rows, ignore_conflicts=True)
+            rows = [{"cluster_id": self._cluster, "name": name} for name in part]
+            upsert(table, rows, unique=("cluster_id", "name"))
             found = table._default_manager.filter(cluster_id=self._cluster, name__in=part)
             known.update(found.order_by("pk").values_list("name", "pk"))
         return known
@@ -236,15 +243,14 @@ class NameRegistry:
         for start in range(0, len(new), CHUNK):
             part = new[start : start + CHUNK]
             rows = [
-                Workload(namespace_id=namespaces[namespace], kind=kind, name=name)
+                {"namespace_id": namespaces[namespace], "kind": kind, "name": name}
                 for namespace, kind, name in part
             ]
-            Workload.objects.bulk_create(rows, ignore_conflicts=True)
+            upsert(Workload, rows, unique=("namespace_id", "kind", "name"))
             # May find more than was asked for, as the parts of a name are matched apart.
             found = Workload.objects.filter(
-                namespace__cluster_id=self._cluster,
-                namespace__name__in={n[0] for n in part},
-                name__in={n[2] for n in part},
+                OneOfTexts("name", {n[2] for n in part}),
+                namespace__in={namespaces[n[0]] for n in part},
             )
             for row in found.order_by("pk").values_list("namespace__name", "kind", "name", "pk"):
                 self._workloads[row[0], row[1], row[2]] = row[3]
@@ -273,7 +279,7 @@ def pod_values(record: PodRecord) -> dict[str, Any]:
         "deleted_at": _time(record.deleted),
         "ended_at": _time(record.ended),
         "observed_until": None if record.last_seen is None else from_seconds(record.last_seen.at),
-        "runs": [list(run) for run in record.runs],
+        "runs": list(map(list, record.runs)),
         "claims": list(record.claims),
         # PostgreSQL takes no NUL in JSON either.
         "exits": [[at, reason.replace("\0", "")[:120]] for at, reason in record.exits],
