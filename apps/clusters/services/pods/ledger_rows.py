@@ -152,6 +152,7 @@ _MOST = 200_000
 WorkloadName = tuple[str, str, str]
 
 INTERVAL_FIELDS = ["end", "ready", "schedulable", "capacity", "allocatable", "labels", "devices"]
+_INTERVAL_TEXTS = {f"{name}_text": Cast(name, TextField()) for name in INTERVAL_FIELDS[3:]}
 # Texts, for most pods of a controller say the same, and what is known already is not decoded.
 _TEXTS = {
     f"{name}_text": Cast(name, TextField())
@@ -359,20 +360,6 @@ def node_state_of(row: NodeIntervalRow) -> NodeState:
     )
 
 
-def interval_of(row: NodeIntervalRow, start: float, end: float) -> NodeInterval:
-    """Return an interval's row, read with its node, as the part of it within start..end."""
-    until = end if row.end is None else min(end, row.end.timestamp())
-    return row_from(
-        NodeInterval,
-        row,
-        node=row.node.name,
-        start=max(start, row.start.timestamp()),
-        end=until,
-        source=PodSource.API,
-        devices=_offered(row.devices),
-    )
-
-
 def claim_values(record: ClaimAllocationRecord) -> dict[str, Any]:
     """Return the columns of a claim's interval beside its cluster."""
     return {
@@ -465,9 +452,24 @@ def recorded_intervals(cluster: Cluster, window: Window) -> list[NodeInterval]:
     rows = NodeIntervalRow.objects.filter(node__cluster=cluster, start__lt=window.end).filter(
         Q(end__isnull=True) | Q(end__gt=window.start)
     )
+    found = rows.order_by("node__name", "start", "pk").annotate(**_INTERVAL_TEXTS)
     return [
-        interval_of(row, window.start_seconds, window.end_seconds)
-        for row in rows.select_related("node").order_by("node__name", "start", "pk")
+        NodeInterval(
+            node=node,
+            start=max(window.start_seconds, start.timestamp()),
+            end=window.end_seconds if end is None else min(window.end_seconds, end.timestamp()),
+            capacity=_mapping(capacity),
+            allocatable=_mapping(allocatable),
+            labels=_mapping(labels),
+            ready=ready,
+            schedulable=schedulable,
+            devices=() if devices == _NONE else _offered(msgspec.json.decode(devices)),
+        )
+        for node, start, end, ready, schedulable, capacity, allocatable, labels, devices in (
+            found.values_list(
+                "node__name", "start", *INTERVAL_FIELDS[:3], *_INTERVAL_TEXTS
+            ).iterator()
+        )
     ]
 
 

@@ -280,7 +280,8 @@ def _pod_holdings(
         # A pod has one tier and weight: with several resources these do not say whose they are.
         if known_as is not None and len(pod.requests) == 1:
             gpu_class = _as_bound(offer.gpu_class, known_as)
-            offer = offer._replace(gpu_class=gpu_class, weight=known_as.weight)
+            if gpu_class != offer.gpu_class or known_as.weight != offer.weight:  # hardly ever
+                offer = offer._replace(gpu_class=gpu_class, weight=known_as.weight)
         yield _holding(pod, offer, units, held, runs)
 
 
