@@ -221,18 +221,19 @@ def _requested_of_hami(spec: JsonObject, each: float) -> dict[str, float]:
     # Most pods request whole GPUs: nothing of them has to be read.
     if not _names_parts(containers):
         return {}
-    return hami_parts(map(all_amounts, _asked(containers)), each)
+    return hami_parts(map(all_amounts, _requested_amounts(containers)), each)
 
 
 @by_text
 def _names_parts(containers: object) -> bool:
     # Cores alone are no part: HAMi then gives the whole memory of each GPU.
     return any(
-        GPU_MEMORY in asked or GPU_MEMORY_PERCENTAGE in asked for asked in _asked(containers)
+        GPU_MEMORY in amounts or GPU_MEMORY_PERCENTAGE in amounts
+        for amounts in _requested_amounts(containers)
     )
 
 
-def _asked(containers: object) -> list[JsonObject]:
+def _requested_amounts(containers: object) -> list[JsonObject]:
     kinds = [mapping(container, "resources") for container in items(containers)]
     return [{**mapping(kind, "limits"), **mapping(kind, "requests")} for kind in kinds]
 

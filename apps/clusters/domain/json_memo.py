@@ -1,4 +1,4 @@
-"""Answers of pure functions of decoded JSON, remembered by its text."""
+"""Results of pure functions of decoded JSON, remembered by its text."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -13,20 +13,22 @@ T = TypeVar("T")
 
 
 def by_text(read: Callable[P, T]) -> Callable[P, T]:
-    """Have a function of decoded JSON answer once for all that is written alike.
+    """Have a function of decoded JSON compute once for all arguments that are written alike.
 
-    Pods of one controller request the same, in dictionaries of their own: to write them takes a
-    tenth of the time of reading them. Answers are shared, so nobody may change them.
+    Pods of one controller request the same, in dictionaries of their own: to write these takes less
+    time than to read them. Results are shared and must not be changed.
     """
     known: dict[bytes, T] = {}
 
     @wraps(read)
-    def remembered(*args: P.args, **kwargs: P.kwargs) -> T:
+    def cached(*args: P.args, **kwargs: P.kwargs) -> T:
         key = _text((args, kwargs))
-        if key not in known:
+        found = known.get(key)
+        if found is None:
+            # Several clusters may be watched at once: another thread may do so between two lines.
             if len(known) >= _MOST:
                 known.clear()
-            known[key] = read(*args, **kwargs)
-        return known[key]
+            found = known[key] = read(*args, **kwargs)
+        return found
 
-    return remembered
+    return cached
