@@ -407,7 +407,7 @@ class _ClusterRun:
             """Say whether work may have room, of those that need at most as much for a pod."""
             units, pods, requires, level = needs
             if pods > 1:
-                # A gang preempts nobody: for it there is more only where a pod of it fits now.
+                # A gang preempts no work: it has more room only where a pod of it fits now.
                 has_more = any(space.free(node) >= units - SLACK for node in nodes)
                 return has_more and space.has_room(units, pods, requires)
             return not requires or any(
