@@ -17,14 +17,13 @@ import sys
 import tomllib
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from packaging.requirements import Requirement
-
-from apps.accounts.domain.structs import replace
 
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / "requirements.txt"
@@ -37,8 +36,7 @@ class BundleRefused(Exception):
     """A release cannot be made of this; the text says why."""
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(Struct, frozen=True):
     """A package of the image; `license` is an SPDX expression, `sha512` is in hex, or empty.
 
     `scope` is that of CycloneDX: `required`, or `optional`.

@@ -183,7 +183,7 @@ def test_a_failure_that_nobody_foresaw_is_of_its_channel_alone(vision: Team) -> 
 class Away(Box):
     """A mail server that does not answer, which takes its time."""
 
-    asked = 0
+    asked: int = 0
 
     def send(self, kind: ChannelKind, address: str, message: Message) -> None:
         self.asked += 1
@@ -266,7 +266,7 @@ def test_who_was_held_up_for_longer_than_a_lease_sends_nothing(own: Channel, vis
     class Late:
         """A clock that stands still while another process takes the delivery and sends it."""
 
-        asked = 0
+        asked: int = 0
 
         def __call__(self) -> datetime:
             self.asked += 1

@@ -41,7 +41,7 @@ class WholeShare(ClusterShare):
         return True
 
 
-class World(Struct):
+class World(Struct, dict=True):
     """A catalog in memory, and a watch that only tells that it began and ended."""
 
     clusters: dict[str, Mapping[str, Any] | None]

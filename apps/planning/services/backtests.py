@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from django.db.models import Q
-from msgspec.structs import asdict
+from msgspec import to_builtins
 
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.services import leases
@@ -123,7 +123,7 @@ def _computed(name: str, demand: RecordedDemand) -> dict[str, Any]:
     return {
         "works": len(demand.works),
         "packing": found.packing.value,
-        "rows": [asdict(row) for row in found.rows],
+        "rows": [to_builtins(row) for row in found.rows],
         "left_out": dict(demand.left_out),
         "assumptions": [one.value for one in (*demand.assumptions, *found.assumptions)],
     }

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 from celery import current_app
 from django.db import transaction
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Struct, to_builtins
 
 from apps.accounts.domain.structs import replace
 from apps.accounts.models import User
@@ -175,7 +174,7 @@ def _computed(found: PolicyEffects, demand: RecordedDemand, change: PolicyChange
         "start": demand.window.start,
         "end": demand.window.end,
         "works": len(demand.works),
-        "rows": [asdict(row) for row in found.rows],
+        "rows": [to_builtins(row) for row in found.rows],
         "left_out": dict(demand.left_out),
         "assumptions": assumed_keys(
             (*demand.assumptions, *found.assumed_before),

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from django.db.models import Q
-from msgspec.structs import asdict
+from msgspec import to_builtins
 
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.services import leases
@@ -69,7 +69,7 @@ def _forecast(cluster_id: int, name: str, now: datetime) -> int:
         past = list(past_forecasts(tiers, demand.window))
         values |= {"past": [list(one) for one in past]}
         values |= {"trained_at": now, "trained_from": since}
-    values["rows"] = [asdict(row) for row in _rows(tiers, past, now.timestamp())]
+    values["rows"] = [to_builtins(row) for row in _rows(tiers, past, now.timestamp())]
     QueueForecast.objects.filter(pk=held.pk).update(**values)
     return len(values["rows"])
 
