@@ -6,7 +6,7 @@ from typing import ParamSpec, TypeVar
 
 import msgspec
 
-_MOST = 10_000
+_MOST = 2_000
 _text = msgspec.json.Encoder().encode
 P = ParamSpec("P")
 T = TypeVar("T")
