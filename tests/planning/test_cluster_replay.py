@@ -212,6 +212,24 @@ def test_equal_priority_preempts_nothing() -> None:
     assert starts(run([work(0, 8), work(1)], pool(8), ReplayPolicy(preemption=True))) == [0, 100]
 
 
+def test_a_team_of_whom_work_was_preempted_has_its_turn_sooner() -> None:
+    a, b = {"requires": (("zone", "a"),)}, {"requires": (("zone", "b"),)}
+    weights = {(team, TIER): 1.0 for team in ("low", "mid", "high")}
+    policy = ReplayPolicy(preemption=True, order=PendingOrder.FAIR, weights=weights)
+    works = [
+        *(work(0, 2, None, team="low", **a) for _ in range(2)),
+        work(0, 3, None, team="mid", **b),
+        work(10, 2, None, team="high", priority=1, **a),
+        work(10, 1, None, team="mid"),
+        work(10, 1, None, team="low"),
+    ]
+    cluster = ReplayCluster(
+        (node("n0", 4, labels={"zone": "a"}), node("n1", 4, labels={"zone": "b"}))
+    )
+    # Of 4 GPUs two are left to the team, fewer than the other's 3: it gets the free one.
+    assert starts(run(works, cluster, policy)) == [0, 0, 0, 10, None, 10]
+
+
 def test_teams_below_their_entitlement_come_first() -> None:
     policy = ReplayPolicy(order=PendingOrder.FAIR, entitlements={("a", TIER): 2, ("b", TIER): 2})
     works = [work(0, 4, team="a"), work(1, 2, team="a"), work(2, 2, team="a"), work(9, 2, team="b")]
