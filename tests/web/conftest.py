@@ -195,7 +195,7 @@ def admin(portal: Portal, signed_in: Callable[[User], Client]) -> Client:
 LEFT = ("htmx:sendAbort", "htmx:afterRequest")
 
 
-class Visit(Struct):
+class Visit(Struct, dict=True):
     """A page in the browser, and everything that went wrong on it so far."""
 
     page: Page
