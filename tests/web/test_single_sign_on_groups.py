@@ -1,5 +1,6 @@
 """What the groups of a provider give: roles and places on teams."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from allauth.socialaccount.models import SocialAccount
@@ -8,7 +9,6 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from apps.accounts.domain.identity import Role, read_rules
-from apps.accounts.domain.structs import replace
 from apps.accounts.models import Membership, User
 from tests.factories import make_team, make_user, token_of
 from tests.sign_in_provider import Provider
