@@ -290,7 +290,7 @@ class ContainerStatus(msgspec.Struct, frozen=True):
     restarts: int
 
 
-class _once(Generic[T]):  # noqa: N801 - of the kind of `property`
+class _Once(Generic[T]):
     """A property of a pod that is read at first use; functools locks at each of them."""
 
     def __init__(self, read: Callable[[Any], T]) -> None:
@@ -320,17 +320,17 @@ class KubePod(dict[str, Any]):
         """Return a pod decoded; one that is already, as it is."""
         return item if isinstance(item, cls) else cls(item)
 
-    @_once
+    @_Once
     def created(self) -> float:
         """When it was made, in Unix seconds; 0 where it does not say."""
         return created(self)
 
-    @_once
+    @_Once
     def node(self) -> str:
         """The node it is bound to; empty before."""
         return text(self.spec.get("nodeName"))
 
-    @_once
+    @_Once
     def phase(self) -> str:
         return text(self.status.get("phase"))
 
@@ -339,12 +339,12 @@ class KubePod(dict[str, Any]):
         """Whether it is over by its own word."""
         return self.phase in _TERMINAL
 
-    @_once
+    @_Once
     def containers(self) -> list[JsonObject]:
         """Its containers, those of its initialization last."""
         return [*items(self.spec.get("containers")), *items(self.spec.get("initContainers"))]
 
-    @_once
+    @_Once
     def statuses(self) -> list[ContainerStatus]:
         """What is told of its containers, those of its initialization first."""
         return [
@@ -359,7 +359,7 @@ class KubePod(dict[str, Any]):
             for one in items(self.status.get(key))
         ]
 
-    @_once
+    @_Once
     def conditions(self) -> tuple[Condition, ...]:
         return conditions(self.status)
 
@@ -367,7 +367,7 @@ class KubePod(dict[str, Any]):
         """Return its condition of a type; None where it has none."""
         return condition(self.status, kind)
 
-    @_once
+    @_Once
     def bound(self) -> float | None:
         """When it was bound; a pod made with its node already written was bound when created."""
         scheduled = self.condition("PodScheduled")
@@ -381,7 +381,7 @@ class KubePod(dict[str, Any]):
         found = self.condition("DisruptionTarget")
         return found.reason if found is not None and found.status == "True" else ""
 
-    @_once
+    @_Once
     def claim_uses(self) -> tuple[ClaimUse, ...]:
         """How it names ResourceClaims, the one that serves its extended resources last."""
         return claim_uses(self)
