@@ -95,8 +95,8 @@ class TierSums(Struct):
         return {f"{name}_gpu_hours": hours(getattr(self, name)) for name in _TIER_AMOUNTS}
 
 
-TEAM_COLUMNS = tuple(field for field in TeamSums.__struct_fields__)
-_TIER_AMOUNTS = tuple(field for field in TierSums.__struct_fields__)[:4]
+TEAM_COLUMNS = TeamSums.__struct_fields__
+_TIER_AMOUNTS = TierSums.__struct_fields__[:4]
 
 
 class WindowPlan(Struct, frozen=True):

@@ -317,7 +317,7 @@ def _unit_hours(points: Sequence[QuotaPoint], name: str) -> float | None:
 
 
 def _state(row: TeamFairness, *, is_known: bool) -> TierFairness:
-    found = TierFairness(**{one: getattr(row, one) for one in TierFairness.__struct_fields__})
+    found = row_from(TierFairness, row)
     # Without a known hour it is not known: no zero.
     return found if is_known else replace(found, denied_gpu_hours=None)
 
