@@ -4,11 +4,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from django.db.models import F, Sum
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window, day_of, day_start
@@ -198,12 +199,12 @@ def _in_full(days: _Cents) -> dict[BudgetKey, dict[date, float]]:
 
 def _row(row: BudgetRow, allowance: Decimal, charged: _Charged, zone: ZoneInfo) -> MoneyBudgetRow:
     first = day_of(row.period_start, zone)
-    of_burn: dict[str, Any] = {one: getattr(row, one) for one in BurnRow.__struct_fields__}
-    # Put over the floats that every burn has: budget and use are exact decimals here.
-    of_money = {
-        "allowance": allowance,
-        "used": money(charged.used((row.team, row.unit), first)),
-        "unpriced_gpu_hours": hours(charged.used((row.team, ""), first)),
-        "days": charged.by_day((row.team, row.unit), first),
-    }
-    return MoneyBudgetRow(**of_burn | of_money)
+    # In place of the floats that every burn has: budget and use are exact decimals here.
+    return row_from(
+        MoneyBudgetRow,
+        row,
+        allowance=allowance,
+        used=money(charged.used((row.team, row.unit), first)),
+        unpriced_gpu_hours=hours(charged.used((row.team, ""), first)),
+        days=charged.by_day((row.team, row.unit), first),
+    )

@@ -209,8 +209,9 @@ def _row(row: LostReasonRow, prices: Counter[_Price | None]) -> LossCostRow:
             costs[price[1]] += rounded_ratio(amount * price[0], NANO)
     # Amounts of two currencies have no sum, and one of them alone would look like all.
     (currency, cost) = next(iter(costs.items())) if len(costs) == 1 else (None, None)
-    return LossCostRow(
-        **{one: getattr(row, one) for one in row.__struct_fields__},
+    return row_from(
+        LossCostRow,
+        row,
         cost=cost,
         currency=currency,
         unpriced_gpu_hours=hours(unpriced),
